@@ -173,7 +173,8 @@ def _read_tflite(data: bytes) -> object:
     from opscope.runtimes.litert.lowering import lowered
     from opscope.runtimes.litert.tflite import decode_tflite
 
-    return lowered(decode_tflite(data, str(WHERE)))
+    model = decode_tflite(data, str(WHERE))
+    return lowered(model), lowered(model, delegated=False)
 
 
 def _onnx_files() -> list[bytes]:

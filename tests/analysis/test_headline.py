@@ -210,3 +210,43 @@ def test_times_too_short_to_be_shown_have_no_ratio() -> None:
     assert ratio_of_times(300.0, 500.0) is None
     assert ratio_of_times(None, 500.0) is None
     assert ratio_of_times(1_500.0, 500.0) == 3.0
+
+
+def traced_for(times: int) -> Analysis:
+    """Three processes of inferences of 52 us, of which an untraced one takes so many times less."""
+    events = EventTable.concat([process(*[(1000, 50_000)] * 8) for _ in range(3)])
+    return told(events, [[52_000 // times] * 8] * 3, outside=0)
+
+
+def test_a_trace_of_which_most_is_the_cost_of_tracing_is_not_split() -> None:
+    """It is timed, says why, and no rule speaks of its operators."""
+    found = traced_for(7)
+    assert not found.has_split
+    (refused,) = [warning for warning in found.trace.warnings if warning.code == "tracing_dominates"]
+    assert "7.00x" in refused.message
+    assert found.untraced
+    assert "portable_operators" not in {one.rule for one in (*found.findings, *found.ruled_out)}
+
+
+def test_a_trace_that_takes_up_to_twice_as_long_is_split() -> None:
+    """Tracing of small models costs a part of their latency; the rows say how much."""
+    assert traced_for(1).has_split
+    assert traced_for(2).has_split
+
+
+def test_no_finding_speaks_of_more_than_the_whole() -> None:
+    """An operator that takes 50 of 52 us, traced, of a headline of 26: its share is of the traced call."""
+    title = next(one.title for one in traced_for(2).findings if one.rule == "portable_operators")
+    assert "96.2 %" in title
+
+
+def test_a_comparison_with_a_refused_side_is_not_split() -> None:
+    """The verdict stands, since it rests on untraced calls; what changed in which operator is not known."""
+    events = EventTable.concat([process(*[(1000, 50_000)] * 8) for _ in range(3)])
+    slow, quick = ([np.full(8, duration, np.float64)] * 3 for duration in (52_000, 5_200))
+    walls = [[52_000] * 8] * 3
+    beside = RelatedData(({}, {}), (slow, quick), {}, (walls, walls))
+    found = compare(events, events, labels=(("a", "a"), ("b", "b")), paired=False, outputs=None, beside=beside)
+    assert found.no_split
+    assert not found.has_split
+    assert found.end_to_end.speedup == pytest.approx(10)

@@ -35,6 +35,15 @@ def test_a_program_tells_its_methods_operators_and_delegates(tmp_path: Path) -> 
     assert [(delegate.backend, delegate.instructions) for delegate in method.delegates] == [("XnnpackBackend", [0])]
 
 
+def test_the_heading_names_the_format_of_the_program(tmp_path: Path) -> None:
+    """A .tflite is read as LiteRT and its delegate run it, whatever the file is called."""
+    path = tmp_path / "model.bin"
+    path.write_bytes((Path(__file__).parents[1] / "data" / "tflite" / "cnn.tflite").read_bytes())
+    command = [sys.executable, "-m", "opscope", "analyze", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.splitlines()[0].endswith("model.bin (tflite)")
+
+
 def test_a_log_tells_registered_kernels_and_no_more(tmp_path: Path) -> None:
     """Each kernel once, what does not parse is named, and the evidence is registration."""
     path = tmp_path / "run.log"

@@ -10,7 +10,13 @@ import numpy as np
 from opscope.analysis.compare.matching import typical_process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge
-from opscope.analysis.latency.headline import HeadlineScale, HeadlineSplit, headline_scale
+from opscope.analysis.latency.headline import (
+    TRACING_DOMINATES,
+    HeadlineScale,
+    HeadlineSplit,
+    headline_scale,
+    no_split_warning,
+)
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.latency.timing import Untraced, untraced
@@ -58,11 +64,8 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 
-TRACING_DOMINATES = "tracing_dominates"
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", TRACING_DOMINATES})
-"""Warnings that say that the operators of a trace do not add up to its inferences, or not to those without tracing."""
-_MOST_TRACING = 2.0
-"""Times an untraced inference; of a longer one tracing takes more than the model, and the split would be of tracing."""
+"""Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
     "float32": "f32",
@@ -227,7 +230,8 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     def has_split(self) -> bool:
         """Whether the latency is split into operators.
 
-        Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them.
+        Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them, nor those
+        that tracing makes several times as long.
         """
         told = {warning.code for warning in self.trace.warnings}
         return self.trace.format != CALLS_FORMAT and told.isdisjoint(NO_SPLIT)
@@ -283,12 +287,11 @@ def analyse(
     worked = operator_work(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
-    table = table.with_warnings(*_tracing_warnings(timing))
     methods = method_times(table, rows, calls, tokens or {})
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
         variant=variant,
-        trace=_trace_info(table, source),
+        trace=_trace_info(table, source, scale.split if scale else None),
         latency=measured,
         categories=categories(rows, *(scale.split.copies_ns, scale.split.headline_ns) if scale else ()),
         backends=backends(rows),
@@ -311,16 +314,6 @@ def analyse(
     )
     findings, ruled_out = examine(_evidence(analysis, known, scale))
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
-
-
-def _tracing_warnings(timing: Untraced | None) -> list[TraceWarning]:
-    """That tracing takes more time than the model."""
-    ratio = timing.tracing.ratio if timing and timing.tracing else 1.0
-    if ratio <= _MOST_TRACING:
-        return []
-    message = f"a traced inference takes {ratio:.1f} times as long as an untraced one: its operators cannot be timed"
-    hint = "the latency stands, of untraced runs; a larger model, or several inferences in one call, can be split"
-    return [TraceWarning(TRACING_DOMINATES, message, hint)]
 
 
 def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:
@@ -383,7 +376,8 @@ def measured_latency(table: EventTable, path: str) -> Latency:
     return found
 
 
-def _trace_info(table: EventTable, source: TraceSource) -> TraceInfo:
+def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit | None) -> TraceInfo:
+    refused = no_split_warning(split) if split else None
     found = table.inference_times()
     files = [
         TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))
@@ -398,6 +392,6 @@ def _trace_info(table: EventTable, source: TraceSource) -> TraceInfo:
         inferences=sum(file.inferences for file in files),
         warmup=sum(file.warmup for file in files),
         methods=[UNKNOWN_METHOD if code < 0 else found.method.texts[code] for code in codes],
-        warnings=list(table.warnings),
+        warnings=[*([refused] if refused else []), *table.warnings],
         files=files,
     )

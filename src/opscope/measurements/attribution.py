@@ -35,16 +35,17 @@ if TYPE_CHECKING:
 _HEAD = 8
 _OTHER = "give the program that was run: its operators must match the trace"
 _NO_DELEGATE = "none"
-"""Of a variant that ran without the delegate: its operators are not those that the program would be lowered to."""
+"""Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
 
-def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:
+def read_model(program: Path, etrecord: Path | None = None, *, delegated: bool = True) -> ProgramModel:
     """The typed picture of a model from its files.
 
     Args:
         program: the .pte or .tflite.
         etrecord: the ETRecord of the same export; None: modules and source lines are not known.
+        delegated: whether a runtime that chooses its delegate when it loads the model has one.
 
     Raises:
         NotFoundError: a file is absent.
@@ -53,7 +54,7 @@ def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:
     """
     files = [program] if etrecord is None else [program, etrecord]
     stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
-    model = _model(*stamps)
+    model = _model(*stamps, delegated=delegated)
     if model.conflict:
         raise MismatchError(model.conflict, where=etrecord, hint=_OTHER_RECORD)
     return model
@@ -78,7 +79,7 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         etrecord, problem = None, None
         named, found = with_onnx_operators(side, program, session_graph_of(side))
     else:
-        model, etrecord, problem = usable_model(program, etrecord)
+        model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
         found, named = _attributions(side, model)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
@@ -102,21 +103,23 @@ def with_bundled_program(side: Side) -> Side:
     program = side.bundle.path / recorded.program
     etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
     _check_hashes(side.bundle, recorded)
-    if side.variant is not None and side.variant.delegate == _NO_DELEGATE:
-        return side
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
         if side.format == OnnxRuntimeProfileReader.name:
             named, found = with_onnx_operators(side, program, session_graph_of(side))
             return _attributed(named, found, _info(program, None, None, verified=True), None)
-        model, etrecord, problem = usable_model(program, etrecord)
+        model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
         found, named = _attributions(side, model)
     except OpscopeError as error:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
     return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
+
+
+def _is_delegated(side: Side) -> bool:
+    return side.variant is None or side.variant.delegate != _NO_DELEGATE
 
 
 def _check_hashes(bundle: Bundle, recorded: Model) -> None:
@@ -130,27 +133,31 @@ def _hash_of(path: Path) -> str:
         return sha256_of(path)
 
 
-def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
+def usable_model(
+    program: Path, etrecord: Path | None, *, delegated: bool = True
+) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
     """The typed picture of a model, its record when it can be used, and why it cannot.
+
+    ``delegated`` is false for a run in which the runtime was told to leave its delegate out.
 
     Raises:
         NotFoundError: the program is absent.
         TraceFormatError: it is damaged.
     """
     try:
-        return read_model(program, etrecord), etrecord, None
+        return read_model(program, etrecord, delegated=delegated), etrecord, None
     except OpscopeError as error:
         if etrecord is None or error.where != str(etrecord):
             raise
-        return read_model(program), None, error
+        return read_model(program, delegated=delegated), None, error
 
 
 @lru_cache(maxsize=4)
-def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) -> ProgramModel:
+def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None, *, delegated: bool) -> ProgramModel:
     """Variants of a bundle share a model; a file that changed is read again."""
     path = Path(program[0])
     if is_tflite_program(head_of(path, _HEAD)):
-        return read_tflite_model(path)
+        return read_tflite_model(path, delegated=delegated)
     executable = read_executable(path)
     # A program may be kept without the payloads of its delegates.
     whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)

@@ -11,6 +11,7 @@ from opscope.program.structure.plan import InstructionKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.program.cost.operator_cost import Cost
     from opscope.program.partition.portable_reason import PortableReason
     from opscope.program.structure.etrecord import EtRecord
     from opscope.program.structure.plan import Executable, MethodPlan
@@ -29,6 +30,16 @@ class StayedOutside(NamedTuple):
     reasons: Mapping[tuple[str, int], PortableReason]
 
 
+class OwnCosts(NamedTuple):
+    """What operators of the runtime's own kernels cost, where their names are not those of ATen.
+
+    Attributes:
+        costs: by method and instruction; an operator whose cost is not known is absent.
+    """
+
+    costs: Mapping[tuple[str, int], Cost]
+
+
 class ProgramModel:
     """A model as its files tell it.
 
@@ -37,6 +48,7 @@ class ProgramModel:
         graphs: of its XNNPACK delegates.
         record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
         outside: why operators were not delegated; None where the exporter decided that.
+        own_costs: of the runtime's own kernels; None where they compute operators of ATen, whose costs are known.
     """
 
     def __init__(
@@ -45,9 +57,11 @@ class ProgramModel:
         graphs: Sequence[DelegateGraph],
         record: EtRecord | None,
         outside: StayedOutside | None = None,
+        own_costs: OwnCosts | None = None,
     ) -> None:
         self.executable = executable
         self.outside = outside
+        self.own_costs = own_costs
         self.graphs = tuple(graphs)
         self.conflict = None if record is None else _conflict(executable, self.graphs, record)
         self.record = record if self.conflict is None else None
@@ -68,6 +82,7 @@ class ModelMethod:
         handles: debug handles by instruction; empty without a record.
         reasons: why operators were not delegated, by instruction, where the runtime decides that; None where the
             exporter did.
+        costs: of operators of the runtime's own kernels, by instruction; None where they are operators of ATen.
     """
 
     def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
@@ -81,6 +96,10 @@ class ModelMethod:
         own = None if model.outside is None else model.outside.reasons
         self.reasons = (
             None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
+        )
+        known = None if model.own_costs is None else model.own_costs.costs
+        self.costs = (
+            None if known is None else {number: cost for (name, number), cost in known.items() if name == plan.name}
         )
 
 

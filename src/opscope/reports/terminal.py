@@ -214,7 +214,7 @@ def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelS
 
 
 def _program_summary(program: ProgramSummary) -> RenderableType:
-    parts: list[RenderableType] = [Text(f"{plain(program.path)} (pte)", style="dim")]
+    parts: list[RenderableType] = [Text(f"{plain(program.path)} ({program.format or 'pte'})", style="dim")]
     for method in program.methods:
         given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
         parts.append(Text(f"{plain(method.name)}({plain(given)}) -> {plain(got)}", style="bold"))
@@ -253,7 +253,7 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
     note_text = ratio_note(comparison)
     beside = [Text(note_text.removeprefix("; "))] if note_text else []
-    split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
+    split = _changed_operators(comparison) if comparison.has_split else [Text(_no_split(comparison))]
     return Group(
         *sides,
         answer,
@@ -274,7 +274,11 @@ def accuracy_lines(comparison: Comparison | None) -> list[RenderableType]:
 
 _WITHOUT_PROGRAMS = frozenset({"onnxruntime-json"})
 """Formats of traces whose programs are not read."""
-_NO_SPLIT = "the difference is not split into operators: nothing was traced"
+
+
+def _no_split(comparison: Comparison) -> str:
+    reason = comparison.no_split.message if comparison.no_split else "nothing was traced"
+    return f"the difference is not split into operators: {reason}"
 
 
 def _changed_operators(comparison: Comparison) -> list[RenderableType]:

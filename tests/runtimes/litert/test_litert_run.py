@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from opscope.api import analyze
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
@@ -133,6 +136,10 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     variants = {one.variant.role: one.variant.delegate for one in done.content.variants}
     assert variants == {Role.ACCELERATED: "xnnpack", Role.BASELINE: "none"}
     assert "without XNNPACK" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    own = analyze(f"{tmp_path / 'out'}#baseline")
+    placed = [one for one in own.operators if one.instruction is not None]
+    assert {one.attribution for one in placed} == {"exact"}
+    assert all(one.macs for one in placed if one.name == "CONV_2D")
     assert validate(tmp_path / "out").valid
 
 
@@ -203,3 +210,25 @@ def test_events_of_another_structure_are_refused(events: list[EventRow]) -> None
     """No call of the model, times beyond the stopwatch's, or fields that make no sense."""
     with pytest.raises(Exception, match="not as opscope knows them"):
         check_events(events, 1_000_000)
+
+
+@needs_litert
+@pytest.mark.filterwarnings("ignore")
+def test_the_stopwatch_agrees_with_another_one(tmp_path: Path) -> None:
+    """The shortest call is of the size of the interpreter's, which is another way into LiteRT, timed here.
+
+    All calls together fit into what the process took, by the clock of the one that waited for it.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    began = time.perf_counter_ns()
+    done = measured(msgspec.structs.replace(job("tiny_fp32", traced=False), inferences=300), tmp_path)
+    assert sum(done.wall_ns) < time.perf_counter_ns() - began
+    other = Interpreter(str(MODELS / "tiny_fp32.tflite"), num_threads=1)
+    other.allocate_tensors()
+    times = []
+    for _ in range(300):
+        before = time.perf_counter_ns()
+        other.invoke()
+        times.append(time.perf_counter_ns() - before)
+    assert 0.1 < min(done.wall_ns) / min(times) < 10

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from opscope.api import preflight
+from opscope.program.cost.cost import GraphCosts
 from opscope.program.model import ProgramModel
 from opscope.program.partition.portable_reason import Cause
 from opscope.program.xnnpack.attribution import match_events
@@ -118,3 +119,30 @@ def test_preflight_of_a_tflite() -> None:
     # stem 8*8*8*27, depthwise 8*8*8*9, pointwise 8*8*8*8, fully connected 8*4
     assert method.matrix.macs == 8 * 8 * 8 * (27 + 9 + 8) + 32
     assert preflight(MODELS / "outside.tflite").methods[0].portable[0].operator == "CUMSUM"
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_without_the_delegate_every_operator_is_a_step_of_its_own(name: str) -> None:
+    """In the order of the file, by its number, with nothing delegated and the reason for that."""
+    model = read_tflite_model(MODELS / f"{name}.tflite", delegated=False)
+    (method,) = model.methods.values()
+    steps = method.plan.chains[0].steps
+    assert not model.graphs
+    assert {step.kind.value for step in steps} == {"kernel"}
+    assert {reason.cause for reason in (method.reasons or {}).values()} == {Cause.SWITCHED_OFF}
+    assert set(method.reasons or {}) == set(range(len(steps)))
+
+
+def test_operators_of_own_kernels_cost_what_the_same_work_costs_in_the_delegate() -> None:
+    """Multiply-accumulates of all operators together; those that the delegate refuses have no costs."""
+    own = read_tflite_model(MODELS / "cnn.tflite", delegated=False).methods[UNSIGNED]
+    delegated = _model("cnn")
+    costs = GraphCosts(delegated.graphs[0].graph)
+    count = len(delegated.graphs[0].graph.nodes)
+    macs = [cost.macs for number in range(count) if (cost := costs.nodes([number])) is not None]
+    assert sum(macs) > 0
+    assert sum(cost.macs for cost in (own.costs or {}).values()) == sum(macs)
+    refused = set(_model("outside").methods[UNSIGNED].reasons or {})
+    assert refused.isdisjoint(
+        read_tflite_model(MODELS / "outside.tflite", delegated=False).methods[UNSIGNED].costs or {}
+    )

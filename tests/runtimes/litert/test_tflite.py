@@ -62,7 +62,9 @@ def test_changed_bytes_are_read_or_refused(name: str) -> None:
         for _ in range(random.randint(1, 4)):
             damaged[random.randrange(8, len(damaged))] = random.choice((0, 1, 127, 128, 255, random.randrange(256)))
         with suppress(TraceFormatError):
-            lowered(decode_tflite(bytes(damaged), "damaged"))
+            model = decode_tflite(bytes(damaged), "damaged")
+            lowered(model)
+            lowered(model, delegated=False)
 
 
 @pytest.mark.parametrize("name", ["DEQUANTIZE", "FULLY_CONNECTED", "TRANSPOSE_CONV", "ADD"])

@@ -14,7 +14,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
 from opscope.analysis.findings.quality import Quality
-from opscope.analysis.latency.headline import HeadlineSplit, headline_scale
+from opscope.analysis.latency.headline import HeadlineSplit, headline_scale, no_split_warning
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.operators import Operator, TypicalTimes, operators
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.matching import Match, OperatorPair
     from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.core.table import EventTable
+    from opscope.core.table import EventTable, TraceWarning
     from opscope.core.table.places import OperatorKey
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -376,7 +376,13 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     @property
     def has_split(self) -> bool:
         """Whether the change is split into operators; whole calls of a runtime that writes no traces are not."""
-        return any(operator.kind != FRAMEWORK.kind for operator in self.operators)
+        return self.no_split is None and any(operator.kind != FRAMEWORK.kind for operator in self.operators)
+
+    @property
+    def no_split(self) -> TraceWarning | None:
+        """Why the traces of a side do not tell where its time goes; None when those of both do, or there are none."""
+        joined = [side.headline for side in (self.baseline, self.candidate) if side.headline]
+        return next(filter(None, map(no_split_warning, joined)), None)
 
 
 class RelatedData(NamedTuple):

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.stats.effect import interval_of, paired_effects
-from opscope.core.table import Clock
+from opscope.core.table import Clock, TraceWarning
+from opscope.core.units import ratio_text, time_text
 from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ DIFFERENCE, OUTSIDE = "traced runs took less", "outside of Method::execute, and 
 """What the rows are called that join the split to the headline."""
 FEW = 3
 """So few processes all count: a half of them would be one or two."""
+MOST_TRACED = 2.0
+"""A traced call longer than so many untraced ones is not split; where it comes from: docs/design/one-scale.md."""
+TRACING_DOMINATES = "tracing_dominates"
+"""Code of the warning that says so."""
 
 
 class OutsideTime(msgspec.Struct, frozen=True):
@@ -94,6 +99,11 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
     def call_ns(self) -> float:
         """The traced call: the split with the copies."""
         return self.execute_ns + self.copies_ns
+
+    @property
+    def tracing_ratio(self) -> float:
+        """How many headlines the traced call takes; 1 where the headline is of traced inferences."""
+        return 1.0 if self.arm == "traced" else self.call_ns / self.headline_ns
 
 
 class HeadlineScale(NamedTuple):
@@ -166,6 +176,18 @@ def headline_scale(
     )
     scaled = {place: spent * factor for place, spent in times.items()}
     return HeadlineScale(split, scaled, [{k: spent * factor for k, spent in own.items()} for own in by_process])
+
+
+def no_split_warning(split: HeadlineSplit) -> TraceWarning | None:
+    """Why traced calls do not tell where the time of untraced ones goes; None when they do."""
+    if split.tracing_ratio <= MOST_TRACED:
+        return None
+    message = (
+        f"traced inferences take {time_text(split.call_ns)}, {ratio_text(split.tracing_ratio)} the untraced latency of "
+        f"{time_text(split.headline_ns)}: most of it is the cost of tracing or a disturbance"
+    )
+    hint = "run again on a quiet machine; a model of a few microseconds can be timed, but not split"
+    return TraceWarning(TRACING_DOMINATES, message, hint)
 
 
 def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:

@@ -414,7 +414,7 @@ class _MethodWalk:
         handles = self._method.handles.get(instruction, ())
         origins = self._method.origins
         origin = origins.of_handles(handles, plan.called(step)) if origins else None
-        cost = step_cost(plan, step, None if self._known is None else self._known.sizes)
+        cost = self._cost(instruction, step)
         operator_class = classify(plan.called(step))
         change = None
         if operator_class.kind == "layout" and "to_dim_order" in plan.called(step):
@@ -436,6 +436,12 @@ class _MethodWalk:
             known = with_origin(known, origin)
         wanted = _kernel_name(plan, step)
         return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
+
+    def _cost(self, instruction: int, step: PlannedStep) -> Cost | None:
+        """Of a portable operator; those of the file do not hold where shapes differ between calls."""
+        if self._method.costs is None:
+            return step_cost(self._method.plan, step, None if self._known is None else self._known.sizes)
+        return self._method.costs.get(instruction) if self._known is None else None
 
     def _dtype(self, step: PlannedStep) -> str | None:
         first = [self._method.plan.values[number] for number in self._method.plan.tensors(step)[:1]]

@@ -63,11 +63,15 @@ class MethodSummary(msgspec.Struct, frozen=True):
 
 
 class ProgramSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.program/1"):
-    """What a .pte holds."""
+    """What a .pte holds, or what LiteRT and its delegate make of a .tflite.
+
+    ``format`` is ``pte`` or ``tflite``; null in summaries of releases that read .pte only.
+    """
 
     path: str
     sha256: str
     methods: list[MethodSummary]
+    format: str | None = None
 
 
 class RecordSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.etrecord/1"):

@@ -78,8 +78,16 @@ class Evidence(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The headline in ns, of which every share is one."""
+        """The headline in ns, which no saving exceeds."""
         return self.latency.mean_ns if self.headline is None else self.headline.headline_ns
+
+    @property
+    def whole(self) -> float:
+        """What times of operators are parts of, in ns: the headline, or the traced call where that takes longer.
+
+        A share of it is never above 1; one of a headline that lacks the cost of tracing could be.
+        """
+        return self.total if self.headline is None else max(self.total, self.headline.call_ns)
 
     @property
     def copies_ns(self) -> float:
@@ -106,8 +114,8 @@ class Evidence(NamedTuple):
         return [operator for operator in self.work() if wanted(operator)]
 
     def share(self, operators: Iterable[Operator]) -> float:
-        """Of end-to-end latency."""
-        return time_of(operators) / self.total if self.total else 0.0
+        """Of end-to-end latency, at most 1."""
+        return time_of(operators) / self.whole if self.whole else 0.0
 
     def limit(self, operators: Sequence[Operator], copies_ns: float = 0.0) -> Saving:
         """What would be saved if these operators, and as much of the copies, took no time."""

@@ -14,6 +14,7 @@ _BY_CAUSE = {
     Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
     Cause.NESTED: "unroll the loop or branch, or move the operator before it",
     Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
+    Cause.SWITCHED_OFF: "run with --delegate xnnpack, or compare both with --delegate both",
     Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
 }
 _BY_OPERATOR = {

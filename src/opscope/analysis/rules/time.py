@@ -57,7 +57,7 @@ def portable_operators(evidence: Evidence) -> Message:
     rule = "portable_operators"
     portable = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     share, time = evidence.share(portable), time_of(portable)
-    figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
+    figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.whole)} ms"
     if share <= PORTABLE_SHARE:
         return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
@@ -90,7 +90,7 @@ def _plain(row: PortableTime) -> str:
 def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     """What to do about those that take most, by the reason for each, and the first recipe for it."""
     if not any(is_delegated(operator) for operator in evidence.operators):
-        return advice("", Cause.NOT_LOWERED, None), None
+        return _undelegated_step(evidence), None
     masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
     rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
     steps = ["those inside of attention: see the finding on its masking"] if masking else []
@@ -132,7 +132,7 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 
 def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
-    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.total]
+    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.whole]
     found = [placed[place] for place in places(weighty) if place in placed]
     fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
     if len(fractions) < _FEWEST:
@@ -153,8 +153,14 @@ def nothing_delegated(evidence: Evidence) -> Message:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     told = f"{count(work)}, no call of a delegate"
-    step = advice("", Cause.NOT_LOWERED, None)
+    step = _undelegated_step(evidence)
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("the finding on portable operators says it"))
+
+
+def _undelegated_step(evidence: Evidence) -> str:
+    """What to do when nothing is delegated: the delegate was switched off, or the program was made without one."""
+    off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
+    return advice("", Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
 
 
 @declare_rule(
@@ -169,7 +175,7 @@ def bottleneck(evidence: Evidence) -> Message:
     times = {category: time_of(o for o in work if o.category is category) for category in Category}
     times[Category.DATA_MOVEMENT] += evidence.copies_ns
     category = max(times, key=lambda candidate: times[candidate])
-    if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
+    if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.whole:
         return passed(rule, "data movement dominates, which is a separate finding")
     members = [operator for operator in work if operator.category is category]
     rest = evidence.total - (evidence.limit(members).ns or 0.0)
@@ -180,7 +186,7 @@ def bottleneck(evidence: Evidence) -> Message:
         f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; the rest takes "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
-    title = f"{category.value}{kinds} dominates: {share_text(times[category] / evidence.total)} of the latency"
+    title = f"{category.value}{kinds} dominates: {share_text(times[category] / evidence.whole)} of the latency"
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
@@ -258,9 +264,9 @@ def headroom(evidence: Evidence) -> Message:
     )
     saving = at_ceilings(evidence, members)
     above = saving.ns or 0.0
-    share = above / evidence.total
+    share = above / evidence.whole
     if share <= HEADROOM_SHARE:
-        known = share_text(evidence.roofline.placed_ns / evidence.total)
+        known = share_text(evidence.roofline.placed_ns / evidence.whole)
         return passed(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"Delegates spend {share_text(share)} of the latency above this machine's measured ceilings"

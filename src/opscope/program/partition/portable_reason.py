@@ -20,6 +20,7 @@ class Cause(str, enum.Enum):
     NESTED = "inside a branch or loop"
     SIZES = "computes sizes"
     NOT_LOWERED = "not lowered"
+    SWITCHED_OFF = "delegate switched off"
     NOT_KNOWN = "not known"
 
 

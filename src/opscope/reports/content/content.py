@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.analysis import Analysis
+from opscope.analysis.analysis import NO_SPLIT, Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.finding import Finding, RuledOut
@@ -119,7 +119,8 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def has_split(self) -> bool:
         """Whether there is a split of the latency into operators to show."""
-        return self.shown is not None and self.shown.has_split
+        compared = self.primary is None or self.primary.no_split is None
+        return self.shown is not None and self.shown.has_split and compared
 
     def result(self, name: str) -> VariantResult | None:
         """The result of the variant of that name."""
@@ -545,8 +546,15 @@ def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | 
 
 def no_split_sentence(content: ReportContent) -> str:
     """Why the latency is not split into operators; empty when it is."""
-    reason = content.manifest.left_out.trace
+    reason = content.manifest.left_out.trace or _refused(content)
     return f"No split into operators and categories: {plain(reason, 600)}." if reason else ""
+
+
+def _refused(content: ReportContent) -> str | None:
+    """Why the trace that is there is not split; None when it is, or when there is none."""
+    warnings = list(content.shown.trace.warnings) if content.shown else []
+    warnings += [content.primary.no_split] if content.primary and content.primary.no_split else []
+    return next((warning.message for warning in warnings if warning.code in NO_SPLIT), None)
 
 
 def split_sentence(analysis: Analysis) -> str:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from opscope.program.model import ProgramModel, StayedOutside
+from opscope.program.cost.cost import GraphCosts
+from opscope.program.model import OwnCosts, ProgramModel, StayedOutside
+from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,
@@ -49,10 +51,10 @@ from opscope.runtimes.litert.delegation import RULES_OF, refusals, unpacked
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.cost.operator_cost import Cost
     from opscope.program.xnnpack.graph import Attributes
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteOperator, TfliteSubgraph, TfliteTensor
 
@@ -124,51 +126,69 @@ _DATA = dict.fromkeys(
     1,
 )
 _MOST_JOINED = 5
+_OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate")
 
 
-def read_tflite_model(path: Path) -> ProgramModel:
-    """What LiteRT and its XNNPACK delegate will make of a .tflite.
+def read_tflite_model(path: Path, *, delegated: bool = True) -> ProgramModel:
+    """What LiteRT and its XNNPACK delegate will make of a .tflite; without the delegate its operators as they stand.
 
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is not a .tflite, truncated, or damaged.
     """
-    return lowered(read_tflite(path))
+    return lowered(read_tflite(path), delegated=delegated)
 
 
-def lowered(model: TfliteModel) -> ProgramModel:
-    """A model as the delegate cuts it; each signature is a method."""
+def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
+    """A model as the delegate cuts it, or as LiteRT's own kernels run it; each signature is a method."""
     plans: list[MethodPlan] = []
     graphs: list[DelegateGraph] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
+    costs: dict[tuple[str, int], Cost] = {}
     for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
-        lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph])
+        lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph], delegated=delegated)
         plans.append(lowering.plan())
         graphs += lowering.graphs
         reasons |= {(signature.key, number): reason for number, reason in lowering.reasons.items()}
+        costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
     executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), (), None, ())
-    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons))
+    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), OwnCosts(costs))
 
 
 class _Lowering:
-    """One signature cut into calls of the delegate and operators outside."""
+    """One signature cut into calls of the delegate and operators outside, which without the delegate all are."""
 
-    def __init__(self, name: str, graph: TfliteSubgraph) -> None:
+    def __init__(self, name: str, graph: TfliteSubgraph, *, delegated: bool) -> None:
         self._name, self._graph = name, graph
         self.reasons = refusals(graph)
-        self._parts = partitions(graph, frozenset(self.reasons))
-        whole = len(self._parts) == 1 and not self.reasons
+        self._refused = frozenset(self.reasons)
+        if not delegated:
+            self.reasons = dict.fromkeys(range(len(graph.operators)), _OFF)
+        self._outside = frozenset(self.reasons)
+        self._parts = partitions(graph, self._outside)
+        whole = len(self._parts) == 1 and not self._outside
         self._first = 0 if whole else len(graph.operators)
         self.graphs = [
             DelegateGraph(name, part, (self._first + part,), _GraphBuilder(graph, members).graph())
             for part, members in enumerate(self._parts)
         ]
 
+    def costs(self) -> Iterator[tuple[int, Cost]]:
+        """Costs of operators outside, by number, as of the same work in the delegate.
+
+        Operators that the delegate would refuse have none: their shapes may be those of no graph of XNNPACK.
+        """
+        for number in sorted(self._outside - self._refused):
+            graph = _GraphBuilder(self._graph, (number,)).graph()
+            cost = GraphCosts(graph).nodes(range(len(graph.nodes)))
+            if cost is not None:
+                yield number, cost
+
     def plan(self) -> MethodPlan:
         """Its instructions, with the tensors of the file as values."""
         operators = self._graph.operators
-        called = list(dict.fromkeys(operators[number].name for number in self.reasons))
+        called = list(dict.fromkeys(operators[number].name for number in sorted(self._outside)))
         steps = [self._step(number, called) for number in range(self._first)]
         steps += [PlannedStep(InstructionKind.DELEGATE, g.delegate, g.graph.arguments()) for g in self.graphs]
         return MethodPlan(
@@ -185,7 +205,7 @@ class _Lowering:
     def _step(self, number: int, called: Sequence[str]) -> PlannedStep:
         """An operator outside; one that the delegate took leaves its number behind."""
         operator = self._graph.operators[number]
-        if number not in self.reasons:
+        if number not in self._outside:
             return PlannedStep(InstructionKind.FREE, -1, ())
         given = tuple(value for value in operator.inputs if value >= 0)
         arguments = (*given, *operator.outputs, *operator.outputs[-1:])

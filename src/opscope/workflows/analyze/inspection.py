@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.core.errors import UsageError
 from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of
@@ -25,7 +27,7 @@ def inspect(
     program: str | Path | None = None,
     etrecord: str | Path | None = None,
 ) -> Inspected:
-    """The analysis of a trace, bundle or run, or a summary of a .pte, an .etrecord or an XNNPACK log.
+    """The analysis of a trace, bundle or run, or a summary of a .pte, a .tflite, an .etrecord or an XNNPACK log.
 
     Args:
         path: what to look into, see :func:`opscope.api.analyze` for traces.
@@ -59,7 +61,7 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
     from opscope.runtimes.litert.tflite import is_tflite_program
 
     if is_program(head) or is_tflite_program(head):
-        return _program(path)
+        return _program(path, "tflite" if is_tflite_program(head) else "pte")
     if is_etrecord(head):
         return summarise_record(read_etrecord(path), str(path), sha256_of(path))
     if is_kernel_log(head):
@@ -67,9 +69,10 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
     return None
 
 
-def _program(path: Path) -> ProgramSummary:
+def _program(path: Path, kind: str) -> ProgramSummary:
     from opscope.analysis.preflight.contents import summarise_program
     from opscope.measurements.attribution import read_model
 
     model = read_model(path)
-    return summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
+    found = summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
+    return msgspec.structs.replace(found, format=kind)
