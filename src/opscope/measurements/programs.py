@@ -27,7 +27,6 @@ class ProgramKind(NamedTuple):
         check: refuses what its runtime cannot run.
         signatures: functions that a caller can name; never empty.
         beside: files with its weights.
-        sizes_given: whether sizes that the program leaves open can be given.
     """
 
     runtime: str
@@ -36,7 +35,6 @@ class ProgramKind(NamedTuple):
     check: Callable[[Path], None]
     signatures: Callable[[Path], tuple[Signature, ...]]
     beside: Callable[[Path], list[Path]]
-    sizes_given: bool
 
 
 LITERT = ProgramKind(
@@ -46,7 +44,6 @@ LITERT = ProgramKind(
     check=lambda path: check_callable(read_callable(path), path),
     signatures=lambda path: read_callable(path).signatures,
     beside=lambda _: [],
-    sizes_given=False,
 )
 ONNX_RUNTIME = ProgramKind(
     runtime="ONNX Runtime",
@@ -55,7 +52,6 @@ ONNX_RUNTIME = ProgramKind(
     check=check_runnable,
     signatures=lambda path: (read_signature(path),),
     beside=lambda path: external_paths(read_onnx(path), path),
-    sizes_given=True,
 )
 KINDS = (LITERT, ONNX_RUNTIME)
 

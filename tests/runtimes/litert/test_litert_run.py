@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from opscope.api import analyze
+from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
@@ -160,6 +161,17 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
     with pytest.raises(UsageError, match=word):
         profile(MODELS / f"{name}.tflite", settings=settings, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@needs_litert
+def test_sizes_that_the_model_leaves_open_are_given(tmp_path: Path) -> None:
+    """The batch here: outputs have it, too, and the bundle is complete."""
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ablate=("none",), input_specs=("float32[3,32,32,3]",))
+    profile(MODELS / "dynamic.tflite", settings=settings, out=tmp_path / "out")
+    manifest = Bundle.open(tmp_path / "out").manifest
+    measured = next(one.measurement for one in manifest.repetitions if one.measurement)
+    assert measured.inputs[0].shape[0] == measured.outputs[0].shape[0] == 3
+    assert validate(tmp_path / "out").valid
 
 
 @needs_litert

@@ -16,7 +16,7 @@ from opscope.core.errors import RunError
 from opscope.runtimes.litert.trace import INVOKE_TYPES, EventRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from opscope.experiment.tensors import Array
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _CPU = 1
 _READ, _WRITE = 0, 1
 _TENSOR_TYPE_BYTES = 256  # more than the structure has in any version
+_ELEMENT_TYPE_BYTES, _MOST_DIMENSIONS = 4, 8
 _MOST_EVENTS = 1 << 20
 _KERNELS = {"xnnpack": 0, "none": 2}
 _STATUS = {1: "an argument is invalid", 2: "memory is short", 3: "a runtime failure", 5: "unsupported", 6: "not found"}
@@ -52,6 +53,19 @@ class _Event(ctypes.Structure):
     )
 
 
+class _Layout(ctypes.Structure):
+    """Sizes of a tensor; the lowest seven bits of the first field are the number of its dimensions."""
+
+    _fields_ = (
+        ("rank", ctypes.c_uint),
+        ("dimensions", ctypes.c_int32 * _MOST_DIMENSIONS),
+        ("strides", ctypes.c_uint32 * _MOST_DIMENSIONS),
+    )
+
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(self.dimensions[: min(self.rank & 0x7F, _MOST_DIMENSIONS)])
+
+
 class Call(NamedTuple):
     """A signature that can be called.
 
@@ -62,6 +76,7 @@ class Call(NamedTuple):
         run: calls it, with the buffers below; anything but 0 is a failure.
         input_buffers: one for each input.
         output_buffers: one for each output.
+        output_sizes: of each output, where inputs were given other sizes than the file has; else empty.
     """
 
     number: int
@@ -70,6 +85,7 @@ class Call(NamedTuple):
     run: Callable[[], int]
     input_buffers: Buffers
     output_buffers: Buffers
+    output_sizes: tuple[tuple[int, ...], ...] = ()
 
 
 class CompiledModel:
@@ -110,27 +126,54 @@ class CompiledModel:
         option = self._made("LiteRtCreateOpaqueOptions", name.encode(), content, freed)
         self._call("LiteRtAddOpaqueOptions", options, option)
 
-    def calls(self) -> dict[str, Call]:
-        """All signatures, by name; the one that LiteRT makes for a model without any is named as the empty text."""
+    def calls(self, sizes: Mapping[str, Mapping[str, Sequence[int]]] | None = None) -> dict[str, Call]:
+        """All signatures, by name; the one that LiteRT makes for a model without any is named as the empty text.
+
+        Args:
+            sizes: of inputs that the file leaves open, by signature and input; those of the only signature by any name.
+
+        Raises:
+            RunError: the runtime refuses these sizes.
+        """
         count = ctypes.c_size_t()
         self._call("LiteRtGetNumModelSignatures", self._model, ctypes.byref(count))
-        found = (self._callable(number) for number in range(count.value))
+        given = sizes or {}
+        only = next(iter(given.values()), {}) if count.value == 1 else {}
+        found = (self._callable(number, given, only) for number in range(count.value))
         return dict(found)
 
-    def _callable(self, number: int) -> tuple[str, Call]:
+    def _callable(
+        self, number: int, sizes: Mapping[str, Mapping[str, Sequence[int]]], only: Mapping[str, Sequence[int]]
+    ) -> tuple[str, Call]:
         signature = self._made("LiteRtGetModelSignature", self._model, ctypes.c_size_t(number))
         name = self._text("LiteRtGetSignatureKey", signature)
         inputs, outputs = (self._names(signature, side) for side in ("Input", "Output"))
-        filled = self._buffers(signature, number, "Input", len(inputs))
-        read = self._buffers(signature, number, "Output", len(outputs))
+        own = sizes.get(name, only)
+        asked = [tuple(own.get(one, ())) for one in inputs]
+        left = self._resized(number, asked, len(outputs)) if any(asked) else []
+        filled = self._buffers(signature, number, "Input", asked)
+        read = self._buffers(signature, number, "Output", left or [()] * len(outputs))
         function = self._library.LiteRtRunCompiledModel
         function.restype = ctypes.c_int
-        sizes = [ctypes.c_size_t(value) for value in (number, len(inputs), len(outputs))]
+        numbers = [ctypes.c_size_t(value) for value in (number, len(inputs), len(outputs))]
 
         def run() -> int:
-            return int(function(self._compiled, sizes[0], sizes[1], filled, sizes[2], read))
+            return int(function(self._compiled, numbers[0], numbers[1], filled, numbers[2], read))
 
-        return "" if name == _PLACEHOLDER else name, Call(number, inputs, outputs, run, filled, read)
+        return "" if name == _PLACEHOLDER else name, Call(number, inputs, outputs, run, filled, read, tuple(left))
+
+    def _resized(self, number: int, asked: Sequence[tuple[int, ...]], outputs: int) -> list[tuple[int, ...]]:
+        """Give inputs other sizes; those of the outputs follow from them."""
+        signature = ctypes.c_size_t(number)
+        for place, sizes in enumerate(asked):
+            if sizes:
+                dimensions = (ctypes.c_int * len(sizes))(*sizes)
+                places = (ctypes.c_size_t(place), dimensions, ctypes.c_size_t(len(sizes)))
+                self._call("LiteRtCompiledModelResizeInputTensor", self._compiled, signature, *places)
+        layouts = (_Layout * outputs)()
+        wanted = (ctypes.c_size_t(outputs), layouts, ctypes.c_bool(True))  # noqa: FBT003 - of C
+        self._call("LiteRtGetCompiledModelOutputTensorLayouts", self._compiled, signature, *wanted)
+        return [layout.sizes() for layout in layouts]
 
     def _names(self, signature: ctypes.c_void_p, side: str) -> tuple[str, ...]:
         count = ctypes.c_size_t()
@@ -138,9 +181,9 @@ class CompiledModel:
         places = range(count.value)
         return tuple(self._text(f"LiteRtGetSignature{side}Name", signature, ctypes.c_size_t(at)) for at in places)
 
-    def _buffers(self, signature: ctypes.c_void_p, number: int, side: str, count: int) -> Buffers:
-        buffers = (ctypes.c_void_p * count)()
-        for at in range(count):
+    def _buffers(self, signature: ctypes.c_void_p, number: int, side: str, sizes: Sequence[tuple[int, ...]]) -> Buffers:
+        buffers = (ctypes.c_void_p * len(sizes))()
+        for at, own in enumerate(sizes):
             place = ctypes.c_size_t(at)
             needs = self._made(
                 f"LiteRtGetCompiledModel{side}BufferRequirements", self._compiled, ctypes.c_size_t(number), place
@@ -148,6 +191,10 @@ class CompiledModel:
             tensor = self._made(f"LiteRtGetSignature{side}TensorByIndex", signature, place)
             kind = (ctypes.c_uint8 * _TENSOR_TYPE_BYTES)()
             self._call("LiteRtGetRankedTensorType", tensor, ctypes.byref(kind))
+            if own:
+                dimensions = (ctypes.c_int32 * _MOST_DIMENSIONS)(*own)
+                layout = _Layout(len(own), dimensions)
+                ctypes.memmove(ctypes.byref(kind, _ELEMENT_TYPE_BYTES), ctypes.byref(layout), ctypes.sizeof(layout))
             made = "LiteRtCreateManagedTensorBufferFromRequirements"
             buffers[at] = self._made(made, self._environment, ctypes.byref(kind), needs).value
         return buffers

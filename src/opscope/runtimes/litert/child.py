@@ -24,6 +24,7 @@ from opscope.machine.affinity import stay_on
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.switch.switch import proof
 from opscope.machine.usage import usage_between, usage_now
+from opscope.program.structure.plan import Dynamism
 from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
 from opscope.runtimes.litert.c_api import CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
@@ -73,7 +74,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     started = time.perf_counter_ns()
     traced, delegate = request.trace is not None, request.delegate or _DELEGATE
     model = CompiledModel(installed.library, request.program, delegate, request.threads, profiled=traced)
-    calls = _calls(Path(request.program), model.calls(), request.calls)
+    calls = _calls(Path(request.program), model.calls(_open_sizes(request)), request.calls)
     loaded = time.perf_counter_ns()
     inputs = _fill(model, calls, request)
     inferred = _infer(model, calls, request)
@@ -125,10 +126,24 @@ def _calls(program: Path, there: Mapping[str, Call], wanted: Sequence[str]) -> d
     return found
 
 
+def _open_sizes(request: RunRequest) -> dict[str, dict[str, list[int]]]:
+    """Sizes that the file leaves open, as they were asked for, by signature and input."""
+    declared = read_callable(Path(request.program)).signatures
+    names = dict.fromkeys(request.calls) or (declared[0].name,)
+    inputs = [(own.name, one) for name in names for own in declared if own.name == name for one in own.inputs]
+    found: dict[str, dict[str, list[int]]] = {}
+    for (name, one), planned in zip(inputs, request.inputs, strict=False):
+        if one.tensor.dynamism is not Dynamism.STATIC and planned.shape is not None:
+            found.setdefault(name, {})[one.name] = planned.shape
+    return found
+
+
 def _fill(model: CompiledModel, calls: Mapping[str, _Called], request: RunRequest) -> list[Tensor]:
     """Fill the inputs of all calls; they are drawn in the order of the file, as for every runtime."""
     slots = [(called, one) for called in calls.values() for one in called.declared.inputs]
     tensors = [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for _, one in slots]
+    if request.inputs:
+        tensors = [Tensor(list(one.shape or ()), one.dtype) for one in request.inputs]
     for (called, one), tensor, array in zip(slots, tensors, input_arrays(request, tensors), strict=True):
         data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
         model.fill(called.call.input_buffers[called.call.inputs.index(one.name)], data)
@@ -139,8 +154,10 @@ def _outputs(model: CompiledModel, called: _Called) -> list[Array]:
     """Outputs of the last call, in the order of the file."""
     found = []
     for one in called.declared.outputs:
-        data = model.content(called.call.output_buffers[called.call.outputs.index(one.name)])
-        tensor = Tensor(list(one.tensor.sizes), one.tensor.dtype.name)
+        place = called.call.outputs.index(one.name)
+        data = model.content(called.call.output_buffers[place])
+        sizes = called.call.output_sizes[place] if called.call.output_sizes else one.tensor.sizes
+        tensor = Tensor(list(sizes), one.tensor.dtype.name)
         found.append(from_bytes(data, tensor, range(len(tensor.shape))))
     return found
 

@@ -225,7 +225,7 @@ def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> lis
 
 
 def _check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
-    """Refuse sizes that a program of another runtime leaves open, unless they are given and the runtime takes them.
+    """Refuse sizes that a program of another runtime leaves open, unless they are given.
 
     Raises:
         UsageError: naming the input.
@@ -235,16 +235,11 @@ def _check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput
         return
     for place, (name, value) in enumerate(_named_inputs(kind, program, calls)):
         given = place < len(asked) and asked[place] is not None
-        if value.dynamism is Dynamism.STATIC or (given and kind.sizes_given):
+        if value.dynamism is Dynamism.STATIC or given:
             continue
-        problem = f"its input {name!r} has no fixed sizes"
-        if kind.sizes_given:
-            sizes = ",".join(map(str, value.sizes))
-            hint = f"give them, for each input in its order: --input '{value.dtype.name}[{sizes}]', with your numbers"
-        else:
-            problem += f", and opscope runs {kind.runtime} models of fixed sizes only"
-            hint = "convert the model with fixed sizes, the batch included"
-        raise UsageError(problem, where=program, hint=hint)
+        sizes = ",".join(map(str, value.sizes))
+        hint = f"give them, for each input in its order: --input '{value.dtype.name}[{sizes}]', with your numbers"
+        raise UsageError(f"its input {name!r} has no fixed sizes", where=program, hint=hint)
 
 
 def _declared(own: Sequence[MethodPlan]) -> list[Value]:
