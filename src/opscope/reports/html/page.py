@@ -45,7 +45,14 @@ from opscope.reports.sections.answers import section_answers
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
-from opscope.reports.sections.program import bound_text, boundary_text, layer_text, program_sections, source_text
+from opscope.reports.sections.program import (
+    NODES_OF_A_GRAPH,
+    bound_text,
+    boundary_text,
+    layer_text,
+    program_sections,
+    source_text,
+)
 from opscope.reports.sections.reproduction import reproduction
 from opscope.reports.sections.run import sweep, time_spent
 from opscope.reports.sections.shift import shift_section
@@ -239,8 +246,9 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
     moving = sum(row.shown_share for row in analysis.categories if row.category is Category.DATA_MOVEMENT) * scale
     portable = sum(row.shown_share for row in analysis.backends if row.backend == "portable") * scale
     delegated = sum(r.shown_share for r in analysis.backends if r.backend not in {"portable", "framework"}) * scale
-    tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
-    tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
+    if analysis.trace.format != NODES_OF_A_GRAPH:
+        tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
+        tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
     tiles.append(HeadlineFigure("data movement", units.share_text(moving), _moving_note(analysis)))
     return tiles
 

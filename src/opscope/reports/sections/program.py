@@ -156,7 +156,7 @@ def _no_layers(program: ProgramInfo) -> str:
     return "there is no export record (.etrecord) beside the program"
 
 
-_NODES_OF_A_GRAPH = "onnxruntime-json"
+NODES_OF_A_GRAPH = "onnxruntime-json"
 """Format of traces whose operators are nodes that a session ran, and no events of a delegate."""
 
 
@@ -165,7 +165,7 @@ def coverage_sentence(analysis: Analysis) -> str:
     found = {row.attribution: row for row in analysis.coverage}
     if not found:
         return "nothing ran in a delegate"
-    delegated = analysis.trace.format != _NODES_OF_A_GRAPH
+    delegated = analysis.trace.format != NODES_OF_A_GRAPH
     how = "a replay of XNNPACK's rewrites predicts every event" if delegated else "by the graph that ran"
     words = {
         Attribution.EXACT: f"is attributed exactly: {how}",
