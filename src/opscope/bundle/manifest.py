@@ -163,6 +163,25 @@ class PlannedInput(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+class ProgramCalls(msgspec.Struct, frozen=True):
+    """What the processes of a variant call, and with what, where its program is another than that of the plan.
+
+    Attributes:
+        calls: as of the plan.
+        inputs: as of the plan.
+        values: path within the bundle of the .npz with the values of the inputs: those of the plan, in the order of
+            axes of this program; null where they are drawn from the seed.
+        values_sha256: its hash; likewise.
+        unlike: why its inputs are not those of the plan, as one sentence; null where they have the same values.
+    """
+
+    calls: list[str] = []
+    inputs: list[PlannedInput] = []
+    values: str | None = None
+    values_sha256: str | None = None
+    unlike: str | None = None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What was asked for. In reports of other tools' directories, null is what their files do not tell.
 
@@ -181,6 +200,7 @@ class Plan(msgspec.Struct, frozen=True):
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
         values_sha256: its hash; likewise.
+        own: calls and inputs of variants whose program calls others than these, by the variant's name.
     """
 
     rounds: int
@@ -194,6 +214,16 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: list[PlannedInput] = []
     values: str | None = None
     values_sha256: str | None = None
+    own: dict[str, ProgramCalls] = {}
+
+    def of(self, variant: str) -> Plan:
+        """The plan with the calls and the inputs of a variant."""
+        own = self.own.get(variant)
+        if own is None:
+            return self
+        return msgspec.structs.replace(
+            self, calls=own.calls, inputs=own.inputs, values=own.values, values_sha256=own.values_sha256
+        )
 
 
 class ConfigRequest(msgspec.Struct, frozen=True):
@@ -588,6 +618,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             versions.
         samples: labelled inputs that were run beside the timed ones; null where there were none, and in bundles of
             earlier versions.
+        targets: of each variant that ran elsewhere than on ``target``, by its name: another runtime has other ways
+            to run on the same machine.
     """
 
     opscope: str
@@ -606,10 +638,24 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     locks: list[LockRecord] = []
     device: str | None = None
     samples: SampleRun | None = None
+    targets: dict[str, Target] = {}
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""
         return self.programs.get(variant, self.model)
+
+    def target_of(self, variant: str) -> Target:
+        """Where a variant ran."""
+        return self.targets.get(variant, self.target)
+
+    def beside(self, variant: str) -> list[Variant]:
+        """The variants that ran the program of a variant, itself among them, in the order of the plan."""
+        program = self.model_of(variant).program
+        return [one for one in self.variants if self.model_of(one.name).program == program]
+
+    def switches_in(self, variant: str) -> bool:
+        """Whether some variant of the same program has CPU features switched off."""
+        return any(one.cleared for one in self.beside(variant))
 
     @property
     def models(self) -> dict[str, Model]:

@@ -10,10 +10,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import DelegateName, Role
 from opscope.experiment import defaults
 from opscope.experiment.planned import (
     Celsius,
+    DelegateChoice,
     Limit,
     Rounds,
     Runs,
@@ -52,6 +53,9 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
+        model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
+            file.
+        delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
     """
 
     name: Name
@@ -60,6 +64,8 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Role | None = None
     affinity: Annotated[list[Cpu], _CPUS] | None = None
     runner: Text | None = None
+    model: Text | None = None
+    delegate: DelegateName | None = None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +90,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         schema: of this file.
-        model: a registered model, or the path of a .pte relative to the file.
+        model: a registered model, or the path of a program relative to the file.
         models: several of them, instead of ``model``.
         dtype: number type to export registered models in.
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
@@ -96,6 +102,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         inputs: .npz with the inputs instead, relative to the file.
         data: .ptd with weights that the program keeps apart, relative to the file; null: the one beside the
             program whose keys it looks for.
+        delegate: of a LiteRT model: ``xnnpack``, ``none`` for LiteRT's own kernels, or without variants ``both`` to
+            compare the two; null: XNNPACK.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -133,6 +141,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Annotated[list[Text], _MANY] = []
     inputs: Text | None = None
     data: Text | None = None
+    delegate: DelegateChoice | None = None
     variants: Annotated[list[VariantConfig], _MANY] = []
     ablate: Annotated[list[str], _MANY] = []
     ladder: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role
+from opscope.bundle.manifest import ConfigRequest, DelegateName, ExperimentRequest, Role
 from opscope.experiment import defaults
 
 _DAY = 86_400.0
@@ -44,6 +44,8 @@ class PlannedVariant(msgspec.Struct, frozen=True):
         affinity: CPUs to stay on; empty for all.
         runner: the executor_runner that runs it; null where the target brings its own.
         arguments: more of that runner's command line.
+        model: that it runs, as a file names it; null: that of the experiment.
+        delegate: of a LiteRT model; null: that of the experiment.
     """
 
     name: str
@@ -54,6 +56,8 @@ class PlannedVariant(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     runner: Path | None = None
     arguments: tuple[str, ...] = ()
+    model: str | None = None
+    delegate: DelegateName | None = None
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
@@ -159,6 +163,17 @@ class Experiment(msgspec.Struct, frozen=True):
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
+
+    @property
+    def models_by_variant(self) -> dict[str, str]:
+        """The model of each variant that is listed, by the variant's name."""
+        return {variant.name: variant.model or self.model for variant in self.variants}
+
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """Every model that runs, each once: that of the experiment first, then those of its variants."""
+        others = [*self.models_by_variant.values(), *([] if self.against is None else [self.against])]
+        return tuple(dict.fromkeys([self.model, *others]))
 
     @property
     def request(self) -> ExperimentRequest:

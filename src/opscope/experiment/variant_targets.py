@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class VariantTargets:
     """Runs the jobs of each variant where that variant runs.
 
-    A job's variant is told by its directory, which lies in that of its variant (``opscope.bundle.bundle``).
+    Their runtimes may differ, the machine may not: it is asked, held and described by the first. A job's variant is
+    told by its directory, which lies in that of its variant (``opscope.bundle.bundle``).
 
     Args:
-        targets: by the names of the variants, at least one. The machine and its state are asked of the first.
+        targets: by the names of the variants, at least one.
     """
 
     def __init__(self, targets: Mapping[str, RunTarget]) -> None:
@@ -46,16 +47,33 @@ class VariantTargets:
         return reserved(self._first, request)
 
     def capabilities(self) -> Capabilities:
-        """What the first target can and cannot do."""
-        return capabilities(self._first)
+        """What the first target can and cannot do; nothing is traced where one of them cannot be."""
+        each = [capabilities(target) for target in self._targets.values()]
+        untraceable = next((one.untraceable for one in each if one.untraceable), None)
+        stand_in = next((one.stand_in for one in each if one.stand_in), None)
+        always = any(one.always_traces for one in each)
+        return each[0]._replace(untraceable=untraceable, stand_in=stand_in, always_traces=always)
+
+    def of(self, variant: str) -> RunTarget:
+        """The target of a variant.
+
+        Raises:
+            RunError: nobody said where it runs.
+        """
+        try:
+            return self._targets[variant]
+        except KeyError:
+            raise RunError(f"nothing says where the variant {variant} runs") from None
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features, as the first target tells them."""
         return self._first.probe()
 
     def environment(self) -> Environment:
-        """The machine and its software, as the first target tells them."""
-        return self._first.environment()
+        """The machine as the first target tells it, with the versions of all runtimes."""
+        told = [target.environment() for target in dict.fromkeys(self._targets.values())]
+        versions = {name: version for one in reversed(told) for name, version in one.versions.items()}
+        return msgspec.structs.replace(told[0], versions=versions)
 
     def conditions(self) -> Conditions:
         """The state of the machine now."""
@@ -63,7 +81,7 @@ class VariantTargets:
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job where its variant runs."""
-        return self._targets[directory.parent.name].execute(job, directory)
+        return self.of(directory.parent.name).execute(job, directory)
 
     def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """The ceilings, as the first target measures them."""

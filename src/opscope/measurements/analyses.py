@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import MismatchError, RunError
-from opscope.measurements.accuracy import accuracy_of, saved_outputs
+from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
+from opscope.measurements.aligned import aligned
 from opscope.measurements.comparability import measured_apart
 
 if TYPE_CHECKING:
@@ -187,8 +188,9 @@ def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
 
     arrays = [saved_outputs(side) for side in (baseline, candidate)]
-    if arrays[0] is None or arrays[1] is None:
+    if arrays[0] is None or arrays[1] is None or not same_inputs(baseline, candidate):
         return None
+    arrays[1] = aligned(arrays[1], arrays[0])
     types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
     # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.
     widest = max(types, key=lambda dtype: TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE))

@@ -68,10 +68,10 @@ def with_inputs(
         return plan
     if not asked and bundled:
         asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
-    made = made_inputs(_declared_by(program, plan.calls), asked, plan.seed or 0)
+    made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
-    _save(work / INPUTS, made.arrays)
+    save_inputs(work / INPUTS, made.arrays)
     return msgspec.structs.replace(
         plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
     )
@@ -95,7 +95,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
         raise _unlike(
             programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones by --methods"
         )
-    sides = [_declared_by(program, plan.calls) for program in programs]
+    sides = [declared_inputs(program, plan.calls) for program in programs]
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
@@ -149,8 +149,13 @@ def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
     return [plans[name] for name in called if name in plans]
 
 
-def _declared_by(program: Path, calls: Sequence[str]) -> list[Value]:
-    """Inputs of the methods that a process calls, one method after the other."""
+def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
+    """Inputs of the methods that a process calls, one method after the other.
+
+    Raises:
+        UsageError: the runtime cannot be given one of them.
+        TraceFormatError: the program is damaged.
+    """
     if not is_tflite(program):
         return _declared(_called(program, calls))
     signatures = {one.name: one for one in read_callable(program).signatures}
@@ -186,7 +191,8 @@ def _check_numbers(plan: MethodPlan) -> None:
             raise UsageError(problem, hint=hint)
 
 
-def _save(path: Path, arrays: Mapping[int, Array]) -> None:
+def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
+    """Write the values of inputs, by their numbers."""
     buffer = io.BytesIO()
     named: dict[str, Any] = {f"arr_{number}": array for number, array in arrays.items()}
     np.savez(buffer, **named)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
+from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
 from opscope.runtimes.litert.installed import installed_litert
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.runtimes.litert.signatures import SUFFIX, is_tflite
 from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Manifest, Tensor
     from opscope.experiment.target import RunTarget
@@ -132,7 +133,38 @@ def recorded_target(manifest: Manifest) -> RunTarget:
         UsageError: this version has no such target.
         MissingDependencyError: it is not there any more.
     """
-    return target_running(manifest.model.program, manifest.target.name)
+    if not manifest.programs:
+        return target_running(manifest.model.program, manifest.target.name)
+    return targets_running(
+        {v.name: (manifest.model_of(v.name).program, manifest.target_of(v.name).name) for v in manifest.variants}
+    )
+
+
+def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
+    """The target of several variants: one for each runtime among their models.
+
+    Args:
+        variants: model and name of the target of each, at least one.
+
+    Raises:
+        OpscopeError: as of :func:`target_running`.
+    """
+    made: dict[tuple[str, str], RunTarget] = {}
+    for model, name in variants.values():
+        if (runtime_of(model), name) not in made:
+            made[runtime_of(model), name] = target_running(model, name)
+    if len(made) == 1:
+        return next(iter(made.values()))
+    return VariantTargets({own: made[runtime_of(model), name] for own, (model, name) in variants.items()})
+
+
+def runtime_of(model: str) -> str:
+    """What tells runtimes apart: the suffix of a program; empty for what is exported, and so runs in ExecuTorch."""
+    path = Path(model)
+    return SUFFIX if is_tflite(path) else path.suffix if path.suffix in _OTHER_RUNTIMES else ""
+
+
+_OTHER_RUNTIMES = {".onnx"}
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from opscope.bundle.manifest import Role, Variant
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
-from opscope.experiment.target import capabilities
+from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
 from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import DelegateName, Environment, Mechanism
-    from opscope.experiment.planned import Experiment
+    from opscope.experiment.planned import Experiment, PlannedVariant
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget
     from opscope.workflows.measure.switching import ChosenSwitch
@@ -46,9 +46,25 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         UsageError: likewise, in a build of the user's.
     """
     planned = _variants_of(experiment, target)
+    if experiment.variants:
+        return planned._replace(variants=_with_own_delegates(experiment, planned.variants))
     if not is_tflite(Path(experiment.model)):
         return planned
     return planned._replace(variants=_with_delegate(experiment, planned.variants))
+
+
+def _with_own_delegates(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
+    """Listed variants, each of a LiteRT model with what runs its operators, as it says or else the experiment."""
+    chosen = {
+        own: variant.delegate or experiment.delegate or "xnnpack"
+        for variant in experiment.variants
+        if is_tflite(Path(variant.model or experiment.model))
+        for own in (variant.name, control_name(experiment, variant.name))
+    }
+    names: dict[str, DelegateName] = {name: "none" if own == "none" else "xnnpack" for name, own in chosen.items()}
+    single = len(experiment.all_models) == 1 and bool(names)
+    usual: DelegateName | None = "xnnpack" if single else None
+    return [msgspec.structs.replace(one, delegate=names.get(one.name, usual)) for one in variants]
 
 
 def _with_delegate(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
@@ -81,8 +97,27 @@ def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    """The variants that are listed, and behind those of each program the control that it needs."""
+    found: dict[str, Variant] = {}
+    controls: list[Variant] = []
+    for model in experiment.all_models:
+        own = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
+        made = _listed_of(experiment, target_for(target, own[0].name), own)
+        found |= {variant.name: variant for variant in made.variants}
+        controls += made.controls
+    return [*(found[variant.name] for variant in experiment.variants), *controls]
+
+
+class _ListedVariants(NamedTuple):
+    """The variants of one program."""
+
+    variants: list[Variant]
+    controls: list[Variant]
+
+
+def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]) -> _ListedVariants:
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
-    wanted = dict.fromkeys(variant.ablate for variant in experiment.variants if variant.ablate)
+    wanted = dict.fromkeys(variant.ablate for variant in planned if variant.ablate)
     switch = chosen_switch(target, experiment.switch) if wanted else None
     if switch:
         fields = frozenset(switch.probe.fields)
@@ -90,9 +125,9 @@ def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     recorded = switch.recorded if switch else None
     found = [
         Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity), recorded)
-        for v in experiment.variants
+        for v in planned
     ]
-    return [*found, *_controls(experiment, switch, found)] if switch else found
+    return _ListedVariants(found, _controls(experiment, switch, found) if switch else [])
 
 
 def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:
@@ -100,7 +135,13 @@ def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[V
     whole = next((variant for variant in variants if not variant.cleared), None)
     if whole is None or not needs_control(experiment, switch):
         return []
-    return [Variant(UNTOUCHED, Role.CONTROL, [], [], whole.threads, whole.affinity)]
+    name = control_name(experiment, whole.name)
+    return [Variant(name, Role.CONTROL, [], [], whole.threads, whole.affinity)]
+
+
+def control_name(experiment: Experiment, variant: str) -> str:
+    """Name of the control beside a variant: of several models, each may have one."""
+    return f"{variant}-{UNTOUCHED}" if len(experiment.all_models) > 1 and experiment.variants else UNTOUCHED
 
 
 class _Step(NamedTuple):

@@ -79,10 +79,11 @@ def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[s
 def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """Outputs that differ between repetitions of a variant, or are not those whose hash is stated.
 
-    Inputs are compared too: all repetitions have the same, since they are made of the plan's seed.
+    Inputs are compared too: all repetitions have the same, since they are made of the plan's seed, but for variants
+    whose program calls others than the plan.
     """
     done = [(n, r, r.measurement) for n, r in enumerate(manifest.repetitions) if r.ok and r.measurement]
-    facts = [fact for number, repetition, measured in done for fact in _facts(number, repetition, measured)]
+    facts = [fact for number, repetition, measured in done for fact in _facts(number, repetition, measured, manifest)]
     problems = [*_unusual(facts), *(p for _, repetition, measured in done for p in _saved(repetition, measured, found))]
     hashed = sum(measured.output_sha256 is not None for _, _, measured in done)
     if not hashed and not problems:
@@ -98,9 +99,10 @@ class _Fact(NamedTuple):
     value: str
 
 
-def _facts(number: int, repetition: Repetition, measured: Measurement) -> Iterator[_Fact]:
+def _facts(number: int, repetition: Repetition, measured: Measurement, manifest: Manifest) -> Iterator[_Fact]:
     at = f"repetitions[{number}].measurement"
-    yield _Fact(("inputs", "the bundle"), f"{at}.inputs", _tensors(measured.inputs))
+    given = repetition.variant if repetition.variant in manifest.plan.own else "the bundle"
+    yield _Fact(("inputs", given), f"{at}.inputs", _tensors(measured.inputs))
     yield _Fact(("outputs", repetition.variant), f"{at}.outputs", _tensors(measured.outputs))
     if measured.output_sha256 is not None:
         yield _Fact(("hash", repetition.variant), f"{at}.output_sha256", f"{measured.output_sha256[:12]}…")
