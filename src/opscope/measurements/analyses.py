@@ -84,6 +84,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
             _untraced_by_method(baseline, candidate, paired=paired),
             (_walls(baseline), _walls(candidate)),
             same_program=_same_program(baseline, candidate),
+            same_runtime=baseline.format == candidate.format,
         ),
     )
     return msgspec.structs.replace(

@@ -43,7 +43,7 @@ from opscope.reports.sections.accuracy import accuracy_sentences
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import coverage_sentence, layer_text
-from opscope.reports.sections.shift import closing_changes, shift_section
+from opscope.reports.sections.shift import closing_changes, matched_text, shift_section
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -377,6 +377,8 @@ def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTabl
         ]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
         verdict = _verdict(change.verdict if change.is_judged else None)
+        if matched := matched_text(change):
+            verdict.append(f", {matched}" if verdict.plain else matched)
         table.add_row(NameCell(name), *sides, milliseconds(change.shown_saved_ns), verdict)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")

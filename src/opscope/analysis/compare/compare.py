@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.accuracy import Accuracy
-from opscope.analysis.compare.matching import match, match_layers, process_times
+from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
 from opscope.analysis.findings.quality import Quality
 from opscope.analysis.latency.headline import HeadlineSplit, headline_scale
@@ -19,7 +20,7 @@ from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.operators import Operator, TypicalTimes, operators
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
-from opscope.core.units import share_text
+from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.analysis.compare.matching import OperatorPair
+    from opscope.analysis.compare.matching import Match, OperatorPair
     from opscope.analysis.operators.operator_facts import OperatorFacts
     from opscope.core.table import EventTable
     from opscope.core.table.places import OperatorKey
@@ -274,7 +275,9 @@ class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
 
     ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
     number of operators (false discovery rate of 5 %). ``baseline_headline_ns``, ``candidate_headline_ns`` and their
-    difference are on the scale of the headline, null where that is not known.
+    difference are on the scale of the headline, null where that is not known. ``matched_by`` says how it is known that
+    both sides are the same operator: ``place``, ``layer``, ``shape`` or ``order``, of which the last one is likely and
+    the others are certain; null for an operator that stands alone, and in earlier comparisons.
     """
 
     method: str
@@ -298,6 +301,7 @@ class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     baseline_headline_ns: float | None = None
     candidate_headline_ns: float | None = None
     saved_headline_ns: float | None = None
+    matched_by: MatchedBy | None = None
 
     @property
     def is_judged(self) -> bool:
@@ -386,6 +390,7 @@ class RelatedData(NamedTuple):
         walls: durations of all calls of each traced process of a side as their caller saw them; None where not known.
         same_program: whether both sides ran one program, so that a place in it is the same operator; that is taken for
             granted where nothing tells otherwise.
+        same_runtime: whether one runtime ran both programs; else operators are matched by what they compute.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
@@ -393,6 +398,7 @@ class RelatedData(NamedTuple):
     methods: Mapping[str, tuple[_Processes, _Processes]] = {}
     walls: tuple[_Walls, _Walls] = (None, None)
     same_program: bool = True
+    same_runtime: bool = True
 
 
 def compare(
@@ -427,15 +433,16 @@ def compare(
         for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
     ]
     sides = (scales[0].split if scales[0] else None, scales[1].split if scales[1] else None)
-    matched = match if beside.same_program else match_layers
-    pairs = list(matched(*rows))
+    others = match_layers if beside.same_runtime else match_runtimes
+    matched = list((match if beside.same_program else others)(*rows))
+    pairs = [one.pair for one in matched]
     split = PairedTimes(
         pairs,
         process_times(baseline, [b for b, _ in pairs]),
         process_times(candidate, [c for _, c in pairs]),
         paired,
     )
-    by_kind, by_operator = _kind_changes(split), _operator_changes(split, beside)
+    by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
     by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
     return Comparison(
         baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean()), sides[0]),
@@ -445,7 +452,7 @@ def compare(
         kinds=by_kind,
         operators=by_operator,
         outputs=outputs,
-        notes=_notes(end_to_end, pairs, same_program=beside.same_program),
+        notes=_notes(end_to_end, matched, beside),
         shift=shift(
             by_operator,
             by_kind,
@@ -475,29 +482,32 @@ def _method_changes(
     return found
 
 
-def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair], *, same_program: bool) -> list[str]:
-    notes = []
+def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) -> list[str]:
+    notes, pairs = [], [one.pair for one in matched]
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
             "too few processes to detect any difference: a verdict needs at least 6 paired rounds, "
             "or 4 unpaired processes per side"
         )
-    if not same_program:
-        return [*notes, _matched_text(pairs)]
+    if not beside.same_program:
+        way = "layer and kind" if beside.same_runtime else "layer, or by kind, work and size of output"
+        likely = sum(one.by is MatchedBy.ORDER for one in matched)
+        order = f"{counted_text(likely, 'pair')} of these by order among equals, which is likely and not certain"
+        return [*notes, _matched_text(pairs, way), *([order] if likely else [])]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
         notes.append(f"{one_sided} operators exist on one side only: the delegate built a different sequence")
     return notes
 
 
-def _matched_text(pairs: Sequence[OperatorPair]) -> str:
+def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
     """How much of two programs could be matched, as one sentence."""
     head = "the two sides ran different programs"
     work = [pair for pair in pairs if not any(own and own.kind == FRAMEWORK.kind for own in pair)]
     both = [pair for pair in work if None not in pair]
     if not both:
         return (
-            f"{head}, and no operator is matched: none is known by layer and kind on both sides, so that only sums and "
+            f"{head}, and no operator is matched: none is known by {way} on both sides, so that only sums and "
             "end-to-end latency are compared"
         )
     told = []
@@ -505,7 +515,7 @@ def _matched_text(pairs: Sequence[OperatorPair]) -> str:
         matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no separate verdict"
+    return f"{head}: {' and '.join(told)} are matched by {way}; the others have no separate verdict"
 
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
@@ -592,10 +602,12 @@ def _group_changes(split: PairedTimes, wanted: Sequence[object], group: Callable
     return split.changes((baseline, candidate), len(wanted))
 
 
-def _operator_changes(split: PairedTimes, beside: RelatedData) -> list[OperatorChange]:
+def _operator_changes(
+    split: PairedTimes, ways: Sequence[MatchedBy | None], beside: RelatedData
+) -> list[OperatorChange]:
     each = np.arange(len(split.pairs))
     changes = split.changes((each, each), len(each)) if beside.same_program else _matched_changes(split)
-    return [_operator_change(*row) for row in zip(split.pairs, changes, strict=True)]
+    return [_operator_change(*row) for row in zip(split.pairs, changes, ways, strict=True)]
 
 
 def _matched_changes(split: PairedTimes) -> list[Change]:
@@ -617,7 +629,7 @@ def _shown_ns(operator: Operator | None) -> float | None:
     return operator.headline_ns if operator else 0.0
 
 
-def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:
+def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) -> OperatorChange:
     baseline, candidate = pair
     shown = candidate or baseline
     assert shown is not None  # noqa: S101 - a pair has at least one side by construction
@@ -643,4 +655,5 @@ def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:
         baseline_headline_ns=change.baseline_headline_ns if baseline else None,
         candidate_headline_ns=change.candidate_headline_ns if candidate else None,
         saved_headline_ns=change.saved_headline_ns,
+        matched_by=way,
     )

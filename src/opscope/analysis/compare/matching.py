@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import enum
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,14 +28,44 @@ if TYPE_CHECKING:
     RowKey: TypeAlias = tuple[str, int | None, int | None, str | None]
 
 
-def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+class MatchedBy(str, enum.Enum):
+    """How it is known that operators of two sides are the same."""
+
+    PLACE = "place"
+    """They have the same place in one program."""
+    LAYER = "layer"
+    """They are the same layer of two programs, and of the same kind; the only ones of it on both sides."""
+    SHAPE = "shape"
+    """They compute the same, with as much work and as large an output, and nothing else on either side does."""
+    ORDER = "order"
+    """Likewise, and others do, too: the order in which they run tells which of these they are. Likely, not certain."""
+
+
+class Match(NamedTuple):
+    """Operators of two sides.
+
+    Attributes:
+        pair: of the baseline and of the candidate; a side that has no such operator is None.
+        by: how it is known that they are the same; None where one stands alone.
+    """
+
+    pair: OperatorPair
+    by: MatchedBy | None = None
+
+
+def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Match]:
     """Operators of the same place in the program.
 
     Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
     """
     left, right = (grouped(side, _instruction) for side in (baseline, candidate))
     for place in dict.fromkeys([*left, *right]):
-        yield from _align(left.get(place, []), right.get(place, []))
+        for pair in _align(left.get(place, []), right.get(place, [])):
+            yield _by(pair, MatchedBy.PLACE)
+
+
+def _by(pair: OperatorPair, way: MatchedBy) -> Match:
+    return Match(pair, None if None in pair else way)
 
 
 def _instruction(row: Operator) -> tuple[str, int | None, bool]:
@@ -68,22 +99,22 @@ def _sort(operator: Operator) -> str:
     return operator.name if operator.position is None else classify(operator.name).kind
 
 
-def match_layers(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+def match_layers(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Match]:
     """Operators of different programs that are the same layer and of the same kind; all others stand alone.
 
     A layer is known where the operator is attributed exactly, and it is the only one of its kind in its layer on both
     sides. Places mean nothing here: one more layer in front moves all that follow. The framework's own time outside of
     instructions is matched by name.
     """
-    left, right = (_alone([_layer(operator) for operator in side]) for side in (baseline, candidate))
+    left, right = (only_once([layer_of(operator) for operator in side]) for side in (baseline, candidate))
     partners = {layer: operator for layer, operator in zip(right, candidate, strict=True) if layer is not None}
     for layer, operator in zip(left, baseline, strict=True):
-        yield operator, None if layer is None else partners.pop(layer, None)
+        yield _by((operator, None if layer is None else partners.pop(layer, None)), MatchedBy.LAYER)
     known = set(left) - {None}
-    yield from ((None, operator) for layer, operator in zip(right, candidate, strict=True) if layer not in known)
+    yield from (Match((None, operator)) for layer, operator in zip(right, candidate, strict=True) if layer not in known)
 
 
-def _layer(operator: Operator) -> Layer | None:
+def layer_of(operator: Operator) -> Layer | None:
     """What an operator is in its model, whatever the program; None where that is not known for sure."""
     if operator.position is None:
         return None if operator.instruction is not None else (operator.method, operator.name)
@@ -93,7 +124,7 @@ def _layer(operator: Operator) -> Layer | None:
     return operator.method, layer, operator.aten, operator.kind, operator.activation
 
 
-def _alone(layers: list[Layer | None]) -> list[Layer | None]:
+def only_once(layers: list[Layer | None]) -> list[Layer | None]:
     """Without those that are there more than once."""
     counts = Counter(layers)
     return [layer if counts[layer] == 1 else None for layer in layers]

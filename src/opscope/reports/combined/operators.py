@@ -113,7 +113,8 @@ def _lines(tables: Sequence[list[Operator]]) -> list[list[Operator | None]]:
         shown = [_first(line) for line in lines]
         known = {id(operator): line for operator, line in zip(shown, lines, strict=True)}
         lines = [
-            [*(known[id(own)] if own is not None else [None] * number), theirs] for own, theirs in match(shown, table)
+            [*(known[id(own)] if own is not None else [None] * number), theirs]
+            for (own, theirs), _ in match(shown, table)
         ]
     return lines
 

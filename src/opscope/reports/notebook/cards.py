@@ -23,7 +23,7 @@ from opscope.reports.content.content import (
 from opscope.reports.content.messages import quality_sentence, sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid
 from opscope.reports.sections.program import layer_text
-from opscope.reports.sections.shift import closing_changes
+from opscope.reports.sections.shift import closing_changes, matched_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +159,7 @@ def _changes(comparison: Comparison) -> Grid:
         [
             change.name,
             change.module or "",
-            verdict_text(change.verdict) if change.is_judged else "",
+            verdict_text(change.verdict) if change.is_judged else matched_text(change),
             *(
                 "" if side is None else milliseconds(side)
                 for side in (change.shown_baseline_ns, change.shown_candidate_ns)

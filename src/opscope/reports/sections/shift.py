@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.analysis.compare.matching import MatchedBy
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -38,6 +39,7 @@ class ShiftRow(NamedTuple):
         interval: of it; null for sums and where there is none.
         points: it as a share of the baseline's latency.
         verdict: null for sums, and for what has no counterpart in another program.
+        matched: how it was matched with an operator of another program, where that is not certain; else empty.
     """
 
     change: OperatorChange | None
@@ -48,6 +50,7 @@ class ShiftRow(NamedTuple):
     interval: tuple[float, float] | None
     points: float
     verdict: Verdict | None
+    matched: str = ""
 
 
 class ShiftSection(NamedTuple):
@@ -92,6 +95,7 @@ def _rows(comparison: Comparison) -> list[ShiftRow]:
                 change.ci95_saved_ns,
                 change.shown_saved_ns / total[0],
                 change.verdict if change.is_judged else None,
+                matched_text(change),
             )
         )
     others = [comparison.operators[number] for number in order[_ROWS:]]
@@ -101,6 +105,15 @@ def _rows(comparison: Comparison) -> list[ShiftRow]:
     if not closing:
         return [*rows, _sum("together", comparison.operators, total)]
     return [*rows, *(_closing(row, total) for row in closing)]
+
+
+def matched_text(change: OperatorChange) -> str:
+    """What is to be known of the partner of an operator, in two words; empty for one that is certain, and for none."""
+    if change.kind == FRAMEWORK.kind:
+        return ""
+    if not change.is_judged:
+        return "not matched"
+    return "by order" if change.matched_by is MatchedBy.ORDER else ""
 
 
 class ClosingChange(NamedTuple):
