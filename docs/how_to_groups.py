@@ -20,7 +20,7 @@ GROUPS = {
         "check-a-model-before-running-it see-which-kernels-ran read-a-trace-without-torch read-an-onnx-runtime-profile "
         "open-a-trace-elsewhere use-the-python-api trust-a-bundle"
     ),
-    "Compare and gate": "report-on-several-platforms check-pull-requests-on-github",
+    "Compare and gate": "compare-two-runtimes report-on-several-platforms check-pull-requests-on-github",
     "Devices": (
         "profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 "
         "check-arm-kernels-under-qemu run-on-more-than-one-machine"

@@ -658,6 +658,17 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return any(one.cleared for one in self.beside(variant))
 
     @property
+    def other_models(self) -> list[Model]:
+        """The programs behind the first one, each once, in the order of the variants."""
+        found = {model.program: model for model in self.programs.values() if model.program != self.model.program}
+        return list(found.values())
+
+    def title(self, model: Model) -> str:
+        """What a program is called: its name, with the suffix of its file where only that tells it from another."""
+        alike = {PurePath(one.program).suffix for one in (self.model, *self.other_models) if one.name == model.name}
+        return f"{model.name}{PurePath(model.program).suffix}" if len(alike) > 1 else model.name
+
+    @property
     def models(self) -> dict[str, Model]:
         """Every program that ran, by its place in the manifest."""
         return {"model": self.model} | {f"programs.{name}": model for name, model in self.programs.items()}

@@ -346,7 +346,9 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
     candidates = {pair.candidate for pair in config.comparisons}
     baselines = {pair.baseline for pair in config.comparisons} - candidates
     if not config.comparisons and Role.BASELINE not in said.values():
-        baselines = set({(v.threads, v.model): v.name for v in variants if _is_off(v, variants)}.values())
+        # Features that are off are the question where both are asked.
+        off = sorted((v for v in variants if _is_off(v, variants)), key=lambda v: bool(v.ablate))
+        baselines = set({(v.threads, v.model): v.name for v in off}.values())
         if not baselines and _several_models(variants):
             baselines = set({v.threads: v.name for v in reversed(variants)}.values())
     return tuple(
@@ -366,8 +368,8 @@ def _role(variant: PlannedVariant, variants: Sequence[PlannedVariant], baselines
 
 def _is_off(variant: PlannedVariant, variants: Sequence[PlannedVariant]) -> bool:
     """Whether something is off in a variant: features, or the delegate that another variant of its model has."""
-    beside = [one.delegate for one in variants if one.model == variant.model]
-    return bool(variant.ablate) or (variant.delegate == "none" and "xnnpack" in beside)
+    beside = {one.delegate for one in variants if one.model == variant.model}
+    return bool(variant.ablate) or (variant.delegate == "none" and len(beside) > 1)
 
 
 def _several_models(variants: Sequence[PlannedVariant]) -> bool:

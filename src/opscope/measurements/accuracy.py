@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from opscope.core.units import counted_text
-from opscope.measurements.aligned import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,6 +131,7 @@ def _samples(side: Side) -> _Samples | str:
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     """Outputs of the one input that timed runs repeat."""
     from opscope.analysis.compare.accuracy import compared_outputs, not_compared
+    from opscope.measurements.aligned import aligned
 
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
@@ -206,6 +206,8 @@ def _inputs(side: Side) -> _Inputs | str:
 
 def _unlike(left: _Inputs, right: _Inputs) -> str | None:
     """Why the inputs of both sides are not the same; None where they are, up to the rounding of floats."""
+    from opscope.measurements.aligned import aligned
+
     if left.unlike or right.unlike:
         return f"the inputs are not the same: {right.unlike or left.unlike}"
     if left.calls != right.calls and max(len(left.calls), len(right.calls)) > 1:

@@ -8,7 +8,6 @@ import msgspec
 
 from opscope.core.errors import MismatchError, RunError
 from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
-from opscope.measurements.aligned import aligned
 from opscope.measurements.comparability import measured_apart
 
 if TYPE_CHECKING:
@@ -187,6 +186,7 @@ def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
 def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Agreement of the outputs of the first round that both sides have."""
     from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
+    from opscope.measurements.aligned import aligned
 
     arrays = [saved_outputs(side) for side in (baseline, candidate)]
     if arrays[0] is None or arrays[1] is None or not same_inputs(baseline, candidate):
