@@ -98,5 +98,5 @@ $(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,litert,transformers,store,dev]" "$(EXECUTORCH)"
+	$(PIP) install -e ".[executorch,litert,onnxruntime,transformers,store,dev]" "$(EXECUTORCH)"
 	touch $@

@@ -12,7 +12,7 @@ GROUPS = {
     "Start here": "profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci",
     "Measure": (
         "export-a-model onboard-your-model onboard-edgetam run-a-program-from-elsewhere profile-a-language-model "
-        "profile-a-litert-model "
+        "profile-a-litert-model profile-an-onnx-model "
         "choose-what-to-switch-off run-experiments-from-a-file resume-an-interrupted-run install-without-cuda "
         "run-in-a-container"
     ),

@@ -176,6 +176,16 @@ def _read_tflite(data: bytes) -> object:
     return lowered(decode_tflite(data, str(WHERE)))
 
 
+def _onnx_files() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "onnx").glob("*.onnx"))]
+
+
+def _read_onnx(data: bytes) -> object:
+    from opscope.runtimes.onnxruntime.onnx_file import decode_onnx
+
+    return decode_onnx(memoryview(data), str(WHERE))
+
+
 def _read_program(data: bytes) -> object:
     from opscope.runtimes.executorch.pte import read_program
 
@@ -519,7 +529,7 @@ _TILES_WORDS = (b"00820001\n", b"00000000\n", b"ffffffff\n", b"f0000000\n", b"e1
 _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", b"DELEGATE_CALL", b"\0", b"-1")
 
 
-def _read_tflite(data: bytes) -> object:
+def _read_signatures(data: bytes) -> object:
     from opscope.runtimes.litert.signatures import decode_callable
 
     return decode_callable(data, str(WHERE))
@@ -551,6 +561,9 @@ TARGETS = (
     Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
     Target("tflite", "opscope.runtimes.litert.tflite", _read_tflite, _tflites, (b"TFL3", b"\0" * 8)),
     Target(
+        "onnx", "opscope.runtimes.onnxruntime.onnx_file", _read_onnx, _onnx_files, (b"\x08\x09", b"\x3a", b"\xff" * 9)
+    ),
+    Target(
         "ptd",
         "opscope.runtimes.executorch.ptd",
         _read_data_keys,
@@ -568,7 +581,11 @@ TARGETS = (
         "cpuid-sites", "opscope.machine.switch.sites", _find_sites, _libraries, (b"\x7fELF", b"\x0f\xa2", b"\0" * 8)
     ),
     Target(
-        "tflite", "opscope.runtimes.litert.signatures", _read_tflite, _tflite_models, (b"TFL3", b"\xff" * 4, b"\0" * 8)
+        "tflite-signatures",
+        "opscope.runtimes.litert.signatures",
+        _read_signatures,
+        _tflite_models,
+        (b"TFL3", b"\xff" * 4, b"\0" * 8),
     ),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),

@@ -11,8 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "opscope"
 CHILDREN = {
     "runtimes/executorch/export/child.py",
     "runtimes/executorch/peak_rates/child.py",
-    "runtimes/executorch/runners/child.py",
-    "runtimes/litert/child.py",
+    "runtimes/child.py",
 }
 """Processes of one thread."""
 AT_ONCE = """

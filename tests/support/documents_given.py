@@ -82,6 +82,10 @@ def _paired(_store: Store, path: Path) -> None:
     shutil.copyfile(paired_program(), path)
 
 
+def _paired_tflite(_store: Store, path: Path) -> None:
+    shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "images.tflite", path)
+
+
 def _trace(store: Store, path: Path) -> None:
     shutil.copyfile(store.traces()[0], path)
 
@@ -119,6 +123,7 @@ def _npu_trace(_store: Store, path: Path) -> None:
 
 _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     "mobilenet_v3_small.pte": _paired,
+    "mobilenet_v3_small.tflite": _paired_tflite,
     ".pte": _program,
     ".tflite": _tflite,
     ".etdump": _trace,

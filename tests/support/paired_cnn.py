@@ -1,4 +1,4 @@
-"""The network of ``tests/data/tflite/cnn.tflite`` in PyTorch, with the same weights: one network for two runtimes."""
+"""The network of ``tests/data/tflite/images.tflite`` in PyTorch, with the same weights: one network, two runtimes."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ class PairedCnn(nn.Module):
 
 def build() -> EagerModel:
     """For the exporter."""
-    return EagerModel.of(PairedCnn().eval(), (torch.zeros(1, 3, 16, 16),))
+    return EagerModel.of(PairedCnn().eval(), (torch.zeros(1, 3, 224, 224),))

@@ -1,4 +1,4 @@
-"""The network of ``tests/data/tflite/cnn.tflite`` as a .pte: one network for two runtimes."""
+"""The network of ``tests/data/tflite/images.tflite`` as a .pte: one network for two runtimes."""
 
 from __future__ import annotations
 

@@ -58,8 +58,11 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
-"""Warnings of readers that say that the operators of a trace do not add up to its inferences."""
+TRACING_DOMINATES = "tracing_dominates"
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", TRACING_DOMINATES})
+"""Warnings that say that the operators of a trace do not add up to its inferences, or not to those without tracing."""
+_MOST_TRACING = 2.0
+"""Times an untraced inference; of a longer one tracing takes more than the model, and the split would be of tracing."""
 _TYPES = {
     "fp32": "f32",
     "float32": "f32",
@@ -280,6 +283,7 @@ def analyse(
     worked = operator_work(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
+    table = table.with_warnings(*_tracing_warnings(timing))
     methods = method_times(table, rows, calls, tokens or {})
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
@@ -307,6 +311,18 @@ def analyse(
     )
     findings, ruled_out = examine(_evidence(analysis, known, scale))
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
+
+
+def _tracing_warnings(timing: Untraced | None) -> list[TraceWarning]:
+    """That tracing takes more time than the model."""
+    ratio = timing.tracing.ratio if timing and timing.tracing else 1.0
+    if ratio <= _MOST_TRACING:
+        return []
+    message = (
+        f"a traced inference takes {ratio:.1f} times as long as one without tracing: its operators cannot be timed"
+    )
+    hint = "the latency stands, of untraced runs; a larger model, or several inferences in one call, can be split"
+    return [TraceWarning(TRACING_DOMINATES, message, hint)]
 
 
 def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:

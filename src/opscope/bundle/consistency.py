@@ -56,7 +56,7 @@ def _paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
 def values_paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
     """Every file with values of inputs that a plan states, with its place in the manifest."""
     yield "plan.values", manifest.plan.values
-    yield from ((f"plan.own.{name}.values", own.values) for name, own in manifest.plan.own.items())
+    yield from ((f"plan.inputs_of.{name}.values", own.values) for name, own in manifest.plan.inputs_of.items())
 
 
 def model_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -67,7 +67,11 @@ def model_problems(manifest: Manifest) -> Iterator[Problem]:
                 yield _problem(f"{at}.{name}", "is null, which only reports of other tools' directories may say")
         if model.sha256 is not None and not _SHA256.match(model.sha256):
             yield _problem(f"{at}.sha256", "is not a SHA-256 in hexadecimal")
-    for at, named in (("programs", manifest.programs), ("plan.own", manifest.plan.own), ("targets", manifest.targets)):
+    for at, named in (
+        ("programs", manifest.programs),
+        ("plan.inputs_of", manifest.plan.inputs_of),
+        ("targets", manifest.targets),
+    ):
         for name in named:
             if manifest.variant(name) is None:
                 yield _problem(at, f"names {name!r}, which is not a variant")

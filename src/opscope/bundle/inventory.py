@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
-_TRACES = (".etdump", ".litert.json")
+_TRACES = (".etdump", "trace.litert.json", "trace.onnxruntime.json")
 _TALK = {"request.json", "answer.json", "ended.json"}
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
 _PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}

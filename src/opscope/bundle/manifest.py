@@ -135,6 +135,7 @@ class Variant(msgspec.Struct, frozen=True):
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
         delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
+        options: of a session of ONNX Runtime, by name; null for none, and for other runtimes.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Variant(msgspec.Struct, frozen=True):
     affinity: list[int] = []
     switch: Mechanism | None = None
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True):
@@ -163,22 +165,21 @@ class PlannedInput(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class ProgramCalls(msgspec.Struct, frozen=True):
+class VariantInputs(msgspec.Struct, frozen=True):
     """What the processes of a variant call, and with what, where its program is another than that of the plan.
 
     Attributes:
-        calls: as of the plan.
-        inputs: as of the plan.
-        values: path within the bundle of the .npz with the values of the inputs: those of the plan, in the order of
-            axes of this program; null where they are drawn from the seed.
+        inputs: of the calls: those of the plan, laid out as its own program wants them.
+        values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
         values_sha256: its hash; likewise.
+        calls: as of the plan; null: those of the plan.
         unlike: why its inputs are not those of the plan, as one sentence; null where they have the same values.
     """
 
-    calls: list[str] = []
-    inputs: list[PlannedInput] = []
+    inputs: list[PlannedInput]
     values: str | None = None
     values_sha256: str | None = None
+    calls: list[str] | None = None
     unlike: str | None = None
 
 
@@ -200,7 +201,8 @@ class Plan(msgspec.Struct, frozen=True):
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
         values_sha256: its hash; likewise.
-        own: calls and inputs of variants whose program calls others than these, by the variant's name.
+        inputs_of: by variant, the inputs and calls of those whose programs want others, such as the same values in
+            another order of dimensions.
     """
 
     rounds: int
@@ -214,15 +216,16 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: list[PlannedInput] = []
     values: str | None = None
     values_sha256: str | None = None
-    own: dict[str, ProgramCalls] = {}
+    inputs_of: dict[str, VariantInputs] = {}
 
     def of(self, variant: str) -> Plan:
         """The plan with the calls and the inputs of a variant."""
-        own = self.own.get(variant)
+        own = self.inputs_of.get(variant)
         if own is None:
             return self
+        calls = self.calls if own.calls is None else own.calls
         return msgspec.structs.replace(
-            self, calls=own.calls, inputs=own.inputs, values=own.values, values_sha256=own.values_sha256
+            self, calls=calls, inputs=own.inputs, values=own.values, values_sha256=own.values_sha256
         )
 
 

@@ -33,7 +33,9 @@ def command(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte or .tflite."),
+        typer.Argument(
+            help="A model that can be exported (see `opscope models`), or the path of a .pte, .tflite or .onnx."
+        ),
     ],
     target: Annotated[
         str,
@@ -76,6 +78,14 @@ def command(
             metavar="NAME",
             help="Of a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, for a comparison. "
             "[default: xnnpack]",
+        ),
+    ] = None,
+    session_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--session-option",
+            metavar="KEY=VALUE",
+            help="Of ONNX Runtime, such as graph_optimization_level=basic or mlas.disable_kleidiai=1; once for each.",
         ),
     ] = None,
     threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = str(defaults.THREADS),
@@ -179,6 +189,7 @@ def command(
         ablate=split_words(ablate),
         ladder=ladder,
         delegate=delegate,  # type: ignore[arg-type]  # checked with the other settings
+        session_options=_pairs(session_options or []),
         switch=switch,  # type: ignore[arg-type]  # checked with the other settings
         untouched=untouched,
         threads=_numbers(threads),
@@ -265,6 +276,20 @@ def _check_complete(done: Profiled) -> None:
     if lines:
         hint = f"the results leave them out; try them again with --out {done.path} --resume"
         raise IncompleteError(f"{len(lines)} missing: {lines[0]}", where=done.path, hint=hint)
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    """Options as KEY=VALUE."""
+    from opscope.core.errors import UsageError
+
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            hint = "for example graph_optimization_level=basic"
+            raise UsageError(f"{word!r} is not KEY=VALUE", where="--session-option", hint=hint)
+        found[key.strip()] = value.strip()
+    return found
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -39,6 +39,7 @@ ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_
 _CPUS = msgspec.Meta(max_length=4096)
 _MANY = msgspec.Meta(max_length=1000)
 """Most entries of a list that a person writes."""
+Options: TypeAlias = Annotated[dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], _MANY]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 
 
@@ -56,6 +57,7 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
             file.
         delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
+        session_options: of ONNX Runtime, by name; null for those of the experiment.
     """
 
     name: Name
@@ -66,6 +68,7 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runner: Text | None = None
     model: Text | None = None
     delegate: DelegateName | None = None
+    session_options: Options | None = None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +107,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             program whose keys it looks for.
         delegate: of a LiteRT model: ``xnnpack``, ``none`` for LiteRT's own kernels, or without variants ``both`` to
             compare the two; null: XNNPACK.
+        session_options: of ONNX Runtime, by name: ``graph_optimization_level``, ``inter_op_num_threads``,
+            ``execution_mode``, ``providers``, and entries of its sessions such as ``mlas.disable_kleidiai``.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -142,6 +147,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: Text | None = None
     data: Text | None = None
     delegate: DelegateChoice | None = None
+    session_options: Options = {}
     variants: Annotated[list[VariantConfig], _MANY] = []
     ablate: Annotated[list[str], _MANY] = []
     ladder: bool = False

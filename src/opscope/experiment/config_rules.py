@@ -168,7 +168,7 @@ def _models_of_variants(config: Config, file: Path) -> UsageError | None:
     if not any(named):
         return None
     if config.models:
-        return wrong(file, "models", "variants name their models themselves", "leave out models")
+        return wrong(file, "models", "variants have models of their own", "leave out models")
     if all(named) and config.model:
         return wrong(file, "model", "every variant names a model of its own", "leave out model")
     for number, variant in enumerate(config.variants):
@@ -330,6 +330,7 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
             runner=file.parent / variant.runner if variant.runner else None,
             model=_located(file, variant.model or config.model or "") if several else None,
             delegate=variant.delegate,
+            options=variant.session_options,
         )
         for threads in counts
     ]
@@ -401,7 +402,6 @@ def _experiment(
         ladder=config.ladder,
         switch=config.switch,
         untouched=config.untouched,
-        delegate=config.delegate,
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
         device=place.device,
@@ -409,6 +409,8 @@ def _experiment(
         input_specs=tuple(config.input),
         input_file=file.parent / config.inputs if config.inputs else None,
         data=file.parent / config.data if config.data else None,
+        delegate=config.delegate,
+        options=config.session_options,
     )
 
 

@@ -170,6 +170,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         warmup=plan.warmup or 0,
         switch=variant.switch or Mechanism.CPUINFO,
         delegate=variant.delegate,
+        options=variant.options,
     )
 
 

@@ -44,8 +44,9 @@ class PlannedVariant(msgspec.Struct, frozen=True):
         affinity: CPUs to stay on; empty for all.
         runner: the executor_runner that runs it; null where the target brings its own.
         arguments: more of that runner's command line.
-        model: that it runs, as a file names it; null: that of the experiment.
+        model: its own program; null: that of the experiment.
         delegate: of a LiteRT model; null: that of the experiment.
+        options: of a session of ONNX Runtime; null: those of the experiment.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PlannedVariant(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     model: str | None = None
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
@@ -138,6 +140,7 @@ class Experiment(msgspec.Struct, frozen=True):
         untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; null: where no earlier
             bundle has shown for these libraries that it changes nothing.
         delegate: of a LiteRT model; null: XNNPACK.
+        options: of sessions of ONNX Runtime, by name.
     """
 
     name: str
@@ -163,6 +166,7 @@ class Experiment(msgspec.Struct, frozen=True):
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
+    options: dict[str, str] = {}
 
     @property
     def models_by_variant(self) -> dict[str, str]:

@@ -47,7 +47,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     """One repetition.
 
     Attributes:
-        program: the .pte or .tflite.
+        program: the .pte, .tflite or .onnx.
         calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
         clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used, and
             nothing is proved about it.
@@ -66,6 +66,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; null: as the runtime does.
         record: of the switch that the process was started with, see :mod:`opscope.machine.switch.switch`; null: fields
             of ``cpuinfo_isa`` are cleared.
+        options: of a session of ONNX Runtime, see :mod:`opscope.runtimes.onnxruntime.options`; null for none.
     """
 
     program: str
@@ -85,6 +86,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     warmup: int = 0
     record: str | None = None
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

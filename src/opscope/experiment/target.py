@@ -55,6 +55,7 @@ class Job(msgspec.Struct, frozen=True):
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
         switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
         delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; None: as the runtime does.
+        options: of a session of ONNX Runtime; None for none.
     """
 
     program: str
@@ -73,6 +74,7 @@ class Job(msgspec.Struct, frozen=True):
     warmup: int = 0
     switch: Mechanism = Mechanism.CPUINFO
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

@@ -52,7 +52,9 @@ class VariantTargets:
         untraceable = next((one.untraceable for one in each if one.untraceable), None)
         stand_in = next((one.stand_in for one in each if one.stand_in), None)
         always = any(one.always_traces for one in each)
-        return each[0]._replace(untraceable=untraceable, stand_in=stand_in, always_traces=always)
+        shared = each[0]._replace(untraceable=untraceable, stand_in=stand_in, always_traces=always)
+        one = len(dict.fromkeys(self._targets.values())) == 1
+        return shared if one else shared._replace(backend=None, libraries=None)
 
     def of(self, variant: str) -> RunTarget:
         """The target of a variant.

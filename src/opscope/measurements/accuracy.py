@@ -145,12 +145,12 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     if outputs[0] is None or outputs[1] is None:
         which = "baseline" if outputs[0] is None else "candidate"
         return not_compared(f"the bundle of the {which} keeps no outputs", "profile it again")
-    return compared_outputs(outputs[0], aligned(outputs[1], outputs[0]), _rounded(left, right))
+    return compared_outputs(outputs[0], aligned(outputs[1], outputs[0]), _moved(left, right) or _rounded(left, right))
 
 
 def same_inputs(baseline: Side, candidate: Side) -> bool:
     """Whether nothing is known against it that two variants of one bundle were given the same values."""
-    own = baseline.bundle.manifest.plan.own if baseline.bundle else {}
+    own = baseline.bundle.manifest.plan.inputs_of if baseline.bundle else {}
     return not any(side.label in own and own[side.label].unlike for side in (baseline, candidate))
 
 
@@ -187,7 +187,7 @@ def _inputs(side: Side) -> _Inputs | str:
     first = bundle.manifest.completed(side.label)[0].measurement if bundle else None
     if bundle is None or first is None:
         return "no process told of them"
-    plan, own = bundle.manifest.plan.of(side.label), bundle.manifest.plan.own.get(side.label)
+    plan, own = bundle.manifest.plan.of(side.label), bundle.manifest.plan.inputs_of.get(side.label)
     unlike = own.unlike if own else None
     types, values = [tensor.dtype for tensor in first.inputs], [one.value for one in plan.inputs if one.shape is None]
     if bundle.manifest.environment.runs_build:
@@ -240,6 +240,12 @@ def _same_values(one: Array, other: Array) -> bool:
     # Of two widths the narrower holds the values of the wider one, rounded.
     narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
     return bool(np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=floats))
+
+
+def _moved(left: _Inputs, right: _Inputs) -> str | None:
+    """That the inputs of one side are those of the other in another order of dimensions; None where they are not."""
+    shapes = [[array.shape for array in side.arrays] for side in (left, right)]
+    return "the same inputs, their dimensions in another order" if shapes[0] != shapes[1] else None
 
 
 def _rounded(left: _Inputs, right: _Inputs) -> str | None:

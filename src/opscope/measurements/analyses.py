@@ -186,12 +186,13 @@ def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
 def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Agreement of the outputs of the first round that both sides have."""
     from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
-    from opscope.measurements.aligned import aligned
 
     arrays = [saved_outputs(side) for side in (baseline, candidate)]
-    if arrays[0] is None or arrays[1] is None or not same_inputs(baseline, candidate):
+    if arrays[0] is None or arrays[1] is None:
         return None
-    arrays[1] = aligned(arrays[1], arrays[0])
+    # What two converters made is told apart by accuracy, not graded.
+    if baseline.format != candidate.format or not same_inputs(baseline, candidate):
+        return None
     types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
     # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.
     widest = max(types, key=lambda dtype: TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE))

@@ -12,6 +12,7 @@ from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError
 from opscope.core.files import head_of, sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
+from opscope.measurements.onnx_attribution import session_graph_of, with_onnx_operators
 from opscope.program.model import ProgramModel
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
@@ -21,6 +22,7 @@ from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.tflite import is_tflite_program
 from opscope.runtimes.litert.trace import LitertTraceReader
+from opscope.runtimes.onnxruntime.profile import OnnxRuntimeProfileReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +74,12 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
         raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
-    model, etrecord, problem = usable_model(program, etrecord)
-    found, named = _attributions(side, model)
+    if side.format == OnnxRuntimeProfileReader.name:
+        etrecord, problem = None, None
+        named, found = with_onnx_operators(side, program, session_graph_of(side))
+    else:
+        model, etrecord, problem = usable_model(program, etrecord)
+        found, named = _attributions(side, model)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
     tokens = side.tokens or recorded_tokens(program)
@@ -101,6 +107,9 @@ def with_bundled_program(side: Side) -> Side:
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
+        if side.format == OnnxRuntimeProfileReader.name:
+            named, found = with_onnx_operators(side, program, session_graph_of(side))
+            return _attributed(named, found, _info(program, None, None, verified=True), None)
         model, etrecord, problem = usable_model(program, etrecord)
         found, named = _attributions(side, model)
     except OpscopeError as error:

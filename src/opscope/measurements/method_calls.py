@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.measurements.export_record import record_of_export
+from opscope.measurements.programs import kind_of_program
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.analysis.preflight.exported import ExportRecord
-    from opscope.runtimes.litert.signatures import CallableModel
+    from opscope.program.structure.signature import Signature
 
 LOOP_CALLS = 16
 """Calls of the method that makes one token, behind one call of each other method."""
@@ -30,15 +30,16 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     decode loop does.
 
     Args:
-        program: the .pte or .tflite, whose methods are its signatures.
+        program: the .pte, .tflite or .onnx; signatures of a .tflite are its methods.
         asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish.
 
     Raises:
         UsageError: the program has no such method, or the count is not a number.
         TraceFormatError: the program is damaged.
     """
-    if is_tflite(program):
-        return _planned_signatures(read_callable(program), asked)
+    kind = kind_of_program(program)
+    if kind is not None:
+        return _planned_signatures(kind.signatures(program), asked)
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
         return [name for text in asked for name in _asked(text, [plan.name for plan in plans])]
@@ -51,8 +52,8 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
 
 
-def _planned_signatures(model: CallableModel, asked: Sequence[str]) -> list[str]:
-    names = [one.name for one in model.signatures]
+def _planned_signatures(signatures: Sequence[Signature], asked: Sequence[str]) -> list[str]:
+    names = [one.name for one in signatures]
     if asked:
         return [name for text in asked for name in _asked(text, names)]
     return names if len(names) > 1 else []

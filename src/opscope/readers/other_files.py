@@ -24,7 +24,7 @@ _FUNCTION = (
     "`opscope init-model NAME` writes a file to begin with"
 )
 _CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
-_RUNS = "opscope profiles ExecuTorch programs (.pte) and LiteRT models (.tflite)"
+_RUNS = "opscope profiles ExecuTorch programs (.pte), LiteRT models (.tflite) and ONNX models (.onnx)"
 _OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 
@@ -88,7 +88,7 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
     """By the suffix, for formats without a mark: ONNX is a bare protobuf, old checkpoints are bare pickles."""
     suffix = path.suffix.lower()
     if suffix == ".onnx":
-        return OtherFile("an ONNX model", _OTHER_RUNTIME)
+        return OtherFile("an ONNX model", "opscope profile FILE runs it")
     if suffix in {".pt", ".pth", ".bin", ".ckpt"} and head[:1] == b"\x80":
         return OtherFile("a PyTorch checkpoint", _CODE)
     if suffix in {".mlmodel", ".pb"}:

@@ -185,6 +185,7 @@ def sparse(x: tf.Tensor) -> tf.Tensor:
 
 MODELS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], tuple[int, ...]]] = {
     "cnn": (cnn, IMAGE),
+    "images": (cnn, (1, 224, 224, 3)),
     "pooled": (pooled, IMAGE),
     "mlp": (mlp, (2, 32)),
     "branches": (branches, IMAGE),

@@ -17,7 +17,7 @@ from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.c_api import check_events
 from opscope.runtimes.litert.installed import installed_litert
-from opscope.runtimes.litert.target import LitertTarget
+from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE, EventRow
 from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.validate.validation import validate
@@ -36,7 +36,7 @@ def job(name: str, *, traced: bool = True, delegate: DelegateName | None = None,
 def measured(asked: Job, directory: Path) -> Measurement:
     """What a run gave; its failure fails the test."""
     directory.mkdir(exist_ok=True)
-    outcome = LitertTarget().execute(asked, directory)
+    outcome = litert_here().execute(asked, directory)
     assert outcome.measurement is not None, outcome.failure
     return outcome.measurement
 
@@ -101,7 +101,7 @@ def test_signatures_are_methods(tmp_path: Path) -> None:
 @needs_litert
 def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
     """The trap clears what is asked for, and the mechanism alone changes no output."""
-    target = LitertTarget()
+    target = litert_here()
     try:
         target.offer(Mechanism.TRAP)
     except (FeatureError, MissingDependencyError) as error:
@@ -143,7 +143,7 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
         ("flex", Settings(), "FlexMatrixInverse"),
         ("dynamic", Settings(lock="warn"), "'image' has no fixed sizes"),
         ("tiny_fp32", Settings(target="native"), "this machine only"),
-        ("tiny_fp32", Settings(data="weights.ptd"), "holds all its weights itself"),
+        ("tiny_fp32", Settings(data="weights.ptd"), "says itself where its weights are"),
         ("tiny_fp32", Settings(delegate="both", ablate=("avx2",), lock="warn"), "one comparison at a time"),
         ("tiny_fp32", Settings(delegate="gpu"), "no delegate 'gpu'"),  # type: ignore[arg-type]  # a mistake
     ],
@@ -161,7 +161,7 @@ def test_a_damaged_model_that_can_be_described_fails_in_its_process(tmp_path: Pa
     broken = tmp_path / "broken.tflite"
     broken.write_bytes((MODELS / "tiny_fp32.tflite").read_bytes()[:-40])
     asked = Job(str(broken), None, 1, CALLS, 7, 120.0)
-    outcome = LitertTarget().execute(asked, tmp_path)
+    outcome = litert_here().execute(asked, tmp_path)
     assert outcome.failure is not None
     assert outcome.failure.kind in {FailureKind.EXIT, FailureKind.SIGNAL}
 

@@ -496,7 +496,7 @@ def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) 
         return [*notes, _matched_text(pairs, way), *([order] if likely else [])]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
-        notes.append(f"{one_sided} operators exist on one side only: the delegate built a different sequence")
+        notes.append(f"{one_sided} operators exist on one side only: the runtime made another sequence of them")
     return notes
 
 

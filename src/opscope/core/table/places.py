@@ -173,7 +173,7 @@ def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
             columns["method"].codes[rows],
             columns["chain"][rows],
             columns["instruction"][rows],
-            np.where(leaf, segment.position, -1)[rows],
+            np.where(leaf, segment.call_position, -1)[rows],
             np.where(leaf, -1, columns["name"].codes)[rows],
         ]
     )
@@ -193,7 +193,8 @@ def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
 def _place(segment: Segment, row: int) -> SelfTimeKey:
     columns = segment.columns
     leaf = columns["scope"][row] in LEAVES
-    numbers = (int(value) for value in (columns["instruction"][row], segment.position[row], columns["chain"][row]))
+    own = columns["instruction"][row], segment.call_position[row], columns["chain"][row]
+    numbers = (int(value) for value in own)
     instruction, position, chain = (None if value < 0 else value for value in numbers)
     return SelfTimeKey(
         method=columns["method"][row],

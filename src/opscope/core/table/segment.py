@@ -126,6 +126,20 @@ class Segment:
         return nesting.sibling_positions(self.parent, self.depth)
 
     @cached_property
+    def call_position(self) -> Ints:
+        """Order among the events of the same parent and instruction; -1 for roots.
+
+        Where one event encloses those of many instructions, as in runtimes that record no calls, this is what two runs
+        have in common that make them in another order.
+        """
+        parent, instruction = self.parent, self.columns["instruction"]
+        above = np.where(parent >= 0, parent, 0)
+        if not ((parent >= 0) & (instruction != instruction[above])).any():
+            return self.position
+        size = int(instruction.max(initial=0)) + 2
+        return nesting.sibling_positions(np.where(parent >= 0, parent * size + instruction + 1, parent), self.depth)
+
+    @cached_property
     def roots(self) -> Ints:
         """Rows of the template that are inferences, in order."""
         execute = self.columns["scope"].equals(Scope.EXECUTE.value)

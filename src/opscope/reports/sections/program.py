@@ -156,18 +156,25 @@ def _no_layers(program: ProgramInfo) -> str:
     return "there is no export record (.etrecord) beside the program"
 
 
+_NODES_OF_A_GRAPH = "onnxruntime-json"
+"""Format of traces whose operators are nodes that a session ran, and no events of a delegate."""
+
+
 def coverage_sentence(analysis: Analysis) -> str:
     """How sure it is which layer each operator of a delegate is."""
     found = {row.attribution: row for row in analysis.coverage}
     if not found:
         return "nothing ran in a delegate"
+    delegated = analysis.trace.format != _NODES_OF_A_GRAPH
+    how = "a replay of XNNPACK's rewrites predicts every event" if delegated else "by the graph that ran"
     words = {
-        Attribution.EXACT: "is attributed exactly: a replay of XNNPACK's rewrites predicts every event",
+        Attribution.EXACT: f"is attributed exactly: {how}",
         Attribution.ALIGNED: "is aligned by kind and order: likely, not certain",
         Attribution.AMBIGUOUS: "fits several layers, which are listed",
         Attribution.NAME: "is known by name only",
     }
-    parts = [f"{share_text(found[a].share_of_delegates)} of delegate time {words[a]}" for a in words if a in found]
+    of = "delegate time" if delegated else "the operators' time"
+    parts = [f"{share_text(found[a].share_of_delegates)} of {of} {words[a]}" for a in words if a in found]
     return "; ".join(parts)
 
 

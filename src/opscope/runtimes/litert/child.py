@@ -6,8 +6,6 @@ runtime has asked for them. One process serves one variant once.
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import sys
 import time
 from itertools import cycle, islice
@@ -18,15 +16,15 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
-from opscope.core.errors import FeatureError, OpscopeError, RunError, StorageError
-from opscope.core.files import write_atomically, written_atomically
+from opscope.core.errors import RunError
+from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
-from opscope.experiment.protocol import RunAnswer, RunRequest
-from opscope.experiment.tensors import as_type, from_bytes, random_inputs, to_bytes
+from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.affinity import stay_on
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.switch.switch import proof
 from opscope.machine.usage import usage_between, usage_now
+from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
 from opscope.runtimes.litert.c_api import CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.signatures import read_callable
@@ -36,41 +34,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.core.system.usage import ProcessUsage
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
+    from opscope.program.structure.signature import Signature
     from opscope.runtimes.litert.c_api import Call
-    from opscope.runtimes.litert.signatures import Signature
 
 _DELEGATE = "xnnpack"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; the answer is a file, the exit code tells whether it holds a result.
-
-    When not even the answer can be written, the exit code is that of a StorageError.
-    """
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
     end_with_parent()
     _, path = arguments
-    request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
-    answer = _guarded(request)
-    try:
-        write_atomically(Path(request.answer), msgspec.json.encode(answer))
-    except StorageError as error:
-        return error.exit_code
-    return int(answer.measurement is None)
-
-
-def _guarded(request: RunRequest) -> RunAnswer:
-    """Run, and put what fails into the answer: the parent has no other way to hear of it."""
-    try:
-        return RunAnswer(run(request, time.perf_counter_ns()))
-    except FeatureError as error:
-        return RunAnswer(error=str(error), kind="mask")
-    except StorageError as error:
-        return RunAnswer(error=str(error), kind="storage")
-    except OSError as error:
-        return RunAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
-    except (OpscopeError, ValueError) as error:
-        return RunAnswer(error=f"{type(error).__name__}: {error}")
+    return answer_request(Path(path), run)
 
 
 class _Called(NamedTuple):
@@ -109,16 +85,14 @@ def run(request: RunRequest, began: int) -> Measurement:
         told = LitertTrace(SCHEMA, installed.version, delegate, request.threads, first, inferred.traced)
         write_atomically(Path(request.trace), msgspec.json.encode(told))
     outputs = [array for called in calls.values() for array in _outputs(model, called)]
-    if request.outputs is not None:
-        with written_atomically(Path(request.outputs)) as file:
-            np.savez(file, *outputs)
+    save_outputs(request.outputs, outputs)
     written = time.perf_counter_ns()
     return Measurement(
         mask=proved,
         threads=None,
         inputs=inputs,
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-        output_sha256=_digest(outputs),
+        output_sha256=digest(outputs),
         wall_ns=inferred.wall_ns,
         start_ns=started - began,
         load_ns=loaded - started,
@@ -155,14 +129,8 @@ def _fill(model: CompiledModel, calls: Mapping[str, _Called], request: RunReques
     """Fill the inputs of all calls; they are drawn in the order of the file, as for every runtime."""
     slots = [(called, one) for called in calls.values() for one in called.declared.inputs]
     tensors = [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for _, one in slots]
-    if request.values is None:
-        arrays = random_inputs(tensors, request.seed)
-    else:
-        with np.load(request.values, allow_pickle=False) as file:
-            arrays = [file[f"arr_{number}"] for number in range(len(tensors))]
-    for (called, one), tensor, array in zip(slots, tensors, arrays, strict=True):
-        typed = as_type(array, tensor.dtype)
-        data = np.frombuffer(to_bytes(typed, tensor.dtype, range(typed.ndim)), np.uint8)
+    for (called, one), tensor, array in zip(slots, tensors, input_arrays(request, tensors), strict=True):
+        data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
         model.fill(called.call.input_buffers[called.call.inputs.index(one.name)], data)
     return tensors
 
@@ -214,33 +182,24 @@ def _call(
     meter: OffCpuMeter,
     traced: list[LitertInference] | None,
 ) -> None:
-    """Call signatures in turn. The meter is read and events are fetched between calls only."""
+    """Call signatures in turn. Events are fetched between calls only."""
     clock = time.perf_counter_ns
-    due = meter.open(len(wall))
-    for one in called:
+
+    def call(one: _Called) -> tuple[int, int]:
         if traced is not None:
             model.profile()
         run_model = one.call.run
         before = clock()
         status = run_model()
         after = clock()
-        wall.append(after - before)
         check_status(status, "LiteRtRunCompiledModel")
         if traced is not None:
             events = model.events()
             check_events(events, after - before)
             traced.append(LitertInference(after - before, events, before, one.declared.name))
-        if after >= due:
-            meter.close(len(wall))
-            due = meter.open(len(wall))
-    meter.close(len(wall))
+        return before, after
 
-
-def _digest(arrays: Iterable[Array]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    timed_calls(called, wall, meter, call)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import UsageError
 from opscope.core.regular_files import opened
 from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.program.structure.signature import NamedTensor, Signature
 from opscope.runtimes.litert.tflite import IDENTIFIER, IDENTIFIER_OFFSET, decode_tflite, is_tflite_program, read_tflite
 
 if TYPE_CHECKING:
@@ -19,32 +20,6 @@ SUFFIX = ".tflite"
 _FLEX = "Flex"
 _ONLY = "serving_default"
 """What a model without signatures is called by; LiteRT makes one of its first subgraph."""
-
-
-class SignatureTensor(NamedTuple):
-    """An input or output.
-
-    Attributes:
-        name: that the signature gives it; the tensor's own without a signature.
-        tensor: its type and sizes; a size that is not known is 1, and the tensor then of any sizes.
-    """
-
-    name: str
-    tensor: PlannedTensor
-
-
-class Signature(NamedTuple):
-    """A function of a model that can be called.
-
-    Attributes:
-        name: by which it is called.
-        inputs: in the order of the file.
-        outputs: likewise.
-    """
-
-    name: str
-    inputs: tuple[SignatureTensor, ...]
-    outputs: tuple[SignatureTensor, ...]
 
 
 class CallableModel(NamedTuple):
@@ -131,9 +106,9 @@ def _signatures(model: TfliteModel) -> list[Signature]:
     ]
 
 
-def _named(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[SignatureTensor, ...]:
+def _named(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[NamedTensor, ...]:
     """Inputs or outputs of a signature, which has its own names for tensors."""
-    return tuple(SignatureTensor(name, _tensor(graph.tensors[number])) for name, number in members)
+    return tuple(NamedTensor(name, _tensor(graph.tensors[number])) for name, number in members)
 
 
 def _unsigned(graph: TfliteSubgraph) -> Signature:

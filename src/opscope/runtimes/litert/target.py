@@ -1,123 +1,19 @@
-"""LiteRT on this machine: every repetition is a fresh Python process that drives the library of the installed wheel."""
+"""LiteRT on this machine, as the wheel has it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
-
-from opscope.bundle.manifest import Mechanism, Target
-from opscope.core.errors import DeviceError, FeatureError
-from opscope.core.system.interpreter import module_command, path_variables
-from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer, RunRequest
-from opscope.experiment.target import Capabilities, SwitchOffer
-from opscope.hosts.host import GuardedCommand
-from opscope.hosts.target_kinds import LOCAL
-from opscope.hosts.this_machine import ThisMachine
-from opscope.machine import isa
-from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.machine.switch.switch import fields_here
-from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.trace import TRACE
-from opscope.runtimes.switching import LibrarySwitch, cleared_away, is_switched_outside, variables_of
-
-if TYPE_CHECKING:
-    from opscope.bundle.manifest import Environment
-    from opscope.experiment.target import Job, JobOutcome
+from opscope.runtimes.package_target import PackageTarget
 
 CHILD = "opscope.runtimes.litert.child"
-_REQUEST, _ANSWER = "request.json", "answer.json"
 
 
-class LitertTarget(HostedTarget):
-    """Runs jobs with the installed LiteRT, on this machine."""
+def litert_here() -> PackageTarget:
+    """The installed LiteRT.
 
-    def __init__(self) -> None:
-        super().__init__(ThisMachine(Target(LOCAL.name, "")))
-
-    def capabilities(self) -> Capabilities:
-        """That its traces are of LiteRT."""
-        return Capabilities(host=self._host, trace=TRACE)
-
-    def probe(self) -> ProbeAnswer:
-        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found.
-
-        Raises:
-            MissingDependencyError: LiteRT is not installed.
-            FeatureError: always, with the reason.
-        """
-        library = installed_litert().library
-        problem = "LiteRT's library has no symbol cpuinfo_isa, so nothing can be cleared in it"
-        raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
-
-    def environment(self) -> Environment:
-        """The machine and its software."""
-        return self._host.environment(_features(), {PACKAGE: installed_litert().version})
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for LiteRT's library.
-
-        Raises:
-            FeatureError: it cannot be used; the message says why.
-            MissingDependencyError: LiteRT is not installed, or there is no compiler.
-        """
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
-
-    def _switch(self) -> LibrarySwitch:
-        return LibrarySwitch(self._host, [installed_litert().library])
-
-    def roofs(self, clear: list[str] | None, threads: int) -> None:
-        """Not measured: LiteRT's library offers no kernel that can be called by itself."""
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time or the caller."""
-        work = directory.resolve()
-        try:
-            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
-            request = work / _REQUEST
-            request.write_bytes(msgspec.json.encode(_asked(job, str(switch.record) if switch else None)))
-            command = GuardedCommand(
-                words=[*module_command(CHILD), "run", str(request)],
-                into=work,
-                timeout=job.timeout_seconds,
-                variables={**path_variables(), **variables_of(switch)},
-            )
-            with self._host.started(command) as ended:
-                return outcome_of(ended.code, work / _ANSWER, work / LOG, job.timeout_seconds)
-        except (FeatureError, DeviceError, OSError) as error:
-            return ended_by(error)
-        finally:
-            cleared_away(work)
-            for name in (_REQUEST, _ANSWER):
-                (work / name).unlink(missing_ok=True)
-
-
-def _features() -> list[str] | None:
-    """Feature groups of this CPU, as it states them itself; None where it cannot be asked."""
-    try:
-        arch, fields = fields_here()
-    except FeatureError:
-        return None
-    return [group.name for group in isa.present(arch, frozenset(fields))]
-
-
-def _asked(job: Job, record: str | None) -> RunRequest:
-    return RunRequest(
-        program=str(Path(job.program).resolve()),
-        calls=job.calls,
-        clear=job.clear,
-        threads=job.threads,
-        inferences=job.inferences,
-        seed=job.seed,
-        trace=TRACE if job.traced else None,
-        outputs=OUTPUTS,
-        answer=_ANSWER,
-        affinity=job.affinity,
-        inputs=job.inputs,
-        values=str(Path(job.values).resolve()) if job.values else None,
-        warmup=job.warmup,
-        record=record,
-        delegate=job.delegate,
-    )
+    Raises:
+        MissingDependencyError: there is none that can be driven.
+    """
+    found = installed_litert()
+    return PackageTarget(CHILD, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})

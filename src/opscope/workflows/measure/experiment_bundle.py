@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, ProgramCalls, Role, Status, Tensor
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor, VariantInputs
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
@@ -20,11 +20,12 @@ from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.workflows.measure.model_files import (
     bundled_files,
     described_model,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
+    from opscope.measurements.programs import ProgramKind
     from opscope.runtimes.executorch.bundled import Given
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
     from opscope.workflows.measure.shared_inputs import SharedInputs
@@ -96,25 +98,41 @@ def check_runtime(experiment: Experiment) -> None:
     Raises:
         UsageError: naming the option.
     """
-    litert = [is_tflite(Path(model)) for model in experiment.all_models]
-    if len(set(litert)) > 1 and experiment.against is not None:
-        problem = "one is a LiteRT model and one is not: they run in different runtimes"
-        hint = "compare them with `opscope run`: a file with two variants, each with a model"
+    kinds = [kind_of_program(model) for model in experiment.all_models]
+    if experiment.against is not None and len({kind.runtime if kind else None for kind in kinds}) > 1:
+        problem = "the two models run in different runtimes"
+        hint = "measure both in one file, see the page compare-two-runtimes; or profile each, and compare the bundles"
         raise UsageError(problem, where=experiment.model, hint=hint)
-    models = experiment.models_by_variant.items()
-    chosen = {v.name for v in experiment.variants if v.delegate is not None}
-    wrong = [name for name, model in models if name in chosen and not is_tflite(Path(model))]
-    if wrong or (experiment.delegate is not None and not any(litert)):
-        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
-        where = f"delegate of {wrong[0]}" if wrong else "--delegate"
-        raise UsageError(problem, where=where, hint="leave it out: a .pte states its delegates itself")
-    if not litert[0]:
+    _check_options(experiment, kinds)
+    if kinds[0] is None:
         return
     if experiment.data is not None:
-        raise UsageError("a .tflite holds all its weights itself", where="--data", hint="leave it out")
+        problem = f"a {kinds[0].suffix} says itself where its weights are"
+        raise UsageError(problem, where="--data", hint="leave it out")
     if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
         problem = "--delegate both makes the variants itself"
         raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")
+
+
+def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) -> None:
+    """Refuse options of runtimes that run none of the models that they are for.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    of = {one.name: kind_of_program(one.model or experiment.model) for one in experiment.variants}
+    wrong = next((v.name for v in experiment.variants if v.delegate is not None and of[v.name] is not LITERT), None)
+    if wrong or (experiment.delegate is not None and LITERT not in kinds):
+        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+        raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
+    wrong = next((v.name for v in experiment.variants if v.options and of[v.name] is not ONNX_RUNTIME), None)
+    if wrong or (experiment.options and ONNX_RUNTIME not in kinds):
+        problem = "only a model of ONNX Runtime (.onnx) has options of a session"
+        where = f"session_options of {wrong}" if wrong else "session_options"
+        raise UsageError(problem, where=where, hint="leave them out")
+    session_choice(experiment.options)
+    for variant in experiment.variants:
+        session_choice(variant.options)
 
 
 def build_of(
@@ -187,7 +205,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
                 calls = _calls(experiment, target, program.files[0])
                 check_same_inputs(plan, experiment, (first.files[0], program.files[0]), calls)
         shared = {} if experiment.against is not None else _own_calls(experiment, plan, programs, Path(work))
-        plan = msgspec.structs.replace(plan, own=_unlike_plan(plan, shared, owners))
+        plan = msgspec.structs.replace(plan, inputs_of=_unlike_plan(plan, shared, owners))
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
@@ -289,9 +307,9 @@ def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program],
 
 def _unlike_plan(
     plan: Plan, shared: Mapping[str, SharedInputs], owners: Mapping[str, Sequence[str]]
-) -> dict[str, ProgramCalls]:
+) -> dict[str, VariantInputs]:
     """Calls and inputs of the variants where they are not those of the plan."""
-    usual = ProgramCalls(plan.calls, plan.inputs, plan.values, plan.values_sha256)
+    usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
     return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
 
 

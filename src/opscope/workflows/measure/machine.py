@@ -6,6 +6,7 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,7 @@ from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, loc
 from opscope.runtimes.executorch.runners.native_build import find_compiler
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
 from opscope.workflows.measure.checks import (
     Check,
     State,
@@ -33,6 +35,9 @@ from opscope.workflows.measure.checks import (
     virtual_check,
 )
 from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SPACE_LIMIT = 1 << 30
 
@@ -135,7 +140,8 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _executorch(),
         _torch(),
         _runner(),
-        _litert(),
+        _package("litert", ".tflite", lambda: installed_litert().version),
+        _package("onnxruntime", ".onnx", lambda: installed_onnxruntime().version),
         _switching(),
         _space(directory or Path()),
         *environment_checks(),
@@ -211,13 +217,12 @@ def _runner() -> Check:
     return Check(name, State.OK, f"native, built with {compiler.version}")
 
 
-def _litert() -> Check:
-    """Whether LiteRT models can be run."""
-    name = "litert"
+def _package(name: str, suffix: str, version: Callable[[], str]) -> Check:
+    """Whether models of another runtime can be run."""
     try:
-        return Check(name, State.OK, installed_litert().version)
+        return Check(name, State.OK, version())
     except MissingDependencyError as error:
-        return Check(name, State.NOTE, f"models (.tflite) cannot be run: {error.problem}", error.hint or "")
+        return Check(name, State.NOTE, f"models ({suffix}) cannot be run: {error.problem}", error.hint or "")
 
 
 def _space(directory: Path) -> Check:

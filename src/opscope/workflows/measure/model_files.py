@@ -11,13 +11,13 @@ from opscope.core.errors import ExportError, NotFoundError, TraceFormatError, Us
 from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
 from opscope.core.system.stages import enter
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
+from opscope.measurements.programs import KINDS, kind_of_program
 from opscope.runtimes.executorch.bundled import is_bundled
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG
 from opscope.runtimes.executorch.export.sources import source_of
 from opscope.runtimes.executorch.pte import read_executable, read_program
-from opscope.runtimes.litert.signatures import SUFFIX, check_callable, is_tflite, read_callable
 from opscope.workflows.export.exporting import checked_export
 from opscope.workflows.measure.program_data import DATA_SUFFIX, program_data
 
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.experiment.planned import Experiment
+    from opscope.measurements.programs import ProgramKind
 
 RECORD_SUFFIX = ".etrecord"
-_PROGRAMS = {".pte", ".bpte", SUFFIX}
+_PROGRAMS = {".pte", ".bpte", *(kind.suffix for kind in KINDS)}
 _SHOWN = 5
 _SLIM = "slim"
 
 
 def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The .pte, .bpte or .tflite that was named, that of a directory that was named, or None for a model to export.
+    """The program that was named, that of a directory that was named, or None for a model to export.
 
     Args:
         model: as on the command line. A name that is known stands before a directory of the same name.
@@ -42,11 +43,12 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
     Raises:
         NotFoundError: it is neither, or the directory holds no program.
         TraceFormatError: the .pte is damaged.
-        UsageError: the directory holds several programs, or is a bundle; or LiteRT cannot run the .tflite.
+        UsageError: the directory holds several programs, or is a bundle; or the runtime of a program cannot run it.
     """
     path = Path(model)
-    if is_tflite(path):
-        check_callable(read_callable(path), path)
+    kind = kind_of_program(path)
+    if kind is not None:
+        kind.check(path)
         return path
     if path.is_file() and is_bundled(path):
         return path
@@ -70,7 +72,7 @@ def _program_in(directory: Path) -> Path:
         found = sorted(file for file in directory.iterdir() if file.suffix in _PROGRAMS)
     if not found:
         hint = "opscope export MODEL --out DIRECTORY writes one; or name a model: `opscope models` lists them"
-        raise NotFoundError("no program (.pte or .tflite) in the directory", where=directory, hint=hint)
+        raise NotFoundError("no program (.pte, .tflite or .onnx) in the directory", where=directory, hint=hint)
     if len(found) > 1:
         names = ", ".join(file.name for file in found[:_SHOWN])
         raise UsageError(f"{len(found)} programs in the directory: {names}", where=directory, hint="name one of them")
@@ -108,8 +110,9 @@ def given_files(source: Path, data: Path | None = None) -> list[Path]:
     Raises:
         OpscopeError: the weights are missing, or not those of the program.
     """
-    if is_tflite(source):
-        return [source]
+    kind = kind_of_program(source)
+    if kind is not None:
+        return [source, *kind.beside(source)]
     # Exporters write the one or the other.
     beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
     etrecord = next((file for file in beside if file.is_file()), None)
@@ -128,8 +131,9 @@ def described_model(model: str, source: Path | None, files: list[Path], home: st
         files: as the bundle keeps them, the program first.
         home: directory of the bundle that they lie in.
     """
-    if is_tflite(files[0]):
-        return _litert_model(model, files[0], home)
+    kind = kind_of_program(files[0])
+    if kind is not None:
+        return _model_of(kind, model, files, home)
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
     plan = executable.outline()
@@ -156,8 +160,9 @@ def described_model(model: str, source: Path | None, files: list[Path], home: st
     )
 
 
-def _litert_model(model: str, program: Path, home: str) -> Model:
-    """What a manifest says about a .tflite; which part a delegate takes is known when it runs."""
+def _model_of(kind: ProgramKind, model: str, files: Sequence[Path], home: str) -> Model:
+    """What a manifest says about a program of another runtime; who runs which part of it is known when it runs."""
+    program, *weights = files
     return Model(
         name=program.stem,
         source=model,
@@ -166,8 +171,11 @@ def _litert_model(model: str, program: Path, home: str) -> Model:
         etrecord=None,
         sha256=sha256_of(program),
         size=program.stat().st_size,
-        methods=[one.name for one in read_callable(program).signatures],
+        methods=[one.name for one in kind.signatures(program)],
         backends=[],
+        data=f"{home}/{weights[0].name}" if weights else None,
+        data_sha256=sha256_of(weights[0]) if weights else None,
+        data_size=weights[0].stat().st_size if weights else None,
     )
 
 

@@ -19,7 +19,7 @@ from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.measurements.programs import kind_of_program
 from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
             bundle has shown for these libraries that it changes nothing.
         delegate: of a LiteRT model: ``xnnpack``; ``none`` for LiteRT's own kernels; ``both`` compares the two. None:
             XNNPACK.
+        session_options: of ONNX Runtime, by name, see :mod:`opscope.runtimes.onnxruntime.options`.
         threads: sizes of the thread pool, each a pair of variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         rounds: repetitions of every variant, each in its own process.
@@ -111,12 +112,13 @@ class Settings(msgspec.Struct, frozen=True):
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
+    session_options: dict[str, str] = {}
 
 
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
-    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|tflite|py)(?=:|$)", "", path.name)
+    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|tflite|onnx|py)(?=:|$)", "", path.name)
     name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
@@ -189,7 +191,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     models = Path(settings.models) if settings.models else None
     given = begun.manifest.model.given if begun else program_source(source, models) is not None
     if given:
-        kind = "is converted" if is_tflite(Path(source)) else "is exported"
+        kind = "is converted" if kind_of_program(source) else "is exported"
         problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"
         hint = "leave it out; for another type convert or export the model again: opscope export MODEL --dtype TYPE"
         raise UsageError(problem, where="--dtype", hint=hint)
@@ -233,6 +235,7 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
         switch=settings.switch,
         untouched=settings.untouched,
         delegate=settings.delegate,
+        options=settings.session_options,
         threads=settings.threads,
         methods=settings.methods,
         models=Path(settings.models) if settings.models else None,

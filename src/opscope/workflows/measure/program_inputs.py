@@ -13,9 +13,9 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
+from opscope.measurements.programs import kind_of_program
 from opscope.program.structure.plan import Dynamism, Nothing
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
+    from opscope.measurements.programs import ProgramKind
     from opscope.program.structure.plan import MethodPlan, Value
+    from opscope.program.structure.signature import NamedTensor
     from opscope.runtimes.executorch.bundled import Given
 
 INPUTS = "inputs.npz"
@@ -68,7 +70,9 @@ def with_inputs(
         return plan
     if not asked and bundled:
         asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
-    made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
+    declared = declared_inputs(program, plan.calls)
+    check_sizes(program, plan.calls, asked)
+    made = made_inputs(declared, asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     save_inputs(work / INPUTS, made.arrays)
@@ -156,16 +160,39 @@ def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
         UsageError: the runtime cannot be given one of them.
         TraceFormatError: the program is damaged.
     """
-    if not is_tflite(program):
+    kind = kind_of_program(program)
+    if kind is None:
         return _declared(_called(program, calls))
-    signatures = {one.name: one for one in read_callable(program).signatures}
+    return [one.tensor for one in _named_inputs(kind, program, calls)]
+
+
+def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> list[NamedTensor]:
+    signatures = {one.name: one for one in kind.signatures(program)}
     called = dict.fromkeys(calls) or [next(iter(signatures))]
-    inputs = [one for name in called for one in signatures[name].inputs]
-    for one in inputs:
-        if one.tensor.dynamism is not Dynamism.STATIC:
-            problem = f"its input {one.name!r} has no fixed sizes, and opscope runs LiteRT models of fixed sizes only"
-            raise UsageError(problem, where=program, hint="convert the model with fixed sizes, the batch included")
-    return [one.tensor for one in inputs]
+    return [one for name in called for one in signatures[name].inputs]
+
+
+def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
+    """Refuse sizes that a program of another runtime leaves open, unless they are given and the runtime takes them.
+
+    Raises:
+        UsageError: naming the input.
+    """
+    kind = kind_of_program(program)
+    if kind is None:
+        return
+    for place, (name, value) in enumerate(_named_inputs(kind, program, calls)):
+        given = place < len(asked) and asked[place] is not None
+        if value.dynamism is Dynamism.STATIC or (given and kind.sizes_given):
+            continue
+        problem = f"its input {name!r} has no fixed sizes"
+        if kind.sizes_given:
+            sizes = ",".join(map(str, value.sizes))
+            hint = f"give them, for each input in its order: --input '{value.dtype.name}[{sizes}]', with your numbers"
+        else:
+            problem += f", and opscope runs {kind.runtime} models of fixed sizes only"
+            hint = "convert the model with fixed sizes, the batch included"
+        raise UsageError(problem, where=program, hint=hint)
 
 
 def _declared(own: Sequence[MethodPlan]) -> list[Value]:

@@ -17,7 +17,7 @@ from opscope.readers.outputs import read_arrays
 from opscope.workflows.measure.program_inputs import BUNDLED, asked_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Manifest
@@ -93,8 +93,18 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     if not steps and not (request and request.ladder):
         yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
     yield "--delegate", _unlike([_delegate(manifest)], experiment.delegate or "")
+    yield "--session-option", _unlike([_options(manifest)], _pairs(experiment.options))
     used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)
     yield "--switch", _unlike([used, *([request.switch] if request else [])], experiment.switch)
+
+
+def _options(manifest: Manifest) -> str:
+    """Options of the sessions of ONNX Runtime, which are those of all variants of `opscope profile`."""
+    return _pairs(next((variant.options for variant in manifest.variants if variant.options), {}))
+
+
+def _pairs(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 def _delegate(manifest: Manifest) -> str:

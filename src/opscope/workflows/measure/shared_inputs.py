@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.bundle.manifest import PlannedInput, ProgramCalls, Tensor
+from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
 from opscope.core.errors import MismatchError
 from opscope.core.files import sha256_of
 from opscope.experiment.inputs import described, made_inputs
@@ -15,7 +15,7 @@ from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.axes import axes_between
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
-from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, declared_inputs, save_inputs
+from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_sizes, declared_inputs, save_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class SharedInputs(NamedTuple):
         files: with the values of its inputs; empty where there are none of its own.
     """
 
-    calls: ProgramCalls
+    calls: VariantInputs
     files: list[Path]
 
 
@@ -78,15 +78,17 @@ def shared_inputs(
         told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
         problem = f"it calls {told[0]}, {first.name} calls {told[1]}: a round of calls is not the same work"
         raise MismatchError(problem, where=place.program.name, hint="name programs with the same methods")
+    asked = asked_inputs(experiment)
+    check_sizes(place.program, calls, asked)
     sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)
     unlike = _unlike(*sides, first.name)
     if unlike is not None:
-        made = made_inputs(sides[1], asked_inputs(experiment), plan.seed or 0)
-        return _kept(ProgramCalls(calls, made.planned, unlike=unlike), made.arrays, place)
+        made = made_inputs(sides[1], asked, plan.seed or 0)
+        return _kept(VariantInputs(made.planned, calls=calls, unlike=unlike), made.arrays, place)
     if all(_sizes(one) == _sizes(other) for one, other in zip(*sides, strict=True)):
-        return SharedInputs(ProgramCalls(calls, plan.inputs, plan.values, plan.values_sha256), [])
+        return SharedInputs(VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), [])
     planned, arrays = _moved(*sides, _values(sides[0], plan, values), first.name)
-    return _kept(ProgramCalls(calls, planned), arrays, place)
+    return _kept(VariantInputs(planned, calls=calls), arrays, place)
 
 
 def _unlike(first: Sequence[Value], other: Sequence[Value], name: str) -> str | None:
@@ -135,11 +137,11 @@ def _moved(
     return planned, arrays
 
 
-def _kept(calls: ProgramCalls, arrays: Mapping[int, Array], place: ProgramPlace) -> SharedInputs:
+def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> SharedInputs:
     """The same with the values of its inputs in a file, where there are any."""
     if not arrays:
         return SharedInputs(calls, [])
     file = place.work / INPUTS
     save_inputs(file, arrays)
     values, digest = f"{place.home}/{INPUTS}", sha256_of(file)
-    return SharedInputs(ProgramCalls(calls.calls, calls.inputs, values, digest, calls.unlike), [file])
+    return SharedInputs(VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file])

@@ -11,8 +11,7 @@ from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
-from opscope.runtimes.litert.installed import installed_litert
-from opscope.runtimes.litert.signatures import SUFFIX, is_tflite
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, ProgramKind, kind_of_program
 from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
@@ -111,19 +110,19 @@ def target_running(model: str, name: str) -> RunTarget:
         MissingDependencyError: what the target needs on this machine is missing.
         OpscopeError: likewise, see :func:`target_named`.
     """
-    return _litert_target(name) if is_tflite(Path(model)) else target_named(name)
+    kind = kind_of_program(model)
+    return target_named(name) if kind is None else _package_target(kind, name)
 
 
-def _litert_target(name: str) -> RunTarget:
-    """LiteRT on this machine."""
-    from opscope.runtimes.litert.target import LitertTarget
+def _package_target(kind: ProgramKind, name: str) -> RunTarget:
+    """The package of another runtime, on this machine."""
+    from opscope.runtimes.litert.target import litert_here
+    from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
-    kind = parse_target(name).kind
-    if kind not in (AUTO, LOCAL):
+    if parse_target(name).kind not in (AUTO, LOCAL):
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
-        raise UsageError(f"LiteRT models run on this machine only, not on {name}", where="--target", hint=hint)
-    installed_litert()
-    return LitertTarget()
+        raise UsageError(f"{kind.runtime} models run on this machine only, not on {name}", where="--target", hint=hint)
+    return {LITERT.suffix: litert_here, ONNX_RUNTIME.suffix: onnxruntime_here}[kind.suffix]()
 
 
 def recorded_target(manifest: Manifest) -> RunTarget:
@@ -151,20 +150,17 @@ def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
     """
     made: dict[tuple[str, str], RunTarget] = {}
     for model, name in variants.values():
-        if (runtime_of(model), name) not in made:
-            made[runtime_of(model), name] = target_running(model, name)
+        if (_runtime_of(model), name) not in made:
+            made[_runtime_of(model), name] = target_running(model, name)
     if len(made) == 1:
         return next(iter(made.values()))
-    return VariantTargets({own: made[runtime_of(model), name] for own, (model, name) in variants.items()})
+    return VariantTargets({own: made[_runtime_of(model), name] for own, (model, name) in variants.items()})
 
 
-def runtime_of(model: str) -> str:
-    """What tells runtimes apart: the suffix of a program; empty for what is exported, and so runs in ExecuTorch."""
-    path = Path(model)
-    return SUFFIX if is_tflite(path) else path.suffix if path.suffix in _OTHER_RUNTIMES else ""
-
-
-_OTHER_RUNTIMES = {".onnx"}
+def _runtime_of(model: str) -> str:
+    """The runtime of a model by its name; empty for ExecuTorch, which runs all that is exported."""
+    kind = kind_of_program(model)
+    return kind.runtime if kind else ""
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,7 +12,7 @@ from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
@@ -46,34 +45,29 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         UsageError: likewise, in a build of the user's.
     """
     planned = _variants_of(experiment, target)
-    if experiment.variants:
-        return planned._replace(variants=_with_own_delegates(experiment, planned.variants))
-    if not is_tflite(Path(experiment.model)):
-        return planned
-    return planned._replace(variants=_with_delegate(experiment, planned.variants))
+    return planned._replace(variants=[_with_runtime_options(experiment, one) for one in planned.variants])
 
 
-def _with_own_delegates(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
-    """Listed variants, each of a LiteRT model with what runs its operators, as it says or else the experiment."""
-    chosen = {
-        own: variant.delegate or experiment.delegate or "xnnpack"
-        for variant in experiment.variants
-        if is_tflite(Path(variant.model or experiment.model))
-        for own in (variant.name, control_name(experiment, variant.name))
-    }
-    names: dict[str, DelegateName] = {name: "none" if own == "none" else "xnnpack" for name, own in chosen.items()}
-    single = len(experiment.all_models) == 1 and bool(names)
-    usual: DelegateName | None = "xnnpack" if single else None
-    return [msgspec.structs.replace(one, delegate=names.get(one.name, usual)) for one in variants]
+def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
+    """The same variant with what its runtime is asked for; a control is asked for the same as what it stands beside."""
+    planned = next(
+        (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
+    )
+    kind = kind_of_program((planned.model if planned else None) or experiment.model)
+    if kind is LITERT:
+        return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
+    if kind is ONNX_RUNTIME:
+        own = planned.options if planned else None
+        return msgspec.structs.replace(variant, options=(experiment.options if own is None else own) or None)
+    return variant
 
 
-def _with_delegate(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
-    """The same variants of a LiteRT model, each with what runs its operators."""
-    if experiment.delegate != BOTH:
-        delegate: DelegateName = "none" if experiment.delegate == "none" else "xnnpack"
-        return [msgspec.structs.replace(variant, delegate=delegate) for variant in variants]
-    names: dict[Role | None, DelegateName] = {Role.BASELINE: "none"}
-    return [msgspec.structs.replace(one, delegate=names.get(one.role, "xnnpack")) for one in variants]
+def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant | None) -> DelegateName:
+    if planned is not None and planned.delegate is not None:
+        return planned.delegate
+    if experiment.delegate == BOTH:
+        return "none" if variant.role is Role.BASELINE else "xnnpack"
+    return "none" if experiment.delegate == "none" else "xnnpack"
 
 
 def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:

@@ -148,7 +148,9 @@ def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     """Whether inputs and weights apart are those that were given; that they are missing is told elsewhere."""
     plan, models = manifest.plan, manifest.models.items()
     values = [("plan.values_sha256", plan.values, plan.values_sha256)]
-    values += [(f"plan.own.{name}.values_sha256", own.values, own.values_sha256) for name, own in plan.own.items()]
+    values += [
+        (f"plan.inputs_of.{name}.values_sha256", own.values, own.values_sha256) for name, own in plan.inputs_of.items()
+    ]
     data = [(f"{at}.data_sha256", model.data, model.data_sha256) for at, model in models]
     for at, path, stated in (*values, *data):
         if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):

@@ -101,7 +101,7 @@ class _Fact(NamedTuple):
 
 def _facts(number: int, repetition: Repetition, measured: Measurement, manifest: Manifest) -> Iterator[_Fact]:
     at = f"repetitions[{number}].measurement"
-    given = repetition.variant if repetition.variant in manifest.plan.own else "the bundle"
+    given = repetition.variant if repetition.variant in manifest.plan.inputs_of else "the bundle"
     yield _Fact(("inputs", given), f"{at}.inputs", _tensors(measured.inputs))
     yield _Fact(("outputs", repetition.variant), f"{at}.outputs", _tensors(measured.outputs))
     if measured.output_sha256 is not None:

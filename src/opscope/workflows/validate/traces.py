@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
     from opscope.core.table.segment import Segment
 
-_FORMATS = ("etdump", "litert-trace")
+_FORMATS = ("etdump", "litert-trace", "onnxruntime-json")
 # A runner's log rounds to a microsecond or less; the two clocks agree far better than to a thousandth.
 _LATEST_NS, _CLOCKS_AGREE = 1_000, 0.999
 

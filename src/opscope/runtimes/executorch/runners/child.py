@@ -6,8 +6,6 @@ features when it is loaded, then prove what was cleared, then run. One process s
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import sys
 import time
 from importlib import import_module
@@ -20,16 +18,17 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
-from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
-from opscope.core.files import write_atomically, written_atomically
+from opscope.core.errors import FeatureError, MissingDependencyError, RunError
+from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
-from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
+from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.affinity import stay_on
 from opscope.machine.environment import versions
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.usage import usage_between, usage_now
 from opscope.program.structure.dtypes import program_type
+from opscope.runtimes.child import answer_request, digest, save_outputs
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
 
@@ -45,10 +44,7 @@ _PACKAGES = ("executorch", "torch", "numpy")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; the answer is a file, the exit code tells whether it holds a result.
-
-    When not even the answer can be written, the exit code is that of a StorageError.
-    """
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
     end_with_parent()
     what, path = [*arguments, ""][:2]
     if what == "versions":
@@ -58,13 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         found = _probed()
         write_atomically(Path(path), msgspec.json.encode(found))
         return int(isinstance(found, ProbeRefusal))
-    request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
-    answer = _guarded(request)
-    try:
-        write_atomically(Path(request.answer), msgspec.json.encode(answer))
-    except StorageError as error:
-        return error.exit_code
-    return 0 if answer.error is None else 1
+    return answer_request(Path(path), run, RuntimeError, TypeError, ImportError)
 
 
 def _probed() -> ProbeAnswer | ProbeRefusal:
@@ -78,20 +68,6 @@ def probe() -> ProbeAnswer:
     """The features of this CPU, with the layout proved."""
     cpu = CpuInfo(installed_runtime())
     return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size, cpu.layout.size, cpu.layout.offsets)
-
-
-def _guarded(request: RunRequest) -> RunAnswer:
-    """Run, and put what the runtime raises into the answer: the parent has no other way to hear of it."""
-    try:
-        return RunAnswer(run(request, time.perf_counter_ns()))
-    except FeatureError as error:
-        return RunAnswer(error=str(error), kind="mask")
-    except StorageError as error:
-        return RunAnswer(error=str(error), kind="storage")
-    except OSError as error:
-        return RunAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
-    except (OpscopeError, RuntimeError, ValueError, TypeError, ImportError) as error:
-        return RunAnswer(error=f"{type(error).__name__}: {error}")
 
 
 def run(request: RunRequest, began: int) -> Measurement:
@@ -132,14 +108,14 @@ def run(request: RunRequest, began: int) -> Measurement:
     if traced:
         module.write_etdump_result_to_file(request.trace)
     arrays = [_array(output) for output in inferred.outputs if hasattr(output, "detach")]
-    _save_outputs(request.outputs, arrays)
+    save_outputs(request.outputs, arrays)
     written = time.perf_counter_ns()
     return Measurement(
         mask=proof,
         threads=_threads(runtime),
         inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
-        output_sha256=_digest(arrays),
+        output_sha256=digest(arrays),
         wall_ns=inferred.wall_ns,
         start_ns=started - began,
         load_ns=loaded - started,
@@ -260,12 +236,6 @@ def _call(
     meter.close(len(wall))
 
 
-def _save_outputs(path: str | None, arrays: list[Any]) -> None:
-    if path is not None:
-        with written_atomically(Path(path)) as file:
-            np.savez(file, *arrays)
-
-
 def _tensor(tensor: Any) -> Tensor:  # noqa: ANN401 - likewise
     return Tensor(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
@@ -274,13 +244,6 @@ def _array(output: Any) -> Any:  # noqa: ANN401 - a tensor of a library without 
     """The values of an output; numpy has no 16-bit brain floats, so these become float32, which holds them exactly."""
     values = output.detach().cpu()
     return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-
-
-def _digest(arrays: list[Any]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 if __name__ == "__main__":

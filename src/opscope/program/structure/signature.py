@@ -1,0 +1,34 @@
+"""Functions of a program that a caller can name, with what they take and give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from opscope.program.structure.plan import PlannedTensor
+
+
+class NamedTensor(NamedTuple):
+    """An input or output.
+
+    Attributes:
+        name: that the signature gives it.
+        tensor: its type and sizes; a size that is not known is 1, and the tensor then of any sizes.
+    """
+
+    name: str
+    tensor: PlannedTensor
+
+
+class Signature(NamedTuple):
+    """A function of a program that can be called.
+
+    Attributes:
+        name: by which it is called.
+        inputs: in the order of the file.
+        outputs: likewise.
+    """
+
+    name: str
+    inputs: tuple[NamedTensor, ...]
+    outputs: tuple[NamedTensor, ...]

@@ -1,0 +1,181 @@
+"""Protocol buffers by hand: the fields of a message, one after the other, and nothing copied.
+
+Source: "Encoding", protobuf.dev. A message names no types, so whoever reads it says what a field is. What is not known
+is passed over, as the format wants it. Groups are refused: no format that is read here has them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import TraceFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_WIDTHS = {FIXED64: 8, FIXED32: 4}
+_LONGEST, _SEVEN, _MORE = 10, 7, 0x80
+_ALL = (1 << 64) - 1
+_SIGN = 1 << 63
+
+
+class Message(NamedTuple):
+    """A message, as a part of a file.
+
+    Attributes:
+        data: the bytes of the whole file.
+        start: of the message.
+        end: behind its last byte.
+        where: the file, for errors.
+    """
+
+    data: memoryview
+    start: int
+    end: int
+    where: str
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.end - self.start
+
+    def view(self) -> memoryview:
+        """Its bytes."""
+        return self.data[self.start : self.end]
+
+    def text(self) -> str:
+        """Its bytes as text; what is no UTF-8 is replaced."""
+        return str(self.view(), "utf-8", "replace")
+
+    def error(self, problem: str, at: int | None = None) -> TraceFormatError:
+        """An error at a byte of the file."""
+        return TraceFormatError(problem, where=self.where, offset=self.start if at is None else at)
+
+    def varints(self) -> Iterator[int]:
+        """Its bytes as packed numbers, unsigned."""
+        at = self.start
+        while at < self.end:
+            value, at = _varint(self, at)
+            yield value
+
+
+class Field(NamedTuple):
+    """A field of a message.
+
+    Attributes:
+        number: by which the schema knows it.
+        wire: how it is written: :data:`VARINT`, :data:`FIXED64`, :data:`BYTES` or :data:`FIXED32`.
+        value: of a varint, unsigned; 0 for others.
+        part: its bytes; empty for a varint.
+    """
+
+    number: int
+    wire: int
+    value: int
+    part: Message
+
+    @property
+    def signed(self) -> int:
+        """Its value as a signed number of 64 bits."""
+        return signed(self.value)
+
+    def numbers(self) -> list[int]:
+        """Signed numbers of a repeated field, which may be packed."""
+        if self.wire == VARINT:
+            return [self.signed]
+        self.expect(BYTES)
+        return [signed(value) for value in self.part.varints()]
+
+    def floats(self) -> list[float]:
+        """Numbers of 32 bits of a repeated field, which may be packed."""
+        if self.wire not in {FIXED32, BYTES} or self.part.size % 4:
+            raise self.part.error(f"field {self.number} does not hold numbers of 32 bits")
+        return list(struct.unpack(f"<{self.part.size // 4}f", self.part.view()))
+
+    def message(self) -> Message:
+        """The message that it holds.
+
+        Raises:
+            TraceFormatError: it does not hold bytes.
+        """
+        self.expect(BYTES)
+        return self.part
+
+    def text(self) -> str:
+        """The text that it holds.
+
+        Raises:
+            TraceFormatError: it does not hold bytes.
+        """
+        return self.message().text()
+
+    def integer(self) -> int:
+        """The signed number that it holds.
+
+        Raises:
+            TraceFormatError: it is written in another way.
+        """
+        self.expect(VARINT)
+        return self.signed
+
+    def expect(self, wire: int) -> None:
+        """Refuse a field that is written in another way.
+
+        Raises:
+            TraceFormatError: it is.
+        """
+        if self.wire != wire:
+            raise self.part.error(f"field {self.number} is of wire type {self.wire}, not {wire}")
+
+
+def signed(value: int) -> int:
+    """A number of 64 bits with its sign."""
+    return value - 2 * _SIGN if value >= _SIGN else value
+
+
+def whole(data: memoryview, where: str) -> Message:
+    """The message that a file is."""
+    return Message(data, 0, len(data), where)
+
+
+def fields(message: Message) -> Iterator[Field]:
+    """The fields of a message, in the order of the file.
+
+    Raises:
+        TraceFormatError: it is cut off or damaged; with the byte.
+    """
+    at = message.start
+    while at < message.end:
+        begin = at
+        key, at = _varint(message, at)
+        number, wire = key >> 3, key & 7
+        if not number:
+            raise message.error("a field has number 0", begin)
+        value = size = 0
+        if wire == VARINT:
+            value, at = _varint(message, at)
+        elif wire == BYTES:
+            size, at = _varint(message, at)
+        elif wire in _WIDTHS:
+            size = _WIDTHS[wire]
+        else:
+            raise message.error(f"field {number} is of wire type {wire}, which is not read", begin)
+        if size > message.end - at:
+            raise message.error(f"field {number} reaches past the end of its message", begin)
+        yield Field(number, wire, value, Message(message.data, at, at + size, message.where))
+        at += size
+
+
+def _varint(message: Message, at: int) -> tuple[int, int]:
+    """A number, and where the next byte is."""
+    value = shift = 0
+    for place in range(at, min(at + _LONGEST, message.end)):
+        byte = message.data[place]
+        value |= (byte & ~_MORE) << shift
+        if byte < _MORE:
+            return value & _ALL, place + 1
+        shift += _SEVEN
+    problem = "a number is cut off" if message.end - at < _LONGEST else "a number has no end"
+    raise message.error(problem, at)

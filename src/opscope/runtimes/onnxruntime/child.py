@@ -1,0 +1,206 @@
+"""The process that runs an .onnx, with the argument ``run REQUEST``.
+
+Features are switched off before it starts, by the library that it was started with; here that is proved, once the
+session has chosen its kernels. One process serves one variant once.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Measurement, Tensor
+from opscope.core.errors import RunError
+from opscope.core.files import write_atomically
+from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.machine.affinity import stay_on
+from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.switch.switch import proof
+from opscope.machine.usage import usage_between, usage_now
+from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
+from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
+from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+from opscope.runtimes.onnxruntime.options import session_choice
+from opscope.runtimes.onnxruntime.signatures import read_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.system.usage import ProcessUsage
+    from opscope.experiment.protocol import RunRequest
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.signature import Signature
+    from opscope.runtimes.onnxruntime.options import SessionChoice
+
+    Session: TypeAlias = Any
+    Runtime: TypeAlias = Any
+    """Of the package, which ships without types."""
+
+_QUIET = 3  # errors alone: the file of the optimised graph is said to fit this machine only, which is what it is for
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
+    end_with_parent()
+    _, path = arguments
+    # The errors of the runtime are of classes of its own, all of them Exceptions.
+    return answer_request(Path(path), run, Exception)
+
+
+def run(request: RunRequest, began: int) -> Measurement:
+    """Run one request in this process.
+
+    Args:
+        request: what to run.
+        began: ``time.perf_counter_ns`` at the start.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        RunError: the session refuses the model or an option.
+        StorageError: the trace or the outputs could not be written.
+    """
+    stay_on(request.affinity)
+    version = installed_onnxruntime().version
+    signature = read_signature(Path(request.program))
+    choice = session_choice(request.options)
+    runtime = import_module(PACKAGE)
+    _check(runtime, choice)
+    started = time.perf_counter_ns()
+    traces = tempfile.mkdtemp(dir=".") if request.trace is not None else None
+    session = _session(runtime, request, choice, traces)
+    loaded = time.perf_counter_ns()
+    tensors = _tensors(signature, request)
+    binding = _bound(runtime, session, signature, input_arrays(request, tensors))
+    inferred = _infer(session, binding, request)
+    # The session chose its kernels when it was made: asked behind it, the counters hold all questions.
+    proved = proof(Path(request.record)) if request.record is not None else None
+    outputs: list[Array] = [np.ascontiguousarray(array) for array in binding.copy_outputs_to_cpu()]
+    peak = own_peak()
+    measured = time.perf_counter_ns()
+    if request.trace is not None:
+        Path(session.end_profiling()).replace(request.trace)
+        _keep_graph(runtime, request, choice, version)
+    if traces is not None:
+        Path(traces).rmdir()
+    save_outputs(request.outputs, outputs)
+    written = time.perf_counter_ns()
+    return Measurement(
+        mask=proved,
+        threads=None,
+        inputs=tensors,
+        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+        output_sha256=digest(outputs),
+        wall_ns=inferred.wall_ns,
+        start_ns=started - began,
+        load_ns=loaded - started,
+        peak_rss_bytes=peak,
+        versions={PACKAGE: version, "numpy": np.__version__},
+        write_ns=written - measured,
+        off_cpu_ns=inferred.off_cpu_ns,
+        usage=inferred.usage,
+    )
+
+
+def _check(runtime: Runtime, choice: SessionChoice) -> None:
+    """Refuse providers that the package does not have; it would go on without them, and only say so.
+
+    Raises:
+        RunError: naming those that it has.
+    """
+    there = runtime.get_available_providers()
+    lacking = [name for name in choice.providers if name not in there]
+    if lacking:
+        raise RunError(f"the installed onnxruntime has no {', '.join(lacking)}; it has: {', '.join(there)}")
+
+
+def _session(runtime: Runtime, request: RunRequest, choice: SessionChoice, traces: str | None) -> Session:
+    options = _options(runtime, request.threads, choice)
+    if traces is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = f"{traces}/profile"
+    return runtime.InferenceSession(request.program, options, providers=list(choice.providers))
+
+
+def _options(runtime: Runtime, threads: int, choice: SessionChoice) -> Any:  # noqa: ANN401 - likewise
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = choice.inter_op_threads
+    if choice.parallel:
+        options.execution_mode = runtime.ExecutionMode.ORT_PARALLEL
+    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, choice.level_name)
+    options.log_severity_level = _QUIET
+    for key, value in choice.entries.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _keep_graph(runtime: Runtime, request: RunRequest, choice: SessionChoice, version: str) -> None:
+    """Write the graph that ran beside the trace: a second session, behind all that is measured, saves it."""
+    options = _options(runtime, request.threads, choice)
+    with tempfile.TemporaryDirectory(dir=".") as directory:
+        file = Path(directory) / "optimised.onnx"
+        options.optimized_model_filepath = str(file)
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        runtime.InferenceSession(request.program, options, providers=list(choice.providers))
+        nodes = session_nodes(read_onnx(file), Path(str(request.trace)))
+    graph = SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes)
+    write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+
+
+def _tensors(signature: Signature, request: RunRequest) -> list[Tensor]:
+    """What the inputs are: as they were asked for, else as the model declares them."""
+    if request.inputs:
+        return [Tensor(list(one.shape or ()), one.dtype) for one in request.inputs]
+    return [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for one in signature.inputs]
+
+
+def _bound(runtime: Runtime, session: Session, signature: Signature, arrays: Sequence[Array]) -> Any:  # noqa: ANN401 - likewise
+    """Inputs and outputs, bound once: a call then neither copies inputs nor makes Python objects."""
+    binding = session.io_binding()
+    for one, array in zip(signature.inputs, arrays, strict=True):
+        binding.bind_ortvalue_input(one.name, runtime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+    for one in signature.outputs:
+        binding.bind_output(one.name)
+    return binding
+
+
+class _Inferred(NamedTuple):
+    """Durations of every call as the caller sees them, and what the system did meanwhile.
+
+    Attributes:
+        wall_ns: of every call.
+        off_cpu_ns: of every call; None where nothing tells.
+        usage: of the system over the calls behind the warm-up.
+    """
+
+    wall_ns: list[int]
+    off_cpu_ns: list[int] | None
+    usage: ProcessUsage | None
+
+
+def _infer(session: Session, binding: Any, request: RunRequest) -> _Inferred:  # noqa: ANN401 - likewise
+    wall: list[int] = []
+    clock, run_model = time.perf_counter_ns, session.run_with_iobinding
+
+    def call(_: int) -> tuple[int, int]:
+        before = clock()
+        run_model(binding)
+        return before, clock()
+
+    with OffCpuMeter(request.threads) as meter:
+        timed_calls(range(request.warmup), wall, meter, call)
+        began = usage_now()
+        timed_calls(range(request.inferences - request.warmup), wall, meter, call)
+        return _Inferred(wall, meter.off_cpu_ns(wall), usage_between(began, usage_now()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""The graph that a session ran: the nodes of the optimised model, without weights, as it is kept beside a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from opscope.core.errors import TraceFormatError
+from opscope.core.json import from_json
+from opscope.readers.mapped import file_view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxNode
+
+GRAPH = "graph.onnxruntime.json"
+"""Its file, beside the trace."""
+SCHEMA = "opscope.onnxruntime-graph/1"
+
+
+class SessionTensor(msgspec.Struct, frozen=True):
+    """A tensor as a node was given it, or left it.
+
+    Attributes:
+        dtype: of its elements, as the profile names it: ``float``, ``int8``.
+        shape: of it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class SessionNode(msgspec.Struct, frozen=True):
+    """A node that ran.
+
+    Attributes:
+        name: as the profile has it.
+        op: its type.
+        domain: that defines it; empty for ONNX itself.
+        inputs: names of tensors; empty for one that is left out.
+        outputs: likewise.
+        read: tensors that it was given in the last run; empty where the profile does not tell.
+        written: tensors that it left then; likewise.
+    """
+
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    read: tuple[SessionTensor, ...] = ()
+    written: tuple[SessionTensor, ...] = ()
+
+
+class SessionGraph(msgspec.Struct, frozen=True):
+    """What ONNX Runtime made of a model.
+
+    Attributes:
+        schema: :data:`SCHEMA`.
+        runtime: version of ONNX Runtime.
+        level: of the optimisation of the graph, as ``all``.
+        providers: of the session, the preferred one first.
+        nodes: of the graph that ran, those of nested graphs left out.
+    """
+
+    schema: str
+    runtime: str
+    level: str
+    providers: tuple[str, ...]
+    nodes: tuple[SessionNode, ...]
+
+
+def session_nodes(model: OnnxModel, profile: Path) -> tuple[SessionNode, ...]:
+    """The nodes of an optimised model, with the shapes that a profile of it tells.
+
+    Raises:
+        NotFoundError: there is no such profile.
+        StorageError: it cannot be read.
+    """
+    rows = _last_rows(profile)
+    return tuple(_session_node(one, rows.get(one.name, _Arguments())) for one in model.graph.nodes)
+
+
+_Tensors: TypeAlias = list[dict[str, list[int]]]
+
+
+class _Arguments(msgspec.Struct, frozen=True):
+    op_name: str = ""
+    input_type_shape: _Tensors = []
+    output_type_shape: _Tensors = []
+
+
+class _Row(msgspec.Struct, frozen=True):
+    cat: str = ""
+    name: str = ""
+    args: _Arguments = _Arguments()
+
+
+_NODE = "_kernel_time"
+
+
+def _last_rows(profile: Path) -> dict[str, _Arguments]:
+    """Of each node the last row; nodes without a name share one, which says nothing of any of them."""
+    try:
+        rows = from_json(bytes(file_view(profile)), list[_Row])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    named = (row for row in rows if row.cat == "Node" and row.name.endswith(_NODE))
+    return {row.name.removesuffix(_NODE): row.args for row in named if row.name != _NODE}
+
+
+def _session_node(node: OnnxNode, seen: _Arguments) -> SessionNode:
+    known = seen if seen.op_name == node.op else _Arguments()
+    read, written = (_session_tensors(one) for one in (known.input_type_shape, known.output_type_shape))
+    return SessionNode(node.name, node.op, node.domain, node.inputs, node.outputs, read, written)
+
+
+def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
+    return tuple(SessionTensor(dtype, tuple(shape)) for one in told for dtype, shape in one.items())
+
+
+def read_session_graph(path: Path) -> SessionGraph:
+    """The graph of a file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is damaged, or of another schema.
+    """
+    try:
+        found = from_json(bytes(file_view(path)), SessionGraph)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFormatError(f"not a graph of a session: {error}", where=path) from error
+    if found.schema != SCHEMA:
+        raise TraceFormatError(f"is of the schema {found.schema!r}, not {SCHEMA!r}", where=path)
+    return found

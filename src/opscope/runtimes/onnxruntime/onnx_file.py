@@ -1,0 +1,399 @@
+"""ONNX programs: what their nodes are, without their weights and without the package ``onnx``.
+
+Source of field numbers: ``onnx/onnx.proto`` of onnx 1.23.2, version 14 of the intermediate representation. Weights are
+passed over; integers of short constants are kept, since they are axes, shapes and paddings of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from opscope.core.errors import TraceFormatError, UsageError
+from opscope.core.files import head_of, leads_out
+from opscope.program.structure.dtypes import NumberType
+from opscope.readers.mapped import mapped_file
+from opscope.readers.protobuf import BYTES, FIXED32, VARINT, Message, fields, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from opscope.readers.protobuf import Field
+
+SUFFIX = ".onnx"
+_HEAD = 3
+_NEWEST, _DEEPEST = 64, 32
+_IR_VERSION, _GRAPH = 1, 7
+_FOLLOWS = {2, 3, 4, 5, 6, 7, 8, 14, 20, 25}
+_LONGEST = 64  # elements of a constant that is an option of a node
+_EXTERNAL = 1
+_TYPES = {
+    1: ("float32", 32),
+    2: ("uint8", 8),
+    3: ("int8", 8),
+    4: ("uint16", 16),
+    5: ("int16", 16),
+    6: ("int32", 32),
+    7: ("int64", 64),
+    8: ("string", None),
+    9: ("bool", 8),
+    10: ("float16", 16),
+    11: ("float64", 64),
+    12: ("uint32", 32),
+    13: ("uint64", 64),
+    14: ("complex64", 64),
+    15: ("complex128", 128),
+    16: ("bfloat16", 16),
+    17: ("float8_e4m3fn", 8),
+    18: ("float8_e4m3fnuz", 8),
+    19: ("float8_e5m2", 8),
+    20: ("float8_e5m2fnuz", 8),
+    21: ("uint4", 4),
+    22: ("int4", 4),
+    23: ("float4_e2m1fn", 4),
+}
+
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...]
+Sizes: TypeAlias = tuple[int | str, ...]
+"""Of a tensor; a text is a size that the model names, and leaves open. An empty text has no name either."""
+
+
+class OnnxValue(msgspec.Struct, frozen=True):
+    """A tensor that is computed or given.
+
+    Attributes:
+        name: in its graph.
+        dtype: None for what is no tensor, as sequences and maps, or of a type that is not stated.
+        sizes: None where the number of dimensions is not stated.
+    """
+
+    name: str
+    dtype: NumberType | None
+    sizes: Sizes | None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all its sizes are numbers."""
+        return self.sizes is not None and all(isinstance(size, int) for size in self.sizes)
+
+
+class OnnxWeight(msgspec.Struct, frozen=True):
+    """A tensor that is stored with the model.
+
+    Attributes:
+        name: in its graph.
+        dtype: of its elements.
+        shape: of it.
+        external: file beside the model that holds its data; None where the model does.
+        values: integers of a short constant, which may be an option of a node; None for others.
+    """
+
+    name: str
+    dtype: NumberType
+    shape: tuple[int, ...]
+    external: str | None
+    values: tuple[int, ...] | None
+
+
+class OnnxNode(msgspec.Struct, frozen=True):
+    """An operator of a graph.
+
+    Attributes:
+        name: as the model has it; may be empty, and need not be unique.
+        op: its type, as ``Conv``.
+        domain: that defines it; empty for ONNX itself.
+        inputs: names of tensors; empty for one that is left out.
+        outputs: likewise.
+        attributes: numbers and texts; tensors and types are left out.
+        graphs: that it runs, by the name of the attribute.
+    """
+
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Attribute]
+    graphs: dict[str, OnnxGraph]
+
+
+class OnnxGraph(msgspec.Struct, frozen=True):
+    """Nodes in the order of the file, each behind those whose tensors it reads.
+
+    Attributes:
+        name: of the graph.
+        nodes: of it.
+        inputs: that a caller gives; those with a stored value, which a caller need not give, are left out.
+        outputs: that a caller gets.
+        values: tensors between nodes whose type is stated.
+        weights: that are stored.
+    """
+
+    name: str
+    nodes: tuple[OnnxNode, ...]
+    inputs: tuple[OnnxValue, ...]
+    outputs: tuple[OnnxValue, ...]
+    values: tuple[OnnxValue, ...]
+    weights: tuple[OnnxWeight, ...]
+
+    def all_nodes(self) -> Iterator[OnnxNode]:
+        """Its nodes, and those of the graphs that they run."""
+        for node in self.nodes:
+            yield node
+            for graph in node.graphs.values():
+                yield from graph.all_nodes()
+
+    def all_weights(self) -> Iterator[OnnxWeight]:
+        """What is stored with it, and with the graphs that its nodes run."""
+        yield from self.weights
+        for node in self.nodes:
+            for graph in node.graphs.values():
+                yield from graph.all_weights()
+
+
+class OnnxModel(msgspec.Struct, frozen=True):
+    """An ONNX program without its weights.
+
+    Attributes:
+        version: of the intermediate representation.
+        producer: program that wrote it, with its version; empty where it does not say.
+        opsets: version of each domain of operators; the empty one is ONNX itself.
+        graph: that a caller runs.
+        functions: operators that the model defines itself, as ``domain.name``.
+    """
+
+    version: int
+    producer: str
+    opsets: dict[str, int]
+    graph: OnnxGraph
+    functions: tuple[str, ...]
+
+    def external_files(self) -> tuple[str, ...]:
+        """Files with weights beside the model, as it names them."""
+        return tuple(dict.fromkeys(one.external for one in self.graph.all_weights() if one.external is not None))
+
+
+def is_onnx_program(head: bytes) -> bool:
+    """Whether a file begins as an ONNX program does: with its version, and a field that stands behind it."""
+    if len(head) < _HEAD or head[0] != _IR_VERSION << 3 or not 0 < head[1] < _NEWEST:
+        return False
+    return head[2] >> 3 in _FOLLOWS and head[2] & 7 in {VARINT, BYTES}
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a file is an ONNX program, or is named like one."""
+    return path.suffix == SUFFIX or (path.is_file() and is_onnx_program(head_of(path, _HEAD)))
+
+
+def read_onnx(path: Path) -> OnnxModel:
+    """The program of a file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is not an ONNX program, cut off, or damaged.
+    """
+    return decode_onnx(mapped_file(path), str(path))
+
+
+def decode_onnx(data: memoryview, where: str) -> OnnxModel:
+    """The program in these bytes; ``where`` names them in errors.
+
+    Raises:
+        TraceFormatError: they are no ONNX program, cut off, or damaged.
+    """
+    found = _Members(whole(data, where))
+    version, graph = found.integer(_IR_VERSION), found.message(_GRAPH)
+    if version is None or graph is None:
+        raise TraceFormatError("it is not an ONNX model: it has no version or no graph", where=where)
+    opsets = dict(map(_opset, found.messages(8)))
+    if not opsets:
+        raise TraceFormatError("it does not say which versions its operators have: it is cut off", where=where)
+    return OnnxModel(
+        version=version,
+        producer=f"{found.text(2)} {found.text(3)}".strip(),
+        opsets=opsets,
+        graph=_graph(graph),
+        functions=tuple(map(_function, found.messages(25))),
+    )
+
+
+def external_paths(model: OnnxModel, path: Path) -> list[Path]:
+    """The files with weights of a model, which lie beside it.
+
+    Raises:
+        UsageError: it names a file elsewhere, or one that is not there.
+    """
+    found = []
+    for name in model.external_files():
+        file = path.parent / name
+        outside = leads_out(name) or "/" in name or "\\" in name or file.is_symlink()
+        if outside:
+            problem = f"it names {name!r} for its weights, which is not a file beside it"
+            raise UsageError(problem, where=path, hint="save the model with its weights in one file beside it")
+        if not file.is_file():
+            problem = f"its weights are in {name}, which is not beside it"
+            raise UsageError(problem, where=path, hint=f"copy {name} to the directory of the model")
+        found.append(file)
+    return found
+
+
+class _Members:
+    """The fields of a message by their numbers; of one that is not repeated the last counts, as the format wants it."""
+
+    def __init__(self, message: Message) -> None:
+        self._fields: dict[int, list[Field]] = {}
+        for field in fields(message):
+            self._fields.setdefault(field.number, []).append(field)
+
+    def all(self, number: int) -> list[Field]:
+        return self._fields.get(number, [])
+
+    def last(self, number: int) -> Field | None:
+        return self._fields[number][-1] if number in self._fields else None
+
+    def text(self, number: int) -> str:
+        field = self.last(number)
+        return field.text() if field else ""
+
+    def texts(self, number: int) -> tuple[str, ...]:
+        return tuple(field.text() for field in self.all(number))
+
+    def integer(self, number: int) -> int | None:
+        field = self.last(number)
+        return field.integer() if field else None
+
+    def integers(self, number: int) -> tuple[int, ...]:
+        return tuple(value for field in self.all(number) for value in field.numbers())
+
+    def message(self, number: int) -> Message | None:
+        field = self.last(number)
+        return field.message() if field else None
+
+    def messages(self, number: int) -> list[Message]:
+        return [field.message() for field in self.all(number)]
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _opset(message: Message) -> tuple[str, int]:
+    found = _Members(message)
+    return _domain(found.text(1)), found.integer(2) or 0
+
+
+def _function(message: Message) -> str:
+    found = _Members(message)
+    return f"{found.text(10)}.{found.text(1)}"
+
+
+def _graph(message: Message, depth: int = 0) -> OnnxGraph:
+    if depth > _DEEPEST:
+        raise message.error(f"graphs lie in each other more than {_DEEPEST} deep")
+    found = _Members(message)
+    weights = (*map(_weight, found.messages(5)), *map(_sparse, found.messages(15)))
+    stored = {one.name for one in weights}
+    inputs, outputs, values = (tuple(map(_value, found.messages(number))) for number in (11, 12, 13))
+    return OnnxGraph(
+        name=found.text(2),
+        nodes=tuple(_node(one, depth) for one in found.messages(1)),
+        inputs=tuple(one for one in inputs if one.name not in stored),
+        outputs=outputs,
+        values=values,
+        weights=weights,
+    )
+
+
+def _node(message: Message, depth: int) -> OnnxNode:
+    found = _Members(message)
+    attributes: dict[str, Attribute] = {}
+    graphs: dict[str, OnnxGraph] = {}
+    for one in map(_Members, found.messages(5)):
+        body, value = one.message(6), _attribute(one)
+        if body is not None:
+            graphs[one.text(1)] = _graph(body, depth + 1)
+        elif value is not None:
+            attributes[one.text(1)] = value
+    return OnnxNode(
+        name=found.text(3),
+        op=found.text(4),
+        domain=_domain(found.text(7)),
+        inputs=found.texts(1),
+        outputs=found.texts(2),
+        attributes=attributes,
+        graphs=graphs,
+    )
+
+
+def _attribute(found: _Members) -> Attribute | None:
+    """A number, a text or several numbers; None for anything else."""
+    single, text = found.last(2), found.last(4)
+    if single is not None:
+        single.expect(FIXED32)
+        return single.floats()[0]
+    if text is not None:
+        return text.text()
+    floats = tuple(value for field in found.all(7) for value in field.floats())
+    integer = found.integer(3)
+    return integer if integer is not None else floats or found.integers(8) or None
+
+
+def _number_type(code: int | None) -> NumberType:
+    name, bits = _TYPES.get(code or 0, (f"type {code}", None))
+    return NumberType(name, bits)
+
+
+def _value(message: Message) -> OnnxValue:
+    found = _Members(message)
+    kind = found.message(2)
+    tensor = _Members(kind).message(1) if kind else None
+    if tensor is None:
+        return OnnxValue(found.text(1), None, None)
+    own = _Members(tensor)
+    code, shape = own.integer(1), own.message(2)
+    sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
+    return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
+
+
+def _size(message: Message) -> int | str:
+    found = _Members(message)
+    value = found.integer(1)
+    return found.text(2) if value is None else "" if value < 0 else value
+
+
+def _weight(message: Message) -> OnnxWeight:
+    found = _Members(message)
+    shape = found.integers(1)
+    if any(size < 0 for size in shape):
+        raise message.error("a stored tensor has a size below 0")
+    dtype = _number_type(found.integer(2))
+    entries = [_Members(one) for one in found.messages(13)] if found.integer(14) == _EXTERNAL else []
+    external = {one.text(1): one.text(2) for one in entries}
+    return OnnxWeight(found.text(8), dtype, shape, external.get("location"), _integers(found, dtype, shape))
+
+
+def _integers(found: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Integers of a short constant."""
+    layout, place = {"int64": ("q", 7), "int32": ("i", 5)}.get(dtype.name, ("", 0))
+    count, raw = math.prod(shape), found.message(9)
+    if not layout or count > _LONGEST:
+        return None
+    if raw is not None:
+        if raw.size != count * struct.calcsize(layout):
+            raise raw.error(f"a stored tensor of {count} elements has {raw.size} bytes")
+        return struct.unpack(f"<{count}{layout}", raw.view())
+    values = found.integers(place)
+    return values if len(values) == count else None
+
+
+def _sparse(message: Message) -> OnnxWeight:
+    """A sparse tensor: its values, the places where they stand, and its sizes."""
+    found = _Members(message)
+    values = found.message(1)
+    stored = _weight(values) if values else OnnxWeight("", _number_type(None), (), None, None)
+    return msgspec.structs.replace(stored, shape=found.integers(3), values=None)

@@ -1,0 +1,82 @@
+"""Options of a session: those that opscope sets itself, and entries that ONNX Runtime knows by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CPU = "CPUExecutionProvider"
+LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Levels of the optimisation of a graph, as the package names them."""
+LEVEL, INTER_OP_THREADS, EXECUTION_MODE, PROVIDERS = (
+    "graph_optimization_level",
+    "inter_op_num_threads",
+    "execution_mode",
+    "providers",
+)
+OWN = (LEVEL, INTER_OP_THREADS, EXECUTION_MODE, PROVIDERS)
+_MODES = ("sequential", "parallel")
+_MOST_THREADS = 1024
+
+
+class SessionChoice(NamedTuple):
+    """How a session is made.
+
+    Attributes:
+        level: of the optimisation of the graph.
+        inter_op_threads: that run nodes beside each other.
+        parallel: nodes may run beside each other.
+        providers: of kernels, the preferred one first.
+        entries: of the session's configuration, as ``mlas.disable_kleidiai``.
+    """
+
+    level: str
+    inter_op_threads: int
+    parallel: bool
+    providers: tuple[str, ...]
+    entries: dict[str, str]
+
+    @property
+    def level_name(self) -> str:
+        """As the package names it."""
+        return LEVELS[self.level]
+
+
+def session_choice(options: Mapping[str, str] | None) -> SessionChoice:
+    """What options ask for.
+
+    Args:
+        options: by name; None for none. Names with a dot are entries of the session's configuration.
+
+    Raises:
+        UsageError: a name or a value is not known.
+    """
+    given = dict(options or {})
+    level, mode = given.pop(LEVEL, "all"), given.pop(EXECUTION_MODE, _MODES[0])
+    threads, providers = given.pop(INTER_OP_THREADS, "1"), given.pop(PROVIDERS, CPU)
+    if level not in LEVELS:
+        raise _wrong(LEVEL, level, tuple(LEVELS))
+    if mode not in _MODES:
+        raise _wrong(EXECUTION_MODE, mode, _MODES)
+    if not (threads.isdecimal() and 1 <= int(threads) <= _MOST_THREADS):
+        raise UsageError(f"{threads!r} is not a number of threads", where=INTER_OP_THREADS, hint="for example 2")
+    for name in given:
+        if "." not in name:
+            hint = did_you_mean(name, OWN) or "entries of a session have names with a dot, as mlas.disable_kleidiai"
+            raise UsageError(f"there is no session option {name!r}", where="session_options", hint=hint)
+    chosen = tuple(name.strip() for name in providers.split(",") if name.strip())
+    return SessionChoice(level, int(threads), mode == _MODES[1], chosen or (CPU,), given)
+
+
+def _wrong(name: str, value: str, allowed: tuple[str, ...]) -> UsageError:
+    return UsageError(f"{value!r} is not allowed; expected {', '.join(allowed)}", where=name)

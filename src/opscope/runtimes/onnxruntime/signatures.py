@@ -1,0 +1,76 @@
+"""What a caller of an .onnx has to know: its inputs and outputs, and whether they can be given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import UsageError
+from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.program.structure.signature import NamedTensor, Signature
+from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxValue
+
+METHOD = "main"
+"""What the only function of a model is called."""
+_NOT_GIVEN = frozenset({"string", "complex64", "complex128"})
+
+
+def read_signature(path: Path) -> Signature:
+    """The function of an .onnx.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is not an ONNX program, cut off, or damaged.
+        UsageError: an input is no tensor of numbers.
+    """
+    return signature_of(read_onnx(path), path)
+
+
+def signature_of(model: OnnxModel, path: Path) -> Signature:
+    """The function of a model.
+
+    Raises:
+        UsageError: an input is no tensor of numbers, or leaves open how many dimensions it has.
+    """
+    for one in model.graph.inputs:
+        if one.dtype is None or one.dtype.name in _NOT_GIVEN or one.dtype.bits is None:
+            kind = one.dtype.name if one.dtype else "no tensor"
+            raise UsageError(f"its input {one.name!r} is {kind}, and opscope gives tensors of numbers", where=path)
+    return Signature(METHOD, _tensors(model.graph.inputs), _tensors(model.graph.outputs))
+
+
+def check_runnable(path: Path) -> None:
+    """Refuse a model that no session can be made of, as far as its file shows it.
+
+    Raises:
+        UsageError: an input cannot be given, or weights are not beside it.
+        TraceFormatError: it is damaged.
+    """
+    model = read_onnx(path)
+    signature_of(model, path)
+    external_paths(model, path)
+
+
+def _tensors(values: Sequence[OnnxValue]) -> tuple[NamedTensor, ...]:
+    return tuple(NamedTensor(one.name, _planned(one)) for one in values)
+
+
+def _planned(value: OnnxValue) -> PlannedTensor:
+    sizes = value.sizes or ()
+    return PlannedTensor(
+        dtype=value.dtype or NumberType("unknown", None),
+        sizes=tuple(size if isinstance(size, int) else 1 for size in sizes),
+        dim_order=(),
+        dynamism=Dynamism.STATIC if value.fixed else Dynamism.UNBOUNDED,
+        data_buffer=0,
+        allocation=None,
+        name=value.name,
+        external=False,
+    )

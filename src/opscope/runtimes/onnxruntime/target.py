@@ -1,0 +1,20 @@
+"""ONNX Runtime on this machine, as the wheel has it."""
+
+from __future__ import annotations
+
+from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.runtimes.package_target import PackageTarget
+
+CHILD = "opscope.runtimes.onnxruntime.child"
+TRACE = "trace.onnxruntime.json"
+"""The profile of a session, as ONNX Runtime writes it."""
+
+
+def onnxruntime_here() -> PackageTarget:
+    """The installed ONNX Runtime.
+
+    Raises:
+        MissingDependencyError: there is none.
+    """
+    found = installed_onnxruntime()
+    return PackageTarget(CHILD, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})

@@ -1,0 +1,134 @@
+"""A runtime of a Python package on this machine: every repetition is a fresh Python process that drives its library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Mechanism, Target
+from opscope.core.errors import DeviceError, FeatureError
+from opscope.core.system.interpreter import module_command, path_variables
+from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer, RunRequest
+from opscope.experiment.target import Capabilities, SwitchOffer
+from opscope.hosts.host import GuardedCommand
+from opscope.hosts.target_kinds import LOCAL
+from opscope.hosts.this_machine import ThisMachine
+from opscope.machine import isa
+from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.switch.switch import fields_here
+from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
+from opscope.runtimes.switching import LibrarySwitch, cleared_away, is_switched_outside, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from opscope.bundle.manifest import Environment
+    from opscope.experiment.target import Job, JobOutcome
+
+_REQUEST, _ANSWER = "request.json", "answer.json"
+
+
+class PackageTarget(HostedTarget):
+    """Runs jobs with an installed package, on this machine.
+
+    Args:
+        child: module of the process that serves a request; see :mod:`opscope.runtimes.child`.
+        trace: name of the file with the events of a traced run.
+        library: tells the library that asks for the CPU's features.
+        versions: tells those of the package.
+    """
+
+    def __init__(
+        self, child: str, trace: str, library: Callable[[], Path], versions: Callable[[], Mapping[str, str]]
+    ) -> None:
+        super().__init__(ThisMachine(Target(LOCAL.name, "")))
+        self._child, self._trace, self._library, self._versions = child, trace, library, versions
+
+    def capabilities(self) -> Capabilities:
+        """The name of its traces."""
+        return Capabilities(host=self._host, trace=self._trace)
+
+    def probe(self) -> ProbeAnswer:
+        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found.
+
+        Raises:
+            MissingDependencyError: the package is not installed.
+            FeatureError: always, with the reason.
+        """
+        library = self._library()
+        problem = f"{library.name} has no symbol cpuinfo_isa, so nothing can be cleared in it"
+        raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
+
+    def environment(self) -> Environment:
+        """The machine and its software."""
+        return self._host.environment(_features(), self._versions())
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the library.
+
+        Raises:
+            FeatureError: it cannot be used; the message says why.
+            MissingDependencyError: the package is not installed, or there is no compiler.
+        """
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+
+    def _switch(self) -> LibrarySwitch:
+        return LibrarySwitch(self._host, [self._library()])
+
+    def roofs(self, clear: list[str] | None, threads: int) -> None:
+        """Not measured: the library offers no kernel that can be called by itself."""
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time or the caller."""
+        work = directory.resolve()
+        try:
+            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+            request = work / _REQUEST
+            record = str(switch.record) if switch else None
+            request.write_bytes(msgspec.json.encode(_asked(job, self._trace, record)))
+            command = GuardedCommand(
+                words=[*module_command(self._child), "run", str(request)],
+                into=work,
+                timeout=job.timeout_seconds,
+                variables={**path_variables(), **variables_of(switch)},
+            )
+            with self._host.started(command) as ended:
+                return outcome_of(ended.code, work / _ANSWER, work / LOG, job.timeout_seconds)
+        except (FeatureError, DeviceError, OSError) as error:
+            return ended_by(error)
+        finally:
+            cleared_away(work)
+            for name in (_REQUEST, _ANSWER):
+                (work / name).unlink(missing_ok=True)
+
+
+def _features() -> list[str] | None:
+    """Feature groups of this CPU, as it states them itself; None where it cannot be asked."""
+    try:
+        arch, fields = fields_here()
+    except FeatureError:
+        return None
+    return [group.name for group in isa.present(arch, frozenset(fields))]
+
+
+def _asked(job: Job, trace: str, record: str | None) -> RunRequest:
+    return RunRequest(
+        program=str(Path(job.program).resolve()),
+        calls=job.calls,
+        clear=job.clear,
+        threads=job.threads,
+        inferences=job.inferences,
+        seed=job.seed,
+        trace=trace if job.traced else None,
+        outputs=OUTPUTS,
+        answer=_ANSWER,
+        affinity=job.affinity,
+        inputs=job.inputs,
+        values=str(Path(job.values).resolve()) if job.values else None,
+        warmup=job.warmup,
+        record=record,
+        delegate=job.delegate,
+        options=job.options,
+    )

@@ -1,0 +1,147 @@
+"""ONNX programs: what is in them, and every way that a file can be damaged or point elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opscope.core.errors import TraceFormatError, UsageError
+from opscope.runtimes.onnxruntime.onnx_file import (
+    OnnxModel,
+    decode_onnx,
+    external_paths,
+    is_onnx,
+    is_onnx_program,
+    read_onnx,
+)
+
+MODELS = Path(__file__).parents[2] / "data" / "onnx"
+NAMES = sorted(path.stem for path in MODELS.glob("*.onnx"))
+
+
+def decoded(data: bytes) -> OnnxModel:
+    """The program in these bytes."""
+    return decode_onnx(memoryview(data), "a.onnx")
+
+
+def test_nodes_weights_and_sizes() -> None:
+    """As the script that makes the models has them."""
+    model = read_onnx(MODELS / "cnn.onnx")
+    assert model.opsets == {"": 17}
+    assert model.producer == "opscope"
+    assert [node.op for node in model.graph.nodes] == [
+        *("Conv", "Relu", "Conv", "Relu", "Conv", "Conv", "Relu", "Add", "GlobalAveragePool", "Flatten", "Gemm")
+    ]
+    stem, depthwise = model.graph.nodes[0], model.graph.nodes[2]
+    assert stem.name == "/stem/Conv"
+    assert stem.attributes["strides"] == (2, 2)
+    assert depthwise.attributes["group"] == 16
+    assert [(one.name, one.shape) for one in model.graph.weights[:2]] == [
+        ("stem.weight", (16, 3, 3, 3)),
+        ("stem.bias", (16,)),
+    ]
+    (image,) = model.graph.inputs
+    assert (image.name, image.sizes, image.fixed) == ("image", (1, 3, 64, 64), True)
+    assert image.dtype is not None
+    assert image.dtype.name == "float32"
+
+
+def test_sizes_that_the_caller_chooses_keep_their_names() -> None:
+    """They are no numbers."""
+    (given_input,) = read_onnx(MODELS / "open_sizes.onnx").graph.inputs
+    assert given_input.sizes == ("batch", 8)
+    assert not given_input.fixed
+
+
+def test_graphs_of_nodes_are_read() -> None:
+    """A condition has one for each branch."""
+    graph = read_onnx(MODELS / "branch.onnx").graph
+    assert [node.op for node in graph.all_nodes()] == ["ReduceSum", "Greater", "If", "Neg", "Exp"]
+    assert set(graph.nodes[-1].graphs) == {"then_branch", "else_branch"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_ends_early_is_refused(name: str) -> None:
+    """At every length: what is left is damaged, or lacks the graph."""
+    data = (MODELS / f"{name}.onnx").read_bytes()
+    for length in range(0, len(data), max(1, len(data) // 400)):
+        with pytest.raises(TraceFormatError):
+            decoded(data[:length])
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(NAMES), st.data())
+def test_a_changed_byte_is_an_error_or_a_program(name: str, data: st.DataObject) -> None:
+    """Never anything else."""
+    content = bytearray((MODELS / f"{name}.onnx").read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(TraceFormatError):
+        decoded(bytes(content))
+
+
+def test_graphs_in_graphs_end_somewhere() -> None:
+    """A file of some kilobytes must not use up the stack."""
+
+    def part(number: int, content: bytes) -> bytes:
+        size, head = len(content), bytearray()
+        while size > 0x7F:
+            head.append(size & 0x7F | 0x80)
+            size >>= 7
+        return bytes([number << 3 | 2, *head, size]) + content
+
+    graph = b""
+    for _ in range(200):
+        graph = part(1, part(5, part(1, b"body") + part(6, graph)))
+    with pytest.raises(TraceFormatError, match="more than 32 deep"):
+        decoded(b"\x08\x09" + part(7, graph) + b"\x42\x02\x10\x11")
+
+
+def test_a_program_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    """Whatever it is called; other files are not taken for one."""
+    other = tmp_path / "model.bin"
+    shutil.copy(MODELS / "cnn.onnx", other)
+    assert is_onnx(other)
+    assert is_onnx(tmp_path / "absent.onnx")
+    assert not any(map(is_onnx_program, (b"", b"\x08", b'{"a', b"PK\x03", b"\x08\xff\x12", b"\x1c\0\0")))
+    for folder, suffix in (("tflite", ".tflite"), ("versions", ".pte")):
+        assert not any(is_onnx(file) for file in (MODELS.parent / folder).glob(f"*{suffix}"))
+
+
+def test_weights_beside_the_model(tmp_path: Path) -> None:
+    """They are found in its directory."""
+    for name in ("external.onnx", "external.bin"):
+        shutil.copy(MODELS / name, tmp_path / name)
+    model = read_onnx(tmp_path / "external.onnx")
+    assert external_paths(model, tmp_path / "external.onnx") == [tmp_path / "external.bin"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd.bin"[:12], "../outer.bin", "a/inner.bin", "..\\outer.bi"])
+def test_weights_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    """A model that somebody sent must not make us read other files."""
+    data = (MODELS / "external.onnx").read_bytes().replace(b"external.bin", name.ljust(12, "x").encode())
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="not a file beside it"):
+        external_paths(read_onnx(path), path)
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    """Beside the model in name only."""
+    shutil.copy(MODELS / "external.onnx", tmp_path / "external.onnx")
+    (tmp_path / "external.bin").symlink_to(MODELS / "external.bin")
+    path = tmp_path / "external.onnx"
+    with pytest.raises(UsageError, match="not a file beside it"):
+        external_paths(read_onnx(path), path)
+
+
+def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
+    """With what to do."""
+    path = tmp_path / "external.onnx"
+    shutil.copy(MODELS / "external.onnx", path)
+    with pytest.raises(UsageError, match=r"external\.bin, which is not beside it"):
+        external_paths(read_onnx(path), path)

@@ -1,0 +1,187 @@
+"""ONNX models in the installed wheel: what runs, what is proved, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
+from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, TraceFormatError, UsageError
+from opscope.experiment.target import Job
+from opscope.machine import isa
+from opscope.machine.switch.switch import fields_here
+from opscope.readers.registry import read_trace
+from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+from opscope.runtimes.onnxruntime.options import SessionChoice, session_choice
+from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
+from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.validate.validation import validate
+
+MODELS = Path(__file__).parents[2] / "data" / "onnx"
+needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+CALLS = 6
+
+
+def job(name: str, *, traced: bool = True, options: dict[str, str] | None = None) -> Job:
+    """A short run of a model."""
+    return Job(str(MODELS / f"{name}.onnx"), None, 1, CALLS, 7, 120.0, traced=traced, warmup=2, options=options)
+
+
+def measured(asked: Job, directory: Path) -> Measurement:
+    """What a run gave; its failure fails the test."""
+    directory.mkdir(exist_ok=True)
+    outcome = onnxruntime_here().execute(asked, directory)
+    assert outcome.measurement is not None, outcome.failure
+    return outcome.measurement
+
+
+@needs_onnxruntime
+@pytest.mark.parametrize("name", ["cnn", "products", "quantised", "branch", "external"])
+def test_outputs_are_those_of_a_session_of_its_own(tmp_path: Path, name: str) -> None:
+    """For the inputs that the seed gives, which are those of every runtime."""
+    import onnxruntime
+
+    from opscope.bundle.manifest import PlannedInput
+    from opscope.experiment.tensors import random_inputs
+
+    asked = job(name, traced=False)
+    if name == "external":
+        asked = Job(asked.program, None, 1, CALLS, 7, 120.0, traced=False, inputs=(PlannedInput([3, 8], "float32"),))
+    done = measured(asked, tmp_path)
+    session = onnxruntime.InferenceSession(asked.program, providers=["CPUExecutionProvider"])
+    given = dict(zip([one.name for one in session.get_inputs()], random_inputs(done.inputs, 7), strict=True))
+    with np.load(tmp_path / "outputs.npz") as file:
+        for number, expected in enumerate(session.run(None, given)):
+            np.testing.assert_allclose(file[f"arr_{number}"], expected, atol=1e-4)
+
+
+@needs_onnxruntime
+def test_a_traced_run_leaves_the_profile_and_the_graph_that_ran(tmp_path: Path) -> None:
+    """The profile as ONNX Runtime wrote it, and the nodes that its rows are of; nothing else is left."""
+    done = measured(job("cnn"), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([GRAPH, TRACE, "log.txt", "outputs.npz"])
+    rows = json.loads((tmp_path / TRACE).read_text())
+    nodes = {row["name"].removesuffix("_kernel_time") for row in rows if row["cat"] == "Node"}
+    graph = read_session_graph(tmp_path / GRAPH)
+    assert {node.name for node in graph.nodes} == nodes
+    assert graph.providers == ("CPUExecutionProvider",)
+    table = read_trace(tmp_path / TRACE).table
+    durations = table.inference_times().duration
+    assert len(durations) == len(done.wall_ns) == CALLS
+    # The profile has whole microseconds.
+    assert all(inner <= wall + 1000 for inner, wall in zip(durations.tolist(), done.wall_ns, strict=True))
+
+
+@needs_onnxruntime
+def test_tracing_and_the_level_of_optimisation_change_no_output(tmp_path: Path) -> None:
+    """Beyond what another order of sums does."""
+    found = {}
+    for name, traced, options in [
+        ("plain", False, None),
+        ("traced", True, None),
+        ("none", True, {"graph_optimization_level": "none"}),
+    ]:
+        measured(job("cnn", traced=traced, options=options), tmp_path / name)
+        with np.load(tmp_path / name / "outputs.npz") as file:
+            found[name] = file["arr_0"]
+    assert np.array_equal(found["plain"], found["traced"])
+    np.testing.assert_allclose(found["plain"], found["none"], atol=1e-4)
+    graph = read_session_graph(tmp_path / "none" / GRAPH)
+    assert (graph.level, len(graph.nodes)) == ("none", 11)
+
+
+@needs_onnxruntime
+def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
+    """The mechanism clears what is asked for, and alone changes no output."""
+    target = onnxruntime_here()
+    arch, fields = fields_here()
+    mechanism = Mechanism.TRAP if arch == "x86_64" else Mechanism.HWCAP
+    try:
+        target.offer(mechanism)
+        clear = isa.cleared_fields(arch, [isa.default_ablation(arch, frozenset(fields)).name], frozenset(fields))
+    except (FeatureError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+    digests = {}
+    for name, off in (("untouched", None), ("all", []), ("off", clear)):
+        (tmp_path / name).mkdir()
+        asked = Job(job("products").program, off, 1, CALLS, 7, 120.0, traced=False, switch=mechanism)
+        outcome = target.execute(asked, tmp_path / name)
+        assert outcome.measurement is not None, outcome.failure
+        digests[name], mask = outcome.measurement.output_sha256, outcome.measurement.mask
+        assert (mask is None) == (off is None)
+        if mask is not None:
+            assert mask.cleared == off
+            assert bool(mask.masked) == bool(off)
+    assert digests["untouched"] == digests["all"]
+
+
+@needs_onnxruntime
+def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
+    """Sizes that the model leaves open are given, weights beside it come along."""
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ablate=("none",), input_specs=("float32[2,8]",))
+    profile(MODELS / "external.onnx", settings=settings, out=tmp_path / "out")
+    assert (tmp_path / "out" / "model" / "external.bin").exists()
+    assert validate(tmp_path / "out").valid
+
+
+@needs_onnxruntime
+@pytest.mark.parametrize(
+    ("name", "settings", "word"),
+    [
+        ("open_sizes", Settings(lock="warn"), "'x' has no fixed sizes"),
+        ("cnn", Settings(target="native"), "this machine only"),
+        ("cnn", Settings(data="weights.ptd"), "says itself where its weights are"),
+        ("cnn", Settings(delegate="none"), "only a LiteRT model"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, settings: Settings, word: str) -> None:
+    """Nothing is left behind."""
+    with pytest.raises(UsageError, match=word):
+        profile(MODELS / f"{name}.onnx", settings=settings, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_onnxruntime
+def test_what_the_session_refuses_is_told(tmp_path: Path) -> None:
+    """An operator that nobody defines, a provider that the wheel does not have, a file that is cut off."""
+    strange = tmp_path / "strange.onnx"
+    strange.write_bytes((MODELS / "products.onnx").read_bytes().replace(b"Tanh", b"Tank"))
+    for number, (program, options, word) in enumerate(
+        [
+            (strange, None, "Tank"),
+            (MODELS / "cnn.onnx", {"providers": "CUDAExecutionProvider"}, "has no CUDAExecutionProvider"),
+        ]
+    ):
+        work = tmp_path / str(number)
+        work.mkdir()
+        outcome = onnxruntime_here().execute(Job(str(program), None, 1, 2, 7, 120.0, options=options), work)
+        assert outcome.failure is not None
+        assert outcome.failure.kind is FailureKind.EXIT
+        assert word in outcome.failure.message
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes((MODELS / "cnn.onnx").read_bytes()[:-100])
+    with pytest.raises(TraceFormatError):
+        profile(cut, out=tmp_path / "out")
+
+
+def test_weights_that_are_missing_are_missed_before_anything_runs(tmp_path: Path) -> None:
+    """The sentence names the file."""
+    shutil.copy(MODELS / "external.onnx", tmp_path)
+    with pytest.raises(OpscopeError, match=r"external\.bin"):
+        profile(tmp_path / "external.onnx", out=tmp_path / "out")
+
+
+def test_options_of_a_session() -> None:
+    """Ours have names without a dot; all others are entries of ONNX Runtime."""
+    given = {"graph_optimization_level": "basic", "inter_op_num_threads": "2", "mlas.disable_kleidiai": "1"}
+    entries = {"mlas.disable_kleidiai": "1"}
+    expected = SessionChoice("basic", 2, parallel=False, providers=("CPUExecutionProvider",), entries=entries)
+    assert session_choice(given) == expected
+    for wrong in ({"graph_optimization_level": "most"}, {"inter_op_num_threads": "0"}, {"level": "all"}):
+        with pytest.raises(UsageError):
+            session_choice(wrong)

@@ -1,0 +1,151 @@
+"""From the graph that ran back to the model: fusions, renamed tensors, added nodes, and graphs that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from opscope.api import analyze
+from opscope.core.errors import MismatchError
+from opscope.program.operators.attribution import Attribution
+from opscope.program.structure.dtypes import NumberType
+from opscope.runtimes.onnxruntime.costs import node_cost
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight
+from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins
+from opscope.workflows.measure.profiling import Settings, profile
+
+MODELS = Path(__file__).parents[2] / "data" / "onnx"
+needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+FLOAT = NumberType("float32", 32)
+
+
+def node(name: str, op: str, inputs: str, outputs: str) -> OnnxNode:
+    """A node of the model."""
+    return OnnxNode(name, op, "", tuple(inputs.split()), tuple(outputs.split()), {}, {})
+
+
+def ran(name: str, op: str, inputs: str, outputs: str) -> SessionNode:
+    """A node of the graph that ran."""
+    return SessionNode(name, op, "", tuple(inputs.split()), tuple(outputs.split()))
+
+
+def model(*nodes: OnnxNode) -> OnnxGraph:
+    """A model of one input x, with weights w and v."""
+    weights = tuple(OnnxWeight(name, FLOAT, (8, 4, 3, 3), None, None) for name in ("w", "v"))
+    return OnnxGraph("g", nodes, (OnnxValue("x", FLOAT, (1, 4, 8, 8)),), (), (), weights)
+
+
+CONV_RELU = model(
+    node("/a/Conv", "Conv", "x w", "a"), node("/a/Relu", "Relu", "a", "b"), node("/c/Conv", "Conv", "b v", "c")
+)
+
+
+def test_a_fusion_computes_the_nodes_between_its_tensors() -> None:
+    """The activation is in it, and the work is in the convolution."""
+    (first, second) = node_origins(
+        CONV_RELU, [ran("fused", "FusedConv", "x w", "b"), ran("/c/Conv", "Conv", "b v", "c")]
+    )
+    assert first == NodeOrigin((0, 1), 0, None, Attribution.EXACT)
+    assert second == NodeOrigin((2,), 2, None, Attribution.EXACT)
+
+
+def test_blocks_of_channels_are_followed_through_new_names() -> None:
+    """Tensors are called anew, the node says which one it makes; what moves data is told with the tensor."""
+    found = node_origins(
+        CONV_RELU,
+        [
+            ran("b_nchwc", "Conv", "x reorder", "reorder_token_0"),
+            ran("c_nchwc", "Conv", "reorder_token_0 reorder_token_1", "reorder_token_2"),
+            ran("ReorderOutput", "ReorderOutput", "reorder_token_2", "c"),
+        ],
+    )
+    assert [(one.nodes, one.main, one.moved) for one in found] == [((0, 1), 0, None), ((2,), 2, None), ((), None, "c")]
+
+
+def test_transposes_around_channels_last_are_added() -> None:
+    """As SME's convolution has them: the same nodes of the model are computed, between two moves."""
+    found = node_origins(
+        CONV_RELU,
+        [
+            ran("to_last", "Transpose", "x", "x_last"),
+            ran("a_nhwc", "NhwcFusedConv", "x_last w", "b_last"),
+            ran("to_first", "Transpose", "b_last", "b"),
+            ran("/c/Conv", "Conv", "b v", "c"),
+        ],
+    )
+    assert (found[0].moved, found[3].main) == ("x", 2)
+    assert found[2].nodes in {(), (0, 1)}  # whichever of the two is told to make b
+
+
+def test_a_fusion_bears_the_name_of_the_node_that_it_replaces() -> None:
+    """Behind a slash, with what it reads closed by its own tensors."""
+    given = model(node("/s/Sigmoid", "Sigmoid", "x", "s"), node("/m/Mul", "Mul", "x s", "m"))
+    (only,) = node_origins(given, [ran("/m/Mul/QuickGeluFusion/", "QuickGelu", "x", "reorder_token_0")])
+    assert only == NodeOrigin((0, 1), 1, None, Attribution.EXACT)
+
+
+def test_nodes_of_nobody_stay_unknown() -> None:
+    """A name alone is all that is known."""
+    (only,) = node_origins(CONV_RELU, [ran("mystery", "Mystery", "x", "y")])
+    assert only.attribution is Attribution.NAME
+
+
+def test_names_alone_make_it_likely() -> None:
+    """A profile from elsewhere has no tensors; the type tells which of two fused nodes the work is in."""
+    first, second = node_origins(CONV_RELU, [ran("b_nchwc", "Conv", "", ""), ran("/c/Conv", "Conv", "", "")])
+    assert (first.main, first.attribution) == (0, Attribution.ALIGNED)
+    assert second.main == 2
+
+
+def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
+    """A convolution in blocks of channels multiplies as often as the model asks for, or it would count its padding."""
+    session = SessionNode(
+        "b_nchwc",
+        "Conv",
+        "com.microsoft.nchwc",
+        ("x", "reorder"),
+        ("t",),
+        (SessionTensor("float", (1, 4, 8, 8)), SessionTensor("float", (8, 4, 3, 3))),
+        (SessionTensor("float", (1, 8, 8, 8)),),
+    )
+    cost = node_cost(session, CONV_RELU, CONV_RELU.nodes[0], {"x", "t"})
+    assert cost is not None
+    assert cost.macs == 8 * 8 * 8 * 4 * 9
+    assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run."""
+    out = tmp_path_factory.mktemp("onnx") / "out"
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ablate=("none",))
+    profile(MODELS / "cnn.onnx", settings=settings, out=out)
+    return out
+
+
+@needs_onnxruntime
+def test_every_operator_of_a_real_run_is_known(bundle: Path) -> None:
+    """With its layer; all nodes of the model are accounted for."""
+    analysis = analyze(bundle)
+    own = [one for one in analysis.operators if one.kind != "framework"]
+    assert {one.attribution for one in own} == {Attribution.EXACT}
+    assert Counter(number for one in own for number in one.handles) == Counter(range(11))
+    stem = next(one for one in own if one.module == "stem")
+    assert stem.macs == 32 * 32 * 16 * 3 * 9
+    assert stem.category.value == "Convolution"
+
+
+@needs_onnxruntime
+def test_a_profile_from_elsewhere_is_attributed_with_its_program(bundle: Path, tmp_path: Path) -> None:
+    """Without the graph that ran it is likely, and a program that is another one is refused."""
+    trace = next(bundle.rglob("trace.onnxruntime.json"))
+    alone = tmp_path / "profile.json"
+    alone.write_bytes(trace.read_bytes())
+    found = analyze(alone, program=MODELS / "cnn.onnx")
+    assert any(one.module == "stem" and one.attribution is Attribution.ALIGNED for one in found.operators)
+    with pytest.raises(MismatchError, match="names none of the nodes"):
+        analyze(alone, program=MODELS / "products.onnx")

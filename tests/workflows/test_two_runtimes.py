@@ -1,0 +1,158 @@
+"""One network in two runtimes: one bundle, measured in turns, compared end to end and by layer."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opscope.api import analyze, compare
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Role
+from opscope.core.errors import UsageError
+from opscope.program.operators.attribution import Attribution
+from opscope.workflows.measure.configuration import read_experiments
+from opscope.workflows.measure.experiments import Means
+from opscope.workflows.measure.running import run
+from opscope.workflows.validate.validation import validate
+
+DATA = Path(__file__).parents[1] / "data"
+TWO = """
+rounds = 2
+runs = 4
+warmup = 1
+out = "out"
+
+[[variants]]
+name = "litert"
+model = "images.tflite"
+
+[[variants]]
+name = "onnxruntime"
+model = "images.onnx"
+"""
+needs_both = pytest.mark.skipif(
+    find_spec("ai_edge_litert") is None or find_spec("onnxruntime") is None, reason="a runtime is not installed"
+)
+
+
+def written(directory: Path, text: str = TWO) -> Path:
+    """A configuration beside the models that it names."""
+    for file in ("tflite/images.tflite", "tflite/mlp.tflite", "onnx/images.onnx"):
+        shutil.copy(DATA / file, directory)
+    path = directory / "two.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of both."""
+    path = written(tmp_path_factory.mktemp("two"))
+    (result,) = run(path, means=Means(lock="warn")).experiments
+    assert result.error is None, result.error
+    return Path(result.path)
+
+
+@needs_both
+def test_both_ran_in_turns_in_their_own_runtimes(bundle: Path) -> None:
+    """One plan, two programs, two formats of traces; the versions of both are recorded."""
+    manifest = Bundle.open(bundle).manifest
+    assert [(one.name, one.role) for one in manifest.variants] == [
+        ("litert", Role.BASELINE),
+        ("onnxruntime", Role.CANDIDATE),
+    ]
+    assert {"ai-edge-litert", "onnxruntime"} <= manifest.environment.versions.keys()
+    assert all(sorted(names) == ["litert", "onnxruntime"] for names in manifest.plan.order)
+    assert {Path(str(one.trace)).name for one in manifest.repetitions if one.trace} == {
+        "trace.litert.json",
+        "trace.onnxruntime.json",
+    }
+    assert validate(bundle).valid
+
+
+@needs_both
+def test_both_are_given_the_same_values(bundle: Path) -> None:
+    """Channels last in one, first in the other."""
+    found = Bundle.open(bundle)
+    own = found.manifest.plan.inputs_of["onnxruntime"]
+    assert own.values is not None
+    with np.load(bundle / own.values) as file:
+        moved = file["arr_0"]
+    assert moved.shape == (1, 3, 224, 224)
+    measured = {one.variant: one.measurement for one in found.manifest.repetitions}
+    assert {name: one.inputs[0].shape for name, one in measured.items() if one} == {
+        "litert": [1, 224, 224, 3],
+        "onnxruntime": [1, 3, 224, 224],
+    }
+
+
+@needs_both
+def test_layers_are_matched_by_their_work(bundle: Path) -> None:
+    """Both networks have the same products in the same order; what else there is has no partner, and sums add up."""
+    found = compare(f"{bundle}#litert", f"{bundle}#onnxruntime")
+    both = [one for one in found.operators if one.baseline_ns is not None and one.candidate_ns is not None]
+    products = [one for one in both if one.kind in {"convolution", "depthwise", "gemm", "linear", "matmul"}]
+    assert len(products) >= 3
+    assert "by kind, work and size of output" in " ".join(found.notes)
+    for side, name in (("baseline_ns", "litert"), ("candidate_ns", "onnxruntime")):
+        total = sum(getattr(one, side) or 0 for one in found.operators)
+        assert total == pytest.approx(analyze(f"{bundle}#{name}").latency.mean_ns, rel=1e-6)
+
+
+@needs_both
+@pytest.mark.parametrize("name", ["litert", "onnxruntime"])
+def test_each_side_is_attributed_with_its_own_program(bundle: Path, name: str) -> None:
+    """By the rules of its runtime."""
+    found = analyze(f"{bundle}#{name}")
+    own = [one for one in found.operators if one.kind != "framework"]
+    assert {one.attribution for one in own} == {Attribution.EXACT}
+    assert sum(one.macs or 0 for one in own) == 112 * 112 * 8 * (27 + 9 + 8) + 32
+
+
+@needs_both
+def test_outputs_are_compared_and_not_graded(bundle: Path) -> None:
+    """The weights differ here; what two converters made is for a person to judge."""
+    found = compare(f"{bundle}#litert", f"{bundle}#onnxruntime")
+    assert found.outputs is None
+    report = (bundle / "report.md").read_text(encoding="utf-8")
+    assert "The same inputs, their dimensions in another order" in report
+
+
+@needs_both
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (("out = ", 'target = "native"\nout = '), "this machine only"),
+        (("out = ", 'session_options = { level = "all" }\nout = '), "no session option 'level'"),
+        (('model = "images.onnx"\n', ""), "this key is missing"),
+        (("rounds = 2", 'models = ["images.tflite"]\nrounds = 2'), "variants have models of their own"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, change: tuple[str, str], word: str) -> None:
+    """Before anything runs, with the reason."""
+    path = written(tmp_path, TWO.replace(*change))
+    assert word in _refusal(path)
+    assert not (tmp_path / "out").exists()
+
+
+def _refusal(path: Path) -> str:
+    """What is said of a file that cannot run; empty where it runs."""
+    try:
+        return " ".join(one.error or "" for one in run(path, means=Means(lock="warn")).experiments)
+    except UsageError as error:
+        return str(error)
+
+
+@needs_both
+def test_options_and_delegates_are_of_the_runtimes_that_have_them(tmp_path: Path) -> None:
+    """Named once in the file, or for one variant."""
+    text = TWO.replace('model = "images.tflite"', 'model = "images.tflite"\ndelegate = "none"').replace(
+        'model = "images.onnx"', 'model = "images.onnx"\nsession_options = { graph_optimization_level = "none" }'
+    )
+    (experiment,) = read_experiments(written(tmp_path, text)).experiments
+    assert [one.delegate for one in experiment.variants] == ["none", None]
+    assert [one.options for one in experiment.variants] == [None, {"graph_optimization_level": "none"}]
