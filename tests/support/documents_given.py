@@ -15,6 +15,7 @@ GIVEN = {
     "docs/how-to/check-a-model-before-running-it.md": "my_model.pte my_model.tflite",
     "docs/how-to/choose-what-to-switch-off.md": "my_model.pte",
     "docs/how-to/compare-two-runs.md": "mb=bundle mb-int8=other before/ after/",
+    "docs/how-to/compare-two-runtimes.md": "mobilenet_v3_small.pte mobilenet_v3_small.tflite",
     "docs/how-to/find-the-slow-layer.md": "model.pte trace.etdump",
     "docs/how-to/keep-many-runs.md": "opscope-out=bundle",
     "docs/how-to/move-from-the-arm-kit.md": "kit",
@@ -75,6 +76,16 @@ def _tflite(_store: Store, path: Path) -> None:
     shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "cnn.tflite", path)
 
 
+def _paired(_store: Store, path: Path) -> None:
+    from paired_program import paired_program
+
+    shutil.copyfile(paired_program(), path)
+
+
+def _paired_tflite(_store: Store, path: Path) -> None:
+    shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "images.tflite", path)
+
+
 def _trace(store: Store, path: Path) -> None:
     shutil.copyfile(store.traces()[0], path)
 
@@ -111,6 +122,8 @@ def _npu_trace(_store: Store, path: Path) -> None:
 
 
 _MAKERS: dict[str, Callable[[Store, Path], None]] = {
+    "mobilenet_v3_small.pte": _paired,
+    "mobilenet_v3_small.tflite": _paired_tflite,
     ".pte": _program,
     ".tflite": _tflite,
     ".etdump": _trace,

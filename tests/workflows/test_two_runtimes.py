@@ -128,7 +128,6 @@ def test_outputs_are_compared_and_not_graded(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (('"images.onnx"', '"mlp.tflite"'), "does not take the inputs"),
         (("out = ", 'target = "native"\nout = '), "this machine only"),
         (("out = ", 'session_options = { level = "all" }\nout = '), "no session option 'level'"),
         (('model = "images.onnx"\n', ""), "this key is missing"),

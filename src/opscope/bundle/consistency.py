@@ -43,7 +43,7 @@ def unusable(manifest: Manifest) -> Iterator[str]:
 
 
 def _paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
-    yield "plan.values", manifest.plan.values
+    yield from values_paths(manifest)
     for number, variant in enumerate(manifest.variants):
         yield f"variants[{number}].name", variant.name
     for at, model in manifest.models.items():
@@ -51,6 +51,12 @@ def _paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
         yield f"repetitions[{number}].trace", repetition.trace
+
+
+def values_paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
+    """Every file with values of inputs that a plan states, with its place in the manifest."""
+    yield "plan.values", manifest.plan.values
+    yield from ((f"plan.inputs_of.{name}.values", own.values) for name, own in manifest.plan.inputs_of.items())
 
 
 def model_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -61,9 +67,14 @@ def model_problems(manifest: Manifest) -> Iterator[Problem]:
                 yield _problem(f"{at}.{name}", "is null, which only reports of other tools' directories may say")
         if model.sha256 is not None and not _SHA256.match(model.sha256):
             yield _problem(f"{at}.sha256", "is not a SHA-256 in hexadecimal")
-    for name in manifest.programs:
-        if manifest.variant(name) is None:
-            yield _problem("programs", f"names {name!r}, which is not a variant")
+    for at, named in (
+        ("programs", manifest.programs),
+        ("plan.inputs_of", manifest.plan.inputs_of),
+        ("targets", manifest.targets),
+    ):
+        for name in named:
+            if manifest.variant(name) is None:
+                yield _problem(at, f"names {name!r}, which is not a variant")
 
 
 def plan_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -79,8 +90,9 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
     yield from _order_problems("plan.order", plan.order, traced, plan.rounds)
     if plan.timed_order or not traced:
         yield from _order_problems("plan.timed_order", plan.timed_order, names, plan.rounds)
-    for model in manifest.models.values():
-        yield from _method_problems(plan, model.methods)
+    yield from _method_problems(plan, manifest.model.methods)
+    for name, model in manifest.programs.items():
+        yield from _method_problems(plan.of(name), model.methods)
 
 
 def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Problem]:

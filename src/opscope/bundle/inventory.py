@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.bundle import VARIANTS
-from opscope.bundle.consistency import path_fault
+from opscope.bundle.consistency import path_fault, values_paths
 from opscope.bundle.manifest import Status, TracingMode
 from opscope.bundle.validation import Problem
 from opscope.core.input_files import file_bytes
@@ -108,11 +108,7 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"{at}.etrecord", model.etrecord
         if model.data is not None:
             yield f"{at}.data", model.data
-    if manifest.plan.values is not None:
-        yield "plan.values", manifest.plan.values
-    for name, own in manifest.plan.inputs_of.items():
-        if own.values is not None:
-            yield f"plan.inputs_of.{name}.values", own.values
+    yield from ((at, path) for at, path in values_paths(manifest) if path is not None)
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
         if repetition.trace is not None:

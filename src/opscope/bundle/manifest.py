@@ -166,17 +166,21 @@ class PlannedInput(msgspec.Struct, frozen=True):
 
 
 class VariantInputs(msgspec.Struct, frozen=True):
-    """Inputs of one variant: as those of the plan, laid out as its own program wants them.
+    """What the processes of a variant call, and with what, where its program is another than that of the plan.
 
     Attributes:
-        inputs: of the calls.
+        inputs: of the calls: those of the plan, laid out as its own program wants them.
         values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
         values_sha256: its hash; likewise.
+        calls: as of the plan; null: those of the plan.
+        unlike: why its inputs are not those of the plan, as one sentence; null where they have the same values.
     """
 
     inputs: list[PlannedInput]
     values: str | None = None
     values_sha256: str | None = None
+    calls: list[str] | None = None
+    unlike: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -197,7 +201,8 @@ class Plan(msgspec.Struct, frozen=True):
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
         values_sha256: its hash; likewise.
-        inputs_of: by variant, the inputs of those whose programs want the same values in another order of dimensions.
+        inputs_of: by variant, the inputs and calls of those whose programs want others, such as the same values in
+            another order of dimensions.
     """
 
     rounds: int
@@ -212,6 +217,16 @@ class Plan(msgspec.Struct, frozen=True):
     values: str | None = None
     values_sha256: str | None = None
     inputs_of: dict[str, VariantInputs] = {}
+
+    def of(self, variant: str) -> Plan:
+        """The plan with the calls and the inputs of a variant."""
+        own = self.inputs_of.get(variant)
+        if own is None:
+            return self
+        calls = self.calls if own.calls is None else own.calls
+        return msgspec.structs.replace(
+            self, calls=calls, inputs=own.inputs, values=own.values, values_sha256=own.values_sha256
+        )
 
 
 class ConfigRequest(msgspec.Struct, frozen=True):
@@ -606,6 +621,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             versions.
         samples: labelled inputs that were run beside the timed ones; null where there were none, and in bundles of
             earlier versions.
+        targets: of each variant that ran elsewhere than on ``target``, by its name: another runtime has other ways
+            to run on the same machine.
     """
 
     opscope: str
@@ -624,10 +641,35 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     locks: list[LockRecord] = []
     device: str | None = None
     samples: SampleRun | None = None
+    targets: dict[str, Target] = {}
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""
         return self.programs.get(variant, self.model)
+
+    def target_of(self, variant: str) -> Target:
+        """Where a variant ran."""
+        return self.targets.get(variant, self.target)
+
+    def beside(self, variant: str) -> list[Variant]:
+        """The variants that ran the program of a variant, itself among them, in the order of the plan."""
+        program = self.model_of(variant).program
+        return [one for one in self.variants if self.model_of(one.name).program == program]
+
+    def switches_in(self, variant: str) -> bool:
+        """Whether some variant of the same program has CPU features switched off."""
+        return any(one.cleared for one in self.beside(variant))
+
+    @property
+    def other_models(self) -> list[Model]:
+        """The programs behind the first one, each once, in the order of the variants."""
+        found = {model.program: model for model in self.programs.values() if model.program != self.model.program}
+        return list(found.values())
+
+    def title(self, model: Model) -> str:
+        """What a program is called: its name, with the suffix of its file where only that tells it from another."""
+        alike = {PurePath(one.program).suffix for one in (self.model, *self.other_models) if one.name == model.name}
+        return f"{model.name}{PurePath(model.program).suffix}" if len(alike) > 1 else model.name
 
     @property
     def models(self) -> dict[str, Model]:

@@ -14,6 +14,7 @@ from opscope.bundle.manifest import DelegateName, Role
 from opscope.experiment import defaults
 from opscope.experiment.planned import (
     Celsius,
+    DelegateChoice,
     Limit,
     Rounds,
     Runs,
@@ -53,8 +54,9 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
-        model: its own program, relative to the file, so that variants run in one runtime each; null: that of the file.
-        delegate: of a LiteRT model: ``xnnpack`` or ``none``; null for that of the experiment.
+        model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
+            file.
+        delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
         session_options: of ONNX Runtime, by name; null for those of the experiment.
     """
 
@@ -91,7 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         schema: of this file.
-        model: a registered model, or the path of a .pte relative to the file.
+        model: a registered model, or the path of a program relative to the file.
         models: several of them, instead of ``model``.
         dtype: number type to export registered models in.
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
@@ -103,7 +105,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         inputs: .npz with the inputs instead, relative to the file.
         data: .ptd with weights that the program keeps apart, relative to the file; null: the one beside the
             program whose keys it looks for.
-        delegate: of LiteRT models: ``xnnpack``, or ``none`` for LiteRT's own kernels.
+        delegate: of a LiteRT model: ``xnnpack``, ``none`` for LiteRT's own kernels, or without variants ``both`` to
+            compare the two; null: XNNPACK.
         session_options: of ONNX Runtime, by name: ``graph_optimization_level``, ``inter_op_num_threads``,
             ``execution_mode``, ``providers``, and entries of its sessions such as ``mlas.disable_kleidiai``.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
@@ -143,7 +146,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Annotated[list[Text], _MANY] = []
     inputs: Text | None = None
     data: Text | None = None
-    delegate: DelegateName | None = None
+    delegate: DelegateChoice | None = None
     session_options: Options = {}
     variants: Annotated[list[VariantConfig], _MANY] = []
     ablate: Annotated[list[str], _MANY] = []

@@ -31,9 +31,11 @@ CHOICES = {
     "dtype": ("fp32", "fp16", "int8", "dynamic-int8", "8da4w"),
     "role": tuple(role.value for role in Role),
     "schema": ("opscope.config/1",),
+    "delegate": ("xnnpack", "none", "both"),
 }
 _TAKE_BUILDS = [kind for kind in KINDS if kind.builds]
 _DEVICES_OF_BUILDS = [kind for kind in _TAKE_BUILDS if kind.remote]
+_PROGRAMS = {".pte", ".bpte", ".tflite", ".onnx"}
 _FEATURES = tuple(dict.fromkeys(group.name for groups in isa.GROUPS.values() for group in groups))
 
 
@@ -50,7 +52,7 @@ def read_own(raw: object, file: Path) -> Experiments:
     _check_devices(raw, file)
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
-    models = [config.model] if config.model else config.models or [str(config.variants[0].model)]
+    models = [model] if (model := _first_model(config)) else config.models
     places = _places(config)
     _check_size(config, len(models) * len(places), file)
     variants = _roles(_expanded(config, file), config)
@@ -150,14 +152,58 @@ def _check(config: Config, file: Path) -> None:
 def _what(config: Config, file: Path) -> UsageError | None:
     if config.model and config.models:
         return wrong(file, "models", "there is a key model, too", "name all models in models, or one in model")
-    own = [variant.model is not None for variant in config.variants]
-    if any(own) and config.models:
-        hint = "leave out models, or the models of the variants"
-        return wrong(file, "models", "variants have models of their own", hint)
-    if not config.model and not config.models and not (own and all(own)):
+    if problem := _models_of_variants(config, file):
+        return problem
+    if any(variant.model for variant in config.variants):
+        return _given(config, file)
+    if not config.model and not config.models:
         hint = 'for example model = "mobilenet_v3_small", or the path of a .pte; `opscope models` lists the names'
         return wrong(file, "model", "this key is missing", hint)
     return _given(config, file)
+
+
+def _models_of_variants(config: Config, file: Path) -> UsageError | None:
+    """What is wrong with models that variants name for themselves: one network in several runtimes."""
+    named = [variant.model is not None for variant in config.variants]
+    if not any(named):
+        return None
+    if config.models:
+        return wrong(file, "models", "variants have models of their own", "leave out models")
+    if all(named) and config.model:
+        return wrong(file, "model", "every variant names a model of its own", "leave out model")
+    for number, variant in enumerate(config.variants):
+        if variant.model is None and config.model is None:
+            hint = "name a model in each variant, or in model the one of those that name none"
+            return wrong(file, f"variants[{number}].model", "this key is missing", hint)
+        if variant.runner is not None:
+            hint = "leave out model: a build is compared with another one on the same program"
+            return wrong(file, f"variants[{number}].runner", "a runner runs the model of the file", hint)
+    return _same_twice(config, file)
+
+
+def _same_twice(config: Config, file: Path) -> UsageError | None:
+    """Variants that name one model and differ in nothing."""
+    found: dict[object, str] = {}
+    for number, one in enumerate(config.variants):
+        model = _located(file, one.model or config.model or "")
+        runs = model, tuple(one.ablate), str(one.threads), str(one.affinity), one.delegate, one.role is Role.CONTROL
+        if earlier := found.get(runs):
+            problem = f"{earlier} runs {shown(one.model or config.model)} in the same way"
+            return wrong(file, f"variants[{number}].model", problem, "name another program, or say what differs")
+        found[runs] = one.name
+    return None
+
+
+def _first_model(config: Config) -> str | None:
+    """The model of a file, which is that of its first variant where variants name models; None for a list of them."""
+    named = [variant.model or config.model for variant in config.variants]
+    return named[0] if named else config.model
+
+
+def _located(file: Path, model: str) -> str:
+    """A model as its name, or the path of its program from where the file stands."""
+    program = file.parent / model
+    return str(program) if program.suffix in _PROGRAMS or program.is_file() else model
 
 
 def _given(config: Config, file: Path) -> UsageError | None:
@@ -212,6 +258,9 @@ def _variants(config: Config, file: Path) -> UsageError | None:
             return wrong(file, name, "there are variants, which say themselves what is off", f"leave out {name}")
     if not config.variants and any(kind_named(target).only_builds for target in _targets(config)):
         return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
+    if config.variants and config.delegate == "both":
+        hint = 'give two variants delegate = "xnnpack" and delegate = "none"'
+        return wrong(file, "delegate", "there are variants, which say themselves what runs them", hint)
     if not config.variants:
         return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
     return _runners(config, file) or _compared(config, file)
@@ -270,6 +319,7 @@ def _expanded(config: Config, file: Path) -> list[PlannedVariant]:
 def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[PlannedVariant]:
     counts = thread_list(config.threads if variant.threads is None else variant.threads)
     affinity = config.affinity if variant.affinity is None else variant.affinity
+    several = any(one.model for one in config.variants)
     return [
         PlannedVariant(
             name=f"{variant.name}-t{threads}" if len(counts) > 1 else variant.name,
@@ -278,8 +328,8 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
             ablate=tuple(variant.ablate),
             affinity=tuple(sorted(set(affinity))),
             runner=file.parent / variant.runner if variant.runner else None,
-            model=_model_named(file, variant.model) if variant.model else None,
-            delegate=variant.delegate or config.delegate,
+            model=_located(file, variant.model or config.model or "") if several else None,
+            delegate=variant.delegate,
             options=variant.session_options,
         )
         for threads in counts
@@ -289,29 +339,42 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
 def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVariant, ...]:
     """Variants with their roles: as the file says, else by the comparisons, else by what is switched off.
 
-    A variant that comparisons name as a baseline only is one. Without comparisons, the last of a thread count that
-    has something off is, or the first one where variants differ by their models alone. Of the others, those with
-    nothing off are accelerated, unless they are builds of a runner or have models of their own: those are candidates.
+    A variant that comparisons name as a baseline only is one. Without comparisons, the last of a thread count and model
+    that has something off is; of several models with nothing off, that of the first one. Of the others, those with
+    nothing off are accelerated, unless they are builds of a runner or other models: nothing tells what those can do.
     """
     said = {variant.name: variant.role for variant in config.variants}
     candidates = {pair.candidate for pair in config.comparisons}
-    several = len({variant.model for variant in variants}) > 1
     baselines = {pair.baseline for pair in config.comparisons} - candidates
     if not config.comparisons and Role.BASELINE not in said.values():
-        first = variants[0].group if several and not any(variant.ablate for variant in variants) else None
-        off = {variant.threads: variant.name for variant in variants if variant.ablate}
-        baselines = set(off.values()) if first is None else {first}
+        # Features that are off are the question where both are asked.
+        off = sorted((v for v in variants if _is_off(v, variants)), key=lambda v: bool(v.ablate))
+        baselines = set({(v.threads, v.model): v.name for v in off}.values())
+        if not baselines and _several_models(variants):
+            baselines = set({v.threads: v.name for v in reversed(variants)}.values())
     return tuple(
-        msgspec.structs.replace(variant, role=said[variant.group] or _role(variant, baselines)) for variant in variants
+        msgspec.structs.replace(variant, role=said[variant.group] or _role(variant, variants, baselines))
+        for variant in variants
     )
 
 
-def _role(variant: PlannedVariant, baselines: set[str]) -> Role:
+def _role(variant: PlannedVariant, variants: Sequence[PlannedVariant], baselines: set[str]) -> Role:
     if {variant.name, variant.group} & baselines:
         return Role.BASELINE
     if variant.ablate:
         return Role.INTERMEDIATE
-    return Role.CANDIDATE if variant.runner or variant.model else Role.ACCELERATED
+    other = _several_models(variants) and not any(_is_off(one, variants) for one in variants)
+    return Role.CANDIDATE if variant.runner or other else Role.ACCELERATED
+
+
+def _is_off(variant: PlannedVariant, variants: Sequence[PlannedVariant]) -> bool:
+    """Whether something is off in a variant: features, or the delegate that another variant of its model has."""
+    beside = {one.delegate for one in variants if one.model == variant.model}
+    return bool(variant.ablate) or (variant.delegate == "none" and len(beside) > 1)
+
+
+def _several_models(variants: Sequence[PlannedVariant]) -> bool:
+    return len({variant.model for variant in variants}) > 1
 
 
 def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:
@@ -329,8 +392,8 @@ def _experiment(
     named = named.beside(file.parent)
     told = (named.kind.name, address) if place.device is None or place.needs_worker else ()
     return Experiment(
-        name="-".join(filter(None, (Path(model).stem, *told, place.device))),
-        model=_model_named(file, model),
+        name="-".join(filter(None, (*_stems(variants, model), *told, place.device))),
+        model=_located(file, model),
         dtype=config.dtype,
         target=named.text,
         effort=_effort(config),
@@ -351,10 +414,9 @@ def _experiment(
     )
 
 
-def _model_named(file: Path, model: str) -> str:
-    """A model as a file names it: a program beside it, or a registered name."""
-    program = file.parent / model
-    return str(program) if program.suffix == ".pte" or program.is_file() else model
+def _stems(variants: Sequence[PlannedVariant], model: str) -> list[str]:
+    """What an experiment is called after: the name of its model, or those of all that its variants run."""
+    return list(dict.fromkeys(Path(variant.model or model).stem for variant in variants)) or [Path(model).stem]
 
 
 def _effort(config: Config) -> Effort:

@@ -14,12 +14,10 @@ from opscope.bundle.manifest import (
     Role,
     Status,
     TracingMode,
-    VariantInputs,
 )
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
-from opscope.experiment.target import Job, capabilities
-from opscope.experiment.variant_targets import VariantTargets
+from opscope.experiment.target import Job, capabilities, target_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,9 +118,10 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
     job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
-    outcome = target.execute(job, directory)
+    own = target_for(target, variant.name)
+    outcome = own.execute(job, directory)
     seconds = clock.monotonic() - began
-    trace = directory / capabilities(_of_variant(target, variant.name)).trace
+    trace = directory / capabilities(own).trace
     inferences, failure = _judge(outcome, job, trace, check)
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
@@ -144,24 +143,20 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     )
 
 
-def _of_variant(target: RunTarget, name: str) -> RunTarget:
-    """Where one variant runs."""
-    return target.of(name) if isinstance(target, VariantTargets) else target
-
-
 def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     """One repetition of a variant as the plan of its bundle says.
 
     Raises:
         BundleError: the manifest lacks a part of the plan.
     """
-    plan, threads, model = bundle.manifest.plan, variant.threads, bundle.manifest.model_of(variant.name)
+    manifest, threads = bundle.manifest, variant.threads
+    plan, model = manifest.plan.of(variant.name), manifest.model_of(variant.name)
+    switches = manifest.switches_in(variant.name) and variant.role is not Role.CONTROL
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
-    given = plan.inputs_of.get(variant.name) or VariantInputs(plan.inputs, plan.values, plan.values_sha256)
     return Job(
         program=str(bundle.path / model.program),
-        clear=variant.cleared if bundle.manifest.switches and variant.role is not Role.CONTROL else None,
+        clear=variant.cleared if switches else None,
         threads=threads or 0,
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
@@ -169,8 +164,8 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         traced=traced,
         affinity=tuple(variant.affinity),
         calls=tuple(plan.calls),
-        inputs=tuple(given.inputs),
-        values=str(bundle.path / given.values) if given.values else None,
+        inputs=tuple(plan.inputs),
+        values=str(bundle.path / plan.values) if plan.values else None,
         data=str(bundle.path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
         switch=variant.switch or Mechanism.CPUINFO,

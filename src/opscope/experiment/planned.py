@@ -168,10 +168,16 @@ class Experiment(msgspec.Struct, frozen=True):
     delegate: DelegateChoice | None = None
     options: dict[str, str] = {}
 
-    def model_of(self, variant: str) -> str:
-        """The model that a variant runs, by its name."""
-        own = next((one.model for one in self.variants if one.name == variant), None)
-        return own or self.model
+    @property
+    def models_by_variant(self) -> dict[str, str]:
+        """The model of each variant that is listed, by the variant's name."""
+        return {variant.name: variant.model or self.model for variant in self.variants}
+
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """Every model that runs, each once: that of the experiment first, then those of its variants."""
+        others = [*self.models_by_variant.values(), *([] if self.against is None else [self.against])]
+        return tuple(dict.fromkeys([self.model, *others]))
 
     @property
     def request(self) -> ExperimentRequest:

@@ -225,6 +225,20 @@ def capabilities(target: RunTarget) -> Capabilities:
 
 
 @runtime_checkable
+class ComposedTarget(Protocol):
+    """A target made of several, one for each variant."""
+
+    def of(self, variant: str) -> RunTarget:
+        """The target that runs a variant."""
+        ...
+
+
+def target_for(target: RunTarget, variant: str) -> RunTarget:
+    """Where a variant runs: its own target among several, else the one there is."""
+    return target.of(variant) if isinstance(target, ComposedTarget) else target
+
+
+@runtime_checkable
 class RecallingTarget(Protocol):
     """A target that can tell whether ceilings of an earlier run are those of its machine, and still hold."""
 

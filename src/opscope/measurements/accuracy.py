@@ -60,6 +60,7 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
 
 _FINISH = "finish its run: the same line with --resume and --inputs"
 _PROFILE = "profile both programs with `opscope profile`, with the same --seed or the same --inputs"
+_SAME_INPUTS = "convert both programs from the same model for inputs of the same sizes and types"
 _SAME_SEED = "profile both programs with the same --seed, or the same --inputs"
 
 
@@ -130,30 +131,27 @@ def _samples(side: Side) -> _Samples | str:
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     """Outputs of the one input that timed runs repeat."""
     from opscope.analysis.compare.accuracy import compared_outputs, not_compared
+    from opscope.measurements.aligned import aligned
 
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
         if isinstance(own, str):
             return not_compared(f"the inputs of the {name} are not known: {own}", _PROFILE)
     left, right = (own for own in inputs if isinstance(own, _Inputs))
-    moved = _laid_out(baseline, candidate)
-    reason = None if moved else _unlike(left, right)
+    reason = _unlike(left, right)
     if reason is not None:
-        return not_compared(reason, _SAME_SEED)
+        return not_compared(reason, _SAME_INPUTS if left.unlike or right.unlike else _SAME_SEED)
     outputs = [saved_outputs(side) for side in (baseline, candidate)]
     if outputs[0] is None or outputs[1] is None:
         which = "baseline" if outputs[0] is None else "candidate"
         return not_compared(f"the bundle of the {which} keeps no outputs", "profile it again")
-    return compared_outputs(outputs[0], outputs[1], moved or _rounded(left, right))
+    return compared_outputs(outputs[0], aligned(outputs[1], outputs[0]), _moved(left, right) or _rounded(left, right))
 
 
-def _laid_out(baseline: Side, candidate: Side) -> str | None:
-    """That both sides were given the same values in another order of dimensions; None where that is not so."""
-    if baseline.bundle is None or candidate.bundle is None or baseline.bundle.path != candidate.bundle.path:
-        return None
-    apart = baseline.bundle.manifest.plan.inputs_of
-    own = [side.label in apart for side in (baseline, candidate)]
-    return "the same inputs, their dimensions in another order" if own[0] != own[1] else None
+def same_inputs(baseline: Side, candidate: Side) -> bool:
+    """Whether nothing is known against it that two variants of one bundle were given the same values."""
+    own = baseline.bundle.manifest.plan.inputs_of if baseline.bundle else {}
+    return not any(side.label in own and own[side.label].unlike for side in (baseline, candidate))
 
 
 class _Inputs(NamedTuple):
@@ -164,12 +162,14 @@ class _Inputs(NamedTuple):
         arrays: values of all tensors.
         types: their number types.
         values: numbers and truth values among the inputs.
+        unlike: why they are not those of the other programs of the bundle; None where they are.
     """
 
     calls: list[str]
     arrays: list[Array]
     types: list[str]
     values: list[bool | int | float | None]
+    unlike: str | None = None
 
 
 def _inputs(side: Side) -> _Inputs | str:
@@ -187,29 +187,34 @@ def _inputs(side: Side) -> _Inputs | str:
     first = bundle.manifest.completed(side.label)[0].measurement if bundle else None
     if bundle is None or first is None:
         return "no process told of them"
-    plan = bundle.manifest.plan
+    plan, own = bundle.manifest.plan.of(side.label), bundle.manifest.plan.inputs_of.get(side.label)
+    unlike = own.unlike if own else None
     types, values = [tensor.dtype for tensor in first.inputs], [one.value for one in plan.inputs if one.shape is None]
     if bundle.manifest.environment.runs_build:
         return "the runner is not one of opscope"
     if plan.values is not None:
         bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
         kept = read_arrays(bundle.path / plan.values)
-        return _Inputs(plan.calls, list(kept.values()), types, values)
+        return _Inputs(plan.calls, list(kept.values()), types, values, unlike)
     if plan.seed is None:
         return "the bundle states no seed"
     try:
-        return _Inputs(plan.calls, random_inputs(first.inputs, plan.seed), types, values)
+        return _Inputs(plan.calls, random_inputs(first.inputs, plan.seed), types, values, unlike)
     except RunError as error:
         return error.problem
 
 
 def _unlike(left: _Inputs, right: _Inputs) -> str | None:
     """Why the inputs of both sides are not the same; None where they are, up to the rounding of floats."""
-    if left.calls != right.calls:
+    from opscope.measurements.aligned import aligned
+
+    if left.unlike or right.unlike:
+        return f"the inputs are not the same: {right.unlike or left.unlike}"
+    if left.calls != right.calls and max(len(left.calls), len(right.calls)) > 1:
         return "they call different methods"
     if left.values != right.values or len(left.arrays) != len(right.arrays):
         return "they do not take the same inputs"
-    for number, (one, other) in enumerate(zip(left.arrays, right.arrays, strict=True)):
+    for number, (one, other) in enumerate(zip(left.arrays, aligned(right.arrays, left.arrays), strict=True)):
         if one.shape != other.shape:
             return (
                 f"input {number} has the shape {list(one.shape)} on the baseline, {list(other.shape)} on the candidate"
@@ -235,6 +240,12 @@ def _same_values(one: Array, other: Array) -> bool:
     # Of two widths the narrower holds the values of the wider one, rounded.
     narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
     return bool(np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=floats))
+
+
+def _moved(left: _Inputs, right: _Inputs) -> str | None:
+    """That the inputs of one side are those of the other in another order of dimensions; None where they are not."""
+    shapes = [[array.shape for array in side.arrays] for side in (left, right)]
+    return "the same inputs, their dimensions in another order" if shapes[0] != shapes[1] else None
 
 
 def _rounded(left: _Inputs, right: _Inputs) -> str | None:

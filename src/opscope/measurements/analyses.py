@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.errors import MismatchError, RunError
-from opscope.measurements.accuracy import accuracy_of, saved_outputs
+from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
 from opscope.measurements.comparability import measured_apart
 
 if TYPE_CHECKING:
@@ -184,18 +183,15 @@ def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
     return side._replace(table=side.table.with_processes(processes), calls=calls)
 
 
-def _other_runtimes(baseline: Side, candidate: Side) -> bool:
-    """Whether the sides ran in different runtimes: what two converters made is told apart by accuracy, not graded."""
-    suffixes = {PurePath(side.model.program).suffix for side in (baseline, candidate) if side.model}
-    return len(suffixes) > 1
-
-
 def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Agreement of the outputs of the first round that both sides have."""
     from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
 
     arrays = [saved_outputs(side) for side in (baseline, candidate)]
-    if arrays[0] is None or arrays[1] is None or _other_runtimes(baseline, candidate):
+    if arrays[0] is None or arrays[1] is None:
+        return None
+    # What two converters made is told apart by accuracy, not graded.
+    if baseline.format != candidate.format or not same_inputs(baseline, candidate):
         return None
     types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
     # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.

@@ -187,7 +187,7 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ..
     if not measured:
         return {}
     shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
-    called = list(dict.fromkeys(side.bundle.manifest.plan.calls))
+    called = list(dict.fromkeys(side.bundle.manifest.plan.of(side.variant.name).calls))
     if not called:
         return dict.fromkeys(model.methods, shapes)
     found: dict[str, Sequence[tuple[int, ...]]] = {}

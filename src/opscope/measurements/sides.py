@@ -40,7 +40,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     untraced = bundle.manifest.left_out.trace
     traces = [] if untraced else [_trace(bundle, repetition) for repetition in repetitions]
     tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
-    plan, methods = bundle.manifest.plan, bundle.manifest.model_of(variant.name).methods
+    plan, methods = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name).methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
     table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
     if plan.calls:
@@ -81,7 +81,7 @@ def _of_calls(repetition: Repetition, reason: str) -> EventTable:
 
 def _tokens(bundle: Bundle, variant: Variant) -> dict[str, int]:
     """Tokens of a call of the methods that were called."""
-    plan, model = bundle.manifest.plan, bundle.manifest.model_of(variant.name)
+    plan, model = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name)
     called = plan.calls or model.methods or []
     return {method: count for method, count in model.tokens.items() if method in called}
 
@@ -101,7 +101,7 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | N
         traced={number: own.wall_ns for number, own in walls[TracingMode.TRACED].items()},
         warmup=max(table.warmup, default=0),
         load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
-        order=tuple(bundle.manifest.plan.calls),
+        order=tuple(bundle.manifest.plan.of(variant.name).calls),
         rounds=tuple(repetition.round for repetition in bundle.manifest.completed(variant.name)),
         off_cpu={
             number: own.off_cpu_ns for number, own in walls[TracingMode.TIMED].items() if own.off_cpu_ns is not None
@@ -129,19 +129,47 @@ def _variant(bundle: Bundle, name: str | None) -> Variant:
 
 
 def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
-    """Baseline and candidate of every comparison: at each thread count, everything against the baseline."""
+    """Baseline and candidate of every comparison.
+
+    At each thread count it is everything against the baseline. A baseline that has others of its own program is for
+    these; of several programs, those that run in the same way are then compared with the first one.
+    """
     pairs = []
     for baseline in manifest.with_role(Role.BASELINE):
-        beside = [v for v in manifest.variants if v.threads == baseline.threads]
-        others = [v for v in beside if v.role not in {Role.BASELINE, Role.CONTROL}]
+        others = _beside(manifest, baseline)
         pairs += [(baseline.name, v.name) for v in sorted(others, key=lambda v: v.role is not Role.ACCELERATED)]
-    return pairs
+    known = {frozenset(pair) for pair in pairs}
+    return [*pairs, *(pair for pair in _across(manifest) if frozenset(pair) not in known)]
+
+
+def _beside(manifest: Manifest, baseline: Variant) -> list[Variant]:
+    """What a baseline is the baseline of."""
+    beside = [v for v in manifest.variants if v.threads == baseline.threads]
+    others = [v for v in beside if v.role not in {Role.BASELINE, Role.CONTROL}]
+    own = {v.name for v in manifest.beside(baseline.name)}
+    return [v for v in others if v.name in own] or others
+
+
+def _across(manifest: Manifest) -> list[tuple[str, str]]:
+    """Variants of other programs with those of the first that run in the same way."""
+    if not manifest.programs:
+        return []
+    first = {_way(v): v.name for v in reversed(manifest.beside(manifest.variants[0].name))}
+    own = {v.name for v in manifest.beside(manifest.variants[0].name)}
+    others = [v for v in manifest.variants if v.name not in own and v.role is not Role.CONTROL]
+    return [(first[_way(v)], v.name) for v in others if _way(v) in first]
+
+
+def _way(variant: Variant) -> tuple[object, ...]:
+    """How a variant runs, whatever its program; without a delegate is told from with one."""
+    return tuple(variant.ablated or []), variant.threads, tuple(variant.affinity), variant.delegate == "none"
 
 
 def control_pairs(manifest: Manifest) -> list[tuple[str, str]]:
     """Variants without and with the mechanism that switches features, both with all of them, at each thread count."""
     pairs = []
     for control in manifest.with_role(Role.CONTROL):
-        beside = [v for v in manifest.variants if v.threads == control.threads and v.switch and not v.cleared]
+        own = manifest.beside(control.name)
+        beside = [v for v in own if v.threads == control.threads and v.switch and not v.cleared]
         pairs += [(control.name, variant.name) for variant in beside[:1]]
     return pairs

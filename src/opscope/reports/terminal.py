@@ -120,9 +120,9 @@ def _kernels(content: ReportContent) -> list[RenderableType]:
 
 def _programs(manifest: Manifest) -> Iterator[str | None]:
     """What ran, in words."""
-    yield from (manifest.model.name, manifest.model.dtype)
-    for own in manifest.programs.values():
-        yield from ("against", own.name, own.dtype)
+    yield from (manifest.title(manifest.model), manifest.model.dtype)
+    for own in manifest.other_models:
+        yield from ("against", manifest.title(own), own.dtype)
 
 
 def _split(content: ReportContent) -> list[RenderableType]:

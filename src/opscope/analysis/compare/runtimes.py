@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -42,7 +43,7 @@ def match_runtimes(baseline: Sequence[Operator], candidate: Sequence[Operator]) 
         baseline: in the order in which they run.
         candidate: likewise.
     """
-    partners = _by_layer(baseline, candidate) | {}
+    partners = _by_layer(baseline, candidate)
     taken = set(partners.values())
     free = [number for number in range(len(baseline)) if number not in partners]
     others = [number for number in range(len(candidate)) if number not in taken]
@@ -55,6 +56,8 @@ def match_runtimes(baseline: Sequence[Operator], candidate: Sequence[Operator]) 
             baseline[free[one]], candidate[others[other]]
         )
         ways[free[one]] = MatchedBy.SHAPE if sure else MatchedBy.ORDER
+    for one, other in _by_work([baseline[n] for n in free], [candidate[n] for n in others], left, right):
+        partners[free[one]], ways[free[one]] = others[other], MatchedBy.ORDER
     for number, operator in enumerate(baseline):
         partner = partners.get(number)
         yield Match((operator, None if partner is None else candidate[partner]), ways.get(number))
@@ -67,6 +70,28 @@ def _by_layer(baseline: Sequence[Operator], candidate: Sequence[Operator]) -> di
     left, right = (only_once([_named(operator) for operator in side]) for side in (baseline, candidate))
     places = {layer: number for number, layer in enumerate(right) if layer is not None}
     return {number: places[layer] for number, layer in enumerate(left) if layer is not None and layer in places}
+
+
+def _by_work(
+    baseline: Sequence[Operator],
+    candidate: Sequence[Operator],
+    left: Sequence[Signature | None],
+    right: Sequence[Signature | None],
+) -> Iterator[tuple[int, int]]:
+    """Products between those that are matched, of one category and with as many multiply-accumulates.
+
+    A runtime may pad what it computes, or know no depthwise convolutions: the sizes and the kind then say nothing.
+    """
+    found = [(-1, -1), *common_subsequence(left, right), (len(left), len(right))]
+    for (row, column), (next_row, next_column) in pairwise(found):
+        work = [_work(operator) for operator in baseline[row + 1 : next_row]]
+        other_work = [_work(operator) for operator in candidate[column + 1 : next_column]]
+        yield from ((row + 1 + a, column + 1 + b) for a, b in common_subsequence(work, other_work))
+
+
+def _work(operator: Operator) -> Signature | None:
+    """Category and multiply-accumulates of a product; None for all else."""
+    return (operator.category, operator.macs) if operator.macs else None
 
 
 def _named(operator: Operator) -> Signature | None:

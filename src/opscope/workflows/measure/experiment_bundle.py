@@ -15,9 +15,9 @@ from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
-from opscope.experiment.target import capabilities
+from opscope.experiment.target import capabilities, target_for
 from opscope.experiment.target_names import parse_target
-from opscope.experiment.variant_targets import RuntimeTargets, VariantTargets
+from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
@@ -33,13 +33,7 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.program_inputs import (
-    INPUTS,
-    asked_inputs,
-    check_same_inputs,
-    laid_out_inputs,
-    with_inputs,
-)
+from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
 from opscope.workflows.measure.resuming import (
     Contradiction,
     data_contradiction,
@@ -47,18 +41,21 @@ from opscope.workflows.measure.resuming import (
     input_contradiction,
     target_contradiction,
 )
-from opscope.workflows.measure.targets import build_target, target_running
-from opscope.workflows.measure.variants import OLD, check_threads, variants_of
+from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
+from opscope.workflows.measure.targets import build_target, target_running, targets_running
+from opscope.workflows.measure.variants import OLD, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.bundle.manifest import Model, Variant
+    from opscope.bundle.manifest import Model, Target, Variant
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
+    from opscope.measurements.programs import ProgramKind
     from opscope.runtimes.executorch.bundled import Given
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+    from opscope.workflows.measure.shared_inputs import SharedInputs
 
 
 def runs_builds(experiment: Experiment) -> bool:
@@ -85,20 +82,14 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
         return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
-    return given or _runtime_targets(experiment)
-
-
-def _runtime_targets(experiment: Experiment) -> RunTarget:
-    """Where the models of an experiment run: one target for all, or for each variant that of its runtime."""
-    kinds = {model: kind_of_program(model) for model in _models(experiment)}
-    if len({kind.runtime if kind else None for kind in kinds.values()}) == 1:
+    if given is not None:
+        return given
+    if not experiment.variants:
         return target_running(experiment.model, experiment.target)
-    targets: dict[str | None, RunTarget] = {}
-    for model, kind in kinds.items():
-        name = kind.runtime if kind else None
-        targets[name] = targets.get(name) or target_running(model, experiment.target)
-    own = {one.name: kinds[experiment.model_of(one.name)] for one in experiment.variants}
-    return RuntimeTargets({name: targets[kind.runtime if kind else None] for name, kind in own.items()})
+    models = experiment.models_by_variant
+    # What is added to the variants of a file runs where the variant runs that it stands beside.
+    every = {one: model for name, model in models.items() for one in (name, control_name(experiment, name))}
+    return targets_running({name: (model, experiment.target) for name, model in every.items()})
 
 
 def check_runtime(experiment: Experiment) -> None:
@@ -107,28 +98,41 @@ def check_runtime(experiment: Experiment) -> None:
     Raises:
         UsageError: naming the option.
     """
-    kind, *others = (kind_of_program(model) for model in _models(experiment))
-    if experiment.against is not None and any(other is not kind for other in others):
+    kinds = [kind_of_program(model) for model in experiment.all_models]
+    if experiment.against is not None and len({kind.runtime if kind else None for kind in kinds}) > 1:
         problem = "the two models run in different runtimes"
         hint = "measure both in one file, see the page compare-two-runtimes; or profile each, and compare the bundles"
         raise UsageError(problem, where=experiment.model, hint=hint)
-    if experiment.delegate is not None and LITERT not in (kind, *others):
-        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
-        raise UsageError(problem, where="--delegate", hint="leave it out")
-    if experiment.options and ONNX_RUNTIME not in (kind, *others):
-        problem = "only a model of ONNX Runtime (.onnx) has options of a session"
-        raise UsageError(problem, where="session_options", hint="leave them out")
-    session_choice(experiment.options)
-    for variant in experiment.variants:
-        session_choice(variant.options)
-    if kind is None:
+    _check_options(experiment, kinds)
+    if kinds[0] is None:
         return
     if experiment.data is not None:
-        problem = f"a {kind.suffix} says itself where its weights are"
+        problem = f"a {kinds[0].suffix} says itself where its weights are"
         raise UsageError(problem, where="--data", hint="leave it out")
     if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
         problem = "--delegate both makes the variants itself"
         raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")
+
+
+def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) -> None:
+    """Refuse options of runtimes that run none of the models that they are for.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    of = {one.name: kind_of_program(one.model or experiment.model) for one in experiment.variants}
+    wrong = next((v.name for v in experiment.variants if v.delegate is not None and of[v.name] is not LITERT), None)
+    if wrong or (experiment.delegate is not None and LITERT not in kinds):
+        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+        raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
+    wrong = next((v.name for v in experiment.variants if v.options and of[v.name] is not ONNX_RUNTIME), None)
+    if wrong or (experiment.options and ONNX_RUNTIME not in kinds):
+        problem = "only a model of ONNX Runtime (.onnx) has options of a session"
+        where = f"session_options of {wrong}" if wrong else "session_options"
+        raise UsageError(problem, where=where, hint="leave them out")
+    session_choice(experiment.options)
+    for variant in experiment.variants:
+        session_choice(variant.options)
 
 
 def build_of(
@@ -169,7 +173,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
     untraceable = _untraceable(target, experiment.effort)
     asked_inputs(experiment)  # before minutes go into an export
-    sources = [program_source(model, experiment.models) for model in _models(experiment)]
+    models = experiment.all_models
+    sources = [program_source(model, experiment.models) for model in models]
     if sources[0] is None and experiment.data is not None:
         hint = "leave it out: opscope exports programs that hold their weights themselves"
         raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
@@ -177,11 +182,16 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         programs = [
             _program(experiment, model, source, Path(tempfile.mkdtemp(dir=work)), path)
-            for model, source in zip(_models(experiment), sources, strict=True)
+            for model, source in zip(models, sources, strict=True)
         ]
-        first, others = programs[0], _by_variant(experiment, programs)
+        if experiment.against is None:
+            _check_unlike(programs)
+        first, owners = programs[0], _owners(experiment, variants)
+        # The files of a program lie under the name of the first variant that runs it.
+        others = {owners[program.model][0]: program for program in programs[1:]}
         for program in programs:
-            _check_registered(program.files[0], target)
+            own = target_for(target, owners.get(program.model, [variants[0].name])[0])
+            _check_registered(program.files[0], own)
         plan = with_inputs(
             _plan(experiment, variants, target, _calls(experiment, target, first.files[0])),
             experiment,
@@ -190,19 +200,12 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             Path(work),
             first.inputs,
         )
-        homes = {id(program): program_home(name) for name, program in reversed(others.items())}
-        inputs_of: dict[str, VariantInputs] = {}
-        laid: dict[str, list[Path]] = {}
-        for name, program in others.items():
-            calls = _calls(experiment, target, program.files[0])
-            pair, home = (first.files[0], program.files[0]), homes[id(program)]
-            moved = laid_out_inputs(plan, pair, calls, Path(tempfile.mkdtemp(dir=work)), home)
-            if moved is None:
-                check_same_inputs(plan, experiment, pair, calls)
-            else:
-                inputs_of[name], file = moved
-                laid[home] = [file]
-        plan = msgspec.structs.replace(plan, inputs_of=inputs_of)
+        if experiment.against is not None:
+            for program in others.values():
+                calls = _calls(experiment, target, program.files[0])
+                check_same_inputs(plan, experiment, (first.files[0], program.files[0]), calls)
+        shared = {} if experiment.against is not None else _own_calls(experiment, plan, programs, Path(work))
+        plan = msgspec.structs.replace(plan, inputs_of=_unlike_plan(plan, shared, owners))
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
@@ -215,17 +218,21 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             environment=environment,
             repetitions=[],
             left_out=LeftOut(not_switched, untraceable, capabilities(target).stand_in),
-            programs={name: program.described(homes[id(program)]) for name, program in others.items()},
+            programs={
+                name: program.described(program_home(home))
+                for home, program in others.items()
+                for name in owners[program.model]
+            },
             request=experiment.request,
             device=experiment.device,
+            targets=_own_targets(target, variants),
         )
-        own = {
-            name: [*program.files, *laid.get(program_home(name), [])]
-            for name, program in others.items()
-            if homes[id(program)] == program_home(name)
+        own_files = {
+            home: [*program.files, *(shared[program.model].files if program.model in shared else [])]
+            for home, program in others.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
-        return Bundle.create(path, manifest, files, own)
+        return Bundle.create(path, manifest, files, own_files)
 
 
 class _Program(NamedTuple):
@@ -248,19 +255,67 @@ class _Program(NamedTuple):
         return described_model(self.model, self.source, self.files, home)
 
 
-def _models(experiment: Experiment) -> list[str]:
-    """The model of an experiment, and the one that it is measured by."""
-    own = [experiment.model_of(variant.name) for variant in experiment.variants]
-    return list(dict.fromkeys([experiment.model, *own, *([] if experiment.against is None else [experiment.against])]))
+def _check_unlike(programs: Sequence[_Program]) -> None:
+    """Refuse one program under two names.
+
+    Raises:
+        UsageError: naming both.
+    """
+    found: dict[str, str] = {}
+    for program in programs:
+        earlier = found.setdefault(sha256_of(program.files[0]), program.model)
+        if earlier != program.model:
+            hint = "name two programs, or measure the one with `opscope profile`"
+            raise UsageError(f"{program.model} is the same program as {earlier}", where=program.model, hint=hint)
 
 
-def _by_variant(experiment: Experiment, programs: Sequence[_Program]) -> dict[str, _Program]:
-    """Programs of the variants that run another one than the bundle's model."""
+def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, list[str]]:
+    """Names of the variants that run each model, where it is not the one of the experiment."""
     if experiment.against is not None:
-        return dict(zip([OLD], programs[1:], strict=False))
-    found = {program.model: program for program in programs[1:]}
-    models = {variant.name: experiment.model_of(variant.name) for variant in experiment.variants}
-    return {name: found[model] for name, model in models.items() if model in found}
+        return {experiment.against: [OLD]}
+    found: dict[str, list[str]] = {}
+    there = {variant.name for variant in variants}
+    for name, model in experiment.models_by_variant.items():
+        if model != experiment.model:
+            found.setdefault(model, []).extend(n for n in (name, control_name(experiment, name)) if n in there)
+    return found
+
+
+def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Target]:
+    """Where variants run that do not run where the first one does."""
+    told = {variant.name: target_for(target, variant.name).describe() for variant in variants}
+    return {name: one for name, one in told.items() if one != told[variants[0].name]}
+
+
+def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path) -> dict[str, SharedInputs]:
+    """What the programs behind the first one are called with, by their models.
+
+    Raises:
+        MismatchError: one calls several methods, and others than the first.
+        UsageError: what was asked for does not fit it.
+    """
+    found = {}
+    for number, program in enumerate(programs[1:], 1):
+        place = ProgramPlace(
+            program.files[0], work / f"inputs-{number}", program_home(_owner(experiment, program.model))
+        )
+        place.work.mkdir()
+        values = work / INPUTS if plan.values else None
+        found[program.model] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
+    return found
+
+
+def _unlike_plan(
+    plan: Plan, shared: Mapping[str, SharedInputs], owners: Mapping[str, Sequence[str]]
+) -> dict[str, VariantInputs]:
+    """Calls and inputs of the variants where they are not those of the plan."""
+    usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
+    return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
+
+
+def _owner(experiment: Experiment, model: str) -> str:
+    """The first variant that runs a model."""
+    return next(name for name, own in experiment.models_by_variant.items() if own == model)
 
 
 def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:
@@ -377,6 +432,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         [v for v in own if v.role is not Role.CONTROL]
         for own in (manifest.variants, variants_of(experiment, target).variants)
     )
+    _check_models(manifest, experiment, path)
     if begun != variants:
         names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
@@ -406,6 +462,18 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
             problem = f"{name}: the bundle was measured with {contradiction.recorded}, not with {contradiction.asked}"
             raise BundleError(problem, where=path, hint=_UNDO)
     return bundle
+
+
+def _check_models(manifest: Manifest, experiment: Experiment, path: Path) -> None:
+    """Refuse a file whose variants run other models than those of the bundle.
+
+    Raises:
+        BundleError: naming the first.
+    """
+    for name, model in experiment.models_by_variant.items():
+        begun = manifest.model_of(name)
+        if model not in (begun.source, begun.name):
+            raise BundleError(f"{name} was measured with {begun.source}, not with {model}", where=path, hint=_UNDO)
 
 
 def remember(bundle: Bundle, effort: Effort) -> None:

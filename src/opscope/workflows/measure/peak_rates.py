@@ -9,7 +9,7 @@ import msgspec
 from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
-from opscope.experiment.target import RecallingTarget
+from opscope.experiment.target import RecallingTarget, target_for
 from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
 from opscope.program.peak_rates.drift import drift_of, drift_sample
 from opscope.program.peak_rates.peak_rates import NoPeakRates, Origin, PeakRates
@@ -54,11 +54,12 @@ def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, 
     if not wanted or bundle.manifest.target.emulated:
         return
     enter(_STAGE)
-    earlier, problem = _earlier(target)
     for number, variant in enumerate(wanted, 1):
         enter(_STAGE, f"variant {number} of {len(wanted)}")
-        clear = variant.cleared if bundle.manifest.switches else None
-        found = _found(target, _Asked(variant, clear), clock, earlier, anew=anew)
+        clear = variant.cleared if bundle.manifest.switches_in(variant.name) else None
+        own = target_for(target, variant.name)
+        earlier, problem = _earlier(own)
+        found = _found(own, _Asked(variant, clear), clock, earlier, anew=anew)
         if found is not None:
             bundle.save_roofs(variant.name, _noted(found, problem))
 

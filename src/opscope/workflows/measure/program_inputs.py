@@ -9,14 +9,12 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.bundle import MODEL
-from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
-from opscope.experiment.tensors import random_inputs
 from opscope.measurements.programs import kind_of_program
-from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor
+from opscope.program.structure.plan import Dynamism, Nothing
 from opscope.runtimes.executorch.pte import read_executable
 
 if TYPE_CHECKING:
@@ -72,12 +70,12 @@ def with_inputs(
         return plan
     if not asked and bundled:
         asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
-    declared = _declared_by(program, plan.calls)
-    _check_sizes(program, plan.calls, asked)
+    declared = declared_inputs(program, plan.calls)
+    check_sizes(program, plan.calls, asked)
     made = made_inputs(declared, asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
-    _save(work / INPUTS, made.arrays)
+    save_inputs(work / INPUTS, made.arrays)
     return msgspec.structs.replace(
         plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
     )
@@ -101,7 +99,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
         raise _unlike(
             programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones by --methods"
         )
-    sides = [_declared_by(program, plan.calls) for program in programs]
+    sides = [declared_inputs(program, plan.calls) for program in programs]
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
@@ -110,61 +108,6 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
         if one != other:
             raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
-
-
-def laid_out_inputs(
-    plan: Plan, programs: tuple[Path, Path], calls: Sequence[str], work: Path, home: str
-) -> tuple[VariantInputs, Path] | None:
-    """The inputs of a second program that wants the values of the first one channels last, or first.
-
-    Networks in two runtimes often differ so: images are (1, 3, 224, 224) in one and (1, 224, 224, 3) in the other.
-
-    Args:
-        plan: with the calls and the inputs of the first program.
-        programs: the first program and the second.
-        calls: of the second.
-        work: directory that takes the values.
-        home: directory of the bundle that they will lie in.
-
-    Returns:
-        The inputs and the file of their values; None where both programs want the same tensors, or differ otherwise.
-    """
-    if len(set(calls)) > 1 or len(set(plan.calls)) > 1:
-        return None
-    sides = [_declared_by(program, own) for program, own in zip(programs, (plan.calls, calls), strict=True)]
-    tensors = [[one for one in side if isinstance(one, PlannedTensor)] for side in sides]
-    if any(len(own) != len(side) for own, side in zip(tensors, sides, strict=True)) or len(sides[0]) != len(sides[1]):
-        return None
-    first = plan.inputs or [PlannedInput(list(one.sizes), one.dtype.name) for one in tensors[0]]
-    orders = [_order(one, other) for one, other in zip(first, tensors[1], strict=True)]
-    if None in orders or all(order == tuple(range(len(order or ()))) for order in orders):
-        return None
-    given = [Tensor(list(one.shape or ()), one.dtype) for one in first]
-    arrays = random_inputs(given, plan.seed or 0) if plan.values is None else _saved(work.parent / INPUTS, len(given))
-    moved = {number: np.ascontiguousarray(array.transpose(orders[number])) for number, array in enumerate(arrays)}
-    _save(work / INPUTS, moved)
-    inputs = [PlannedInput(list(moved[number].shape), one.dtype, source=_MOVED) for number, one in enumerate(first)]
-    return VariantInputs(inputs, f"{home}/{INPUTS}", sha256_of(work / INPUTS)), work / INPUTS
-
-
-_MOVED = "the values of the first program, their dimensions in another order"
-_IMAGE = {4: ((0, 2, 3, 1), (0, 3, 1, 2)), 3: ((1, 2, 0), (2, 0, 1))}
-
-
-def _order(one: PlannedInput, other: PlannedTensor) -> tuple[int, ...] | None:
-    """Dimensions of an input in the order of another program's; None where they are others."""
-    shape = tuple(one.shape or ())
-    if one.dtype != other.dtype.name or other.dynamism is not Dynamism.STATIC:
-        return None
-    if shape == other.sizes:
-        return tuple(range(len(shape)))
-    fitting = [order for order in _IMAGE.get(len(shape), ()) if tuple(shape[at] for at in order) == other.sizes]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _saved(path: Path, count: int) -> list[Array]:
-    with np.load(path, allow_pickle=False) as file:
-        return [file[f"arr_{number}"] for number in range(count)]
 
 
 def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
@@ -210,8 +153,13 @@ def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
     return [plans[name] for name in called if name in plans]
 
 
-def _declared_by(program: Path, calls: Sequence[str]) -> list[Value]:
-    """Inputs of the methods that a process calls, one method after the other."""
+def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
+    """Inputs of the methods that a process calls, one method after the other.
+
+    Raises:
+        UsageError: the runtime cannot be given one of them.
+        TraceFormatError: the program is damaged.
+    """
     kind = kind_of_program(program)
     if kind is None:
         return _declared(_called(program, calls))
@@ -224,7 +172,7 @@ def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> lis
     return [one for name in called for one in signatures[name].inputs]
 
 
-def _check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
+def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
     """Refuse sizes that a program of another runtime leaves open, unless they are given.
 
     Raises:
@@ -265,7 +213,8 @@ def _check_numbers(plan: MethodPlan) -> None:
             raise UsageError(problem, hint=hint)
 
 
-def _save(path: Path, arrays: Mapping[int, Array]) -> None:
+def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
+    """Write the values of inputs, by their numbers."""
     buffer = io.BytesIO()
     named: dict[str, Any] = {f"arr_{number}": array for number, array in arrays.items()}
     np.savez(buffer, **named)

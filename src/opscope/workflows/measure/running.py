@@ -73,7 +73,8 @@ def _part(experiment: Experiment, wanted: set[str]) -> Experiment | None:
     if {experiment.name, experiment.device} & wanted:
         return experiment
     variants = tuple(v for v in experiment.variants if {v.name, v.group} & wanted)
-    return msgspec.structs.replace(experiment, variants=variants) if variants else None
+    model = next((variant.model for variant in variants if variant.model), experiment.model)
+    return msgspec.structs.replace(experiment, variants=variants, model=model) if variants else None
 
 
 def _has_both(pair: PlannedComparison, kept: list[Experiment]) -> bool:
@@ -233,7 +234,8 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
-        program_source(experiment.model, experiment.models)
+        for model in experiment.all_models:
+            program_source(model, experiment.models)
         if experiment.device is not None and kind_named(experiment.target).remote:
             continue  # it is asked when it is its turn
         try:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
+from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, ProgramKind, kind_of_program
 from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Manifest, Tensor
     from opscope.experiment.target import RunTarget
@@ -131,7 +132,35 @@ def recorded_target(manifest: Manifest) -> RunTarget:
         UsageError: this version has no such target.
         MissingDependencyError: it is not there any more.
     """
-    return target_running(manifest.model.program, manifest.target.name)
+    if not manifest.programs:
+        return target_running(manifest.model.program, manifest.target.name)
+    return targets_running(
+        {v.name: (manifest.model_of(v.name).program, manifest.target_of(v.name).name) for v in manifest.variants}
+    )
+
+
+def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
+    """The target of several variants: one for each runtime among their models.
+
+    Args:
+        variants: model and name of the target of each, at least one.
+
+    Raises:
+        OpscopeError: as of :func:`target_running`.
+    """
+    made: dict[tuple[str, str], RunTarget] = {}
+    for model, name in variants.values():
+        if (_runtime_of(model), name) not in made:
+            made[_runtime_of(model), name] = target_running(model, name)
+    if len(made) == 1:
+        return next(iter(made.values()))
+    return VariantTargets({own: made[_runtime_of(model), name] for own, (model, name) in variants.items()})
+
+
+def _runtime_of(model: str) -> str:
+    """The runtime of a model by its name; empty for ExecuTorch, which runs all that is exported."""
+    kind = kind_of_program(model)
+    return kind.runtime if kind else ""
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from opscope.bundle.manifest import Role, Variant
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
-from opscope.experiment.target import capabilities
+from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
@@ -49,9 +49,11 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
 
 
 def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
-    """The same variant with what its runtime is asked for."""
-    kind = kind_of_program(experiment.model_of(variant.name))
-    planned = next((one for one in experiment.variants if one.name == variant.name), None)
+    """The same variant with what its runtime is asked for; a control is asked for the same as what it stands beside."""
+    planned = next(
+        (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
+    )
+    kind = kind_of_program((planned.model if planned else None) or experiment.model)
     if kind is LITERT:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
     if kind is ONNX_RUNTIME:
@@ -89,8 +91,27 @@ def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    """The variants that are listed, and behind those of each program the control that it needs."""
+    found: dict[str, Variant] = {}
+    controls: list[Variant] = []
+    for model in experiment.all_models:
+        own = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
+        made = _listed_of(experiment, target_for(target, own[0].name), own)
+        found |= {variant.name: variant for variant in made.variants}
+        controls += made.controls
+    return [*(found[variant.name] for variant in experiment.variants), *controls]
+
+
+class _ListedVariants(NamedTuple):
+    """The variants of one program."""
+
+    variants: list[Variant]
+    controls: list[Variant]
+
+
+def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]) -> _ListedVariants:
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
-    wanted = dict.fromkeys(variant.ablate for variant in experiment.variants if variant.ablate)
+    wanted = dict.fromkeys(variant.ablate for variant in planned if variant.ablate)
     switch = chosen_switch(target, experiment.switch) if wanted else None
     if switch:
         fields = frozenset(switch.probe.fields)
@@ -98,9 +119,9 @@ def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     recorded = switch.recorded if switch else None
     found = [
         Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity), recorded)
-        for v in experiment.variants
+        for v in planned
     ]
-    return [*found, *_controls(experiment, switch, found)] if switch else found
+    return _ListedVariants(found, _controls(experiment, switch, found) if switch else [])
 
 
 def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:
@@ -108,7 +129,13 @@ def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[V
     whole = next((variant for variant in variants if not variant.cleared), None)
     if whole is None or not needs_control(experiment, switch):
         return []
-    return [Variant(UNTOUCHED, Role.CONTROL, [], [], whole.threads, whole.affinity)]
+    name = control_name(experiment, whole.name)
+    return [Variant(name, Role.CONTROL, [], [], whole.threads, whole.affinity)]
+
+
+def control_name(experiment: Experiment, variant: str) -> str:
+    """Name of the control beside a variant: of several models, each may have one."""
+    return f"{variant}-{UNTOUCHED}" if len(experiment.all_models) > 1 and experiment.variants else UNTOUCHED
 
 
 class _Step(NamedTuple):

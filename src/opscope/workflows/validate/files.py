@@ -147,10 +147,12 @@ def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Proble
 def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     """Whether inputs and weights apart are those that were given; that they are missing is told elsewhere."""
     plan, models = manifest.plan, manifest.models.items()
-    values = ("plan.values_sha256", plan.values, plan.values_sha256)
+    values = [("plan.values_sha256", plan.values, plan.values_sha256)]
+    values += [
+        (f"plan.inputs_of.{name}.values_sha256", own.values, own.values_sha256) for name, own in plan.inputs_of.items()
+    ]
     data = [(f"{at}.data_sha256", model.data, model.data_sha256) for at, model in models]
-    moved = [(f"plan.inputs_of.{name}.values_sha256", v.values, v.values_sha256) for name, v in plan.inputs_of.items()]
-    for at, path, stated in (values, *moved, *data):
+    for at, path, stated in (*values, *data):
         if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
             yield Problem(MANIFEST, at, f"is {shown(stated)}, {path} has {shown(true)}")
 

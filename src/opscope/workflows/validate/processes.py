@@ -15,7 +15,7 @@ from opscope.experiment.protocol import OUTPUTS
 from opscope.readers.outputs import read_outputs, values_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from opscope.bundle.inventory import Inventory
     from opscope.bundle.manifest import Manifest, Measurement, Repetition, Tensor
@@ -79,12 +79,11 @@ def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[s
 def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """Outputs that differ between repetitions of a variant, or are not those whose hash is stated.
 
-    Inputs are compared too: all repetitions have the same, since they are made of the plan's seed. Those of a variant
-    with inputs of its own are compared among themselves.
+    Inputs are compared too: all repetitions have the same, since they are made of the plan's seed, but for variants
+    whose program calls others than the plan.
     """
     done = [(n, r, r.measurement) for n, r in enumerate(manifest.repetitions) if r.ok and r.measurement]
-    apart = manifest.plan.inputs_of
-    facts = [fact for number, one, measured in done for fact in _facts(number, one, measured, apart)]
+    facts = [fact for number, repetition, measured in done for fact in _facts(number, repetition, measured, manifest)]
     problems = [*_unusual(facts), *(p for _, repetition, measured in done for p in _saved(repetition, measured, found))]
     hashed = sum(measured.output_sha256 is not None for _, _, measured in done)
     if not hashed and not problems:
@@ -100,10 +99,10 @@ class _Fact(NamedTuple):
     value: str
 
 
-def _facts(number: int, repetition: Repetition, measured: Measurement, apart: Collection[str]) -> Iterator[_Fact]:
+def _facts(number: int, repetition: Repetition, measured: Measurement, manifest: Manifest) -> Iterator[_Fact]:
     at = f"repetitions[{number}].measurement"
-    group = repetition.variant if repetition.variant in apart else "the bundle"
-    yield _Fact(("inputs", group), f"{at}.inputs", _tensors(measured.inputs))
+    given = repetition.variant if repetition.variant in manifest.plan.inputs_of else "the bundle"
+    yield _Fact(("inputs", given), f"{at}.inputs", _tensors(measured.inputs))
     yield _Fact(("outputs", repetition.variant), f"{at}.outputs", _tensors(measured.outputs))
     if measured.output_sha256 is not None:
         yield _Fact(("hash", repetition.variant), f"{at}.output_sha256", f"{measured.output_sha256[:12]}…")
