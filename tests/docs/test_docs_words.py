@@ -22,10 +22,10 @@ SOURCE = ROOT / "src" / "opscope"
 RECORDED = ROOT / "docs" / "recorded"
 NAMES = frozenset(
     """
-    epyc mmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier
+    epyc mmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier registration sync
     """.split()
 )
-"""Words of pages that are names: of models, layers, machines, variants, people's files."""
+"""Words of pages that are names: of models, layers, machines, variants, people's files, events of a runtime."""
 
 
 @cache
