@@ -78,7 +78,10 @@ def run(request: RunRequest, began: int) -> Measurement:
     session = _session(runtime, request, choice, traces)
     loaded = time.perf_counter_ns()
     tensors = _tensors(signature, request)
-    binding = _bound(runtime, session, signature, input_arrays(request, tensors))
+    arrays = [np.ascontiguousarray(array) for array in input_arrays(request, tensors)]
+    # The session reads them where they are: these names keep them there until the last call.
+    values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+    binding = _bound(session, signature, values)
     inferred = _infer(session, binding, request)
     # The session chose its kernels when it was made: asked behind it, the counters hold all questions.
     proved = proof(Path(request.record)) if request.record is not None else None
@@ -162,11 +165,11 @@ def _tensors(signature: Signature, request: RunRequest) -> list[Tensor]:
     return [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for one in signature.inputs]
 
 
-def _bound(runtime: Runtime, session: Session, signature: Signature, arrays: Sequence[Array]) -> Any:  # noqa: ANN401 - likewise
+def _bound(session: Session, signature: Signature, values: Sequence[Any]) -> Any:  # noqa: ANN401 - likewise
     """Inputs and outputs, bound once: a call then neither copies inputs nor makes Python objects."""
     binding = session.io_binding()
-    for one, array in zip(signature.inputs, arrays, strict=True):
-        binding.bind_ortvalue_input(one.name, runtime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+    for one, value in zip(signature.inputs, values, strict=True):
+        binding.bind_ortvalue_input(one.name, value)
     for one in signature.outputs:
         binding.bind_output(one.name)
     return binding
