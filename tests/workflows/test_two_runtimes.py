@@ -106,6 +106,24 @@ def test_layers_are_matched_by_their_work(bundle: Path) -> None:
 
 
 @needs_both
+@pytest.mark.runtime
+def test_a_third_runtime_takes_its_turns(tmp_path: Path) -> None:
+    """Programs whose images are of one size take the same values; every pair can be compared."""
+    program = DATA.parents[1] / "demo" / "mobilenet_v3_small_xnnpack_fp32.pte"
+    text = TWO + f'\n[[variants]]\nname = "executorch"\nmodel = "{program}"\n'
+    (result,) = run(
+        written(tmp_path, text.replace("out =", "roofs = false\nout =")), means=Means(lock="warn")
+    ).experiments
+    assert result.error is None, result.error
+    assert validate(Path(result.path)).valid
+    assert set(Bundle.open(Path(result.path)).manifest.environment.versions) >= {"ai-edge-litert", "onnxruntime"}
+    for other in ("litert", "onnxruntime"):
+        found = compare(f"{result.path}#executorch", f"{result.path}#{other}")
+        assert found.end_to_end.baseline_ns > 0
+        assert "the two sides ran different programs" in " ".join(found.notes)
+
+
+@needs_both
 @pytest.mark.parametrize("name", ["litert", "onnxruntime"])
 def test_each_side_is_attributed_with_its_own_program(bundle: Path, name: str) -> None:
     """By the rules of its runtime."""
