@@ -31,8 +31,8 @@ from opscope.machine.peak_rates_cache import (
 )
 from opscope.program.peak_rates.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
 from opscope.program.peak_rates.peak_rates import Origin, PeakRates, Rate
-from opscope.runtimes.executorch.peak_rates.version import probes_version
 from opscope.runtimes.executorch.runners.python import python_here
+from opscope.runtimes.peak_rates.version import probes_version
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)

@@ -32,9 +32,16 @@ from opscope.program.peak_rates.peak_rates import (
     PeakRates,
     kernel_use,
 )
-from opscope.runtimes.executorch.peak_rates.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
-from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
 from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
+from opscope.runtimes.peak_rates.sampler import (
+    LEAST_RUNS,
+    PASSES,
+    PATIENCE,
+    Probe,
+    ProbeCandidate,
+    RefusedError,
+    measure,
+)
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)

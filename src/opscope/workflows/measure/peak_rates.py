@@ -13,7 +13,7 @@ from opscope.experiment.target import RecallingTarget, target_for
 from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
 from opscope.program.peak_rates.drift import drift_of, drift_sample
 from opscope.program.peak_rates.peak_rates import NoPeakRates, Origin, PeakRates
-from opscope.runtimes.executorch.peak_rates.version import probes_version
+from opscope.runtimes.peak_rates.version import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle

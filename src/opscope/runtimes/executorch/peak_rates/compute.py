@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, MacPeakRate, kernel_use
-from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT
 from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
+from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ _FREE = (-math.inf, math.inf)
 _TRANSPOSE_B = 1
 
 
-def compute_probes(threads: int) -> Iterator[Probe]:
+def compute_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:
     """Every number type with every class of kernels that XNNPACK's API has for it.
 
     Args:
@@ -72,7 +72,9 @@ def compute_probes(threads: int) -> Iterator[Probe]:
         yield _probe(dtype, KernelClass.BMM, [_matmul(dtype, threads * count, *rest) for count, *rest in _MATMULS])
 
 
-def _probe(dtype: str, kernel: KernelClass, candidates: list[ProbeCandidate]) -> Probe:
+def _probe(
+    dtype: str, kernel: KernelClass, candidates: list[ProbeCandidate[SubgraphBuilder]]
+) -> Probe[SubgraphBuilder]:
     use = KernelUse(dtype, kernel)
 
     def meant(operator: str) -> bool:
@@ -87,7 +89,7 @@ def _input(graph: SubgraphBuilder, types: _Types, dims: Sequence[int]) -> int:
     return graph.quantised_at_run_time(value, dims) if types.dynamic else value
 
 
-def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate:
+def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate[SubgraphBuilder]:
     types = _TYPES[dtype]
     times = max(1, _MACS_AT_ONCE // (rows * outputs * inputs))
 
@@ -103,7 +105,9 @@ def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate:
     return ProbeCandidate(roof, times * rows * outputs * inputs, build)
 
 
-def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> ProbeCandidate:
+def _convolution(
+    dtype: str, images: int, side: int, inputs: int, outputs: int, width: int
+) -> ProbeCandidate[SubgraphBuilder]:
     types, dims, filters = _TYPES[dtype], (images, side, side, inputs), (outputs, width, width, inputs)
 
     def build(graph: SubgraphBuilder) -> None:
@@ -116,7 +120,9 @@ def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, 
     return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
 
 
-def _transposed(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> ProbeCandidate:
+def _transposed(
+    dtype: str, images: int, side: int, inputs: int, outputs: int, width: int
+) -> ProbeCandidate[SubgraphBuilder]:
     """A transposed convolution that doubles height and width."""
     types, dims, filters = _TYPES[dtype], (images, side, side, inputs), (outputs, width, width, inputs)
     padding, stride = (width // 2 - 1,) * 4, (2, 2)
@@ -132,7 +138,7 @@ def _transposed(dtype: str, images: int, side: int, inputs: int, outputs: int, w
     return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
 
 
-def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) -> ProbeCandidate:
+def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) -> ProbeCandidate[SubgraphBuilder]:
     types, dims, filters = _TYPES[dtype], (images, side, side, channels), (1, width, width, channels)
 
     def build(graph: SubgraphBuilder) -> None:
@@ -151,7 +157,7 @@ def _window(width: int) -> tuple[int, ...]:
     return (width // 2,) * 4 + (width,) * 2 + (1,) * 5
 
 
-def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> ProbeCandidate:
+def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> ProbeCandidate[SubgraphBuilder]:
     types = _TYPES[dtype]
 
     def build(graph: SubgraphBuilder) -> None:

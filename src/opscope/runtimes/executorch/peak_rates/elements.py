@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.program.peak_rates.peak_rates import ElementPeakRate, operator_name
-from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.peak_rates.subgraph import Buffer
 from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
+from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ class _Operator(NamedTuple):
     in_place: bool
 
 
-def element_probes(threads: int) -> Iterator[Probe]:
+def element_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:
     """Every function in every number type that XNNPACK's API has for it.
 
     Args:
@@ -90,7 +90,7 @@ def element_probes(threads: int) -> Iterator[Probe]:
         yield _probe("Mean", [_mean(dtype, count) for count in counts])
 
 
-def _probe(operator: str, candidates: list[_Operator]) -> Probe:
+def _probe(operator: str, candidates: list[_Operator]) -> Probe[SubgraphBuilder]:
     return Probe([_candidate(candidate) for candidate in candidates], lambda name: operator_name(name) == operator)
 
 
@@ -127,7 +127,7 @@ def _mean(dtype: str, count: int) -> _Operator:
     return _Operator(roof, types, (dims,), (1, dims[-1]), define, in_place=False)
 
 
-def _candidate(operator: _Operator) -> ProbeCandidate:
+def _candidate(operator: _Operator) -> ProbeCandidate[SubgraphBuilder]:
     """The operator many times on the same memory; elements are those of its first input."""
     count = math.prod(operator.inputs[0])
     times = max(1, _AT_ONCE // count)

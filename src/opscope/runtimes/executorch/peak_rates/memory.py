@@ -19,9 +19,9 @@ from opscope.program.peak_rates.peak_rates import (
     kernel_use,
     operator_name,
 )
-from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT, Buffer
 from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
+from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def largest_working_set(memory: int) -> int:
     return min(_LARGEST_SET, memory // _SHARE_OF_MEMORY)
 
 
-def memory_probes(threads: int, largest: int) -> Iterator[Probe]:
+def memory_probes(threads: int, largest: int) -> Iterator[Probe[SubgraphBuilder]]:
     """Copies, sums and updates over working sets from 32 KiB on, each twice the one before.
 
     Args:
@@ -67,7 +67,7 @@ def memory_probes(threads: int, largest: int) -> Iterator[Probe]:
         size *= 2
 
 
-def weight_probes(threads: int, largest: int) -> Iterator[Probe]:
+def weight_probes(threads: int, largest: int) -> Iterator[Probe[SubgraphBuilder]]:
     """One-row products whose weights fill a working set together, so that each is evicted where the set is too large.
 
     Args:
@@ -84,7 +84,7 @@ def _one_row(name: str) -> bool:
     return kernel_use(name, 1) == KernelUse("f32", KernelClass.GEMV)
 
 
-def _weights(size: int, threads: int) -> ProbeCandidate:
+def _weights(size: int, threads: int) -> ProbeCandidate[SubgraphBuilder]:
     """Products of at most ``_PRODUCT`` bytes of weights."""
     products = max(1, size // (_PRODUCT * threads))
     outputs = size // products // _INPUTS // _WIDTH
@@ -100,7 +100,7 @@ def _weights(size: int, threads: int) -> ProbeCandidate:
     return ProbeCandidate(MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=size), work, build)
 
 
-def _copy(arena: Buffer, size: int) -> ProbeCandidate:
+def _copy(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
     """One half of the working set into the other."""
     half, times = size // 2, max(1, _AT_ONCE // size)
     dims = (half // _WIDTH,)
@@ -114,7 +114,7 @@ def _copy(arena: Buffer, size: int) -> ProbeCandidate:
     return ProbeCandidate(MemoryPeakRate(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
 
 
-def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate:
+def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate[SubgraphBuilder]:
     """The working set is read and next to nothing written."""
     columns, times = size // _WIDTH // rows, max(1, _AT_ONCE // size)
 
@@ -129,7 +129,7 @@ def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate:
     )
 
 
-def _update(arena: Buffer, size: int) -> ProbeCandidate:
+def _update(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
     """Every number is read and written in its place, as XNNPACK does for elementwise operators."""
     dims, times = (size // _WIDTH,), max(1, _AT_ONCE // size)
 
@@ -142,7 +142,7 @@ def _update(arena: Buffer, size: int) -> ProbeCandidate:
     return ProbeCandidate(MemoryPeakRate(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
 
 
-def dispatch_probes(threads: int) -> Iterator[Probe]:
+def dispatch_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:
     """A copy of 16 numbers, which one thread does, and a softmax of 16 numbers for each thread."""
     yield Probe([_tiny(Dispatch.SERIAL, "xnn_define_copy", 1)], lambda name: operator_name(name) == "Copy")
     if threads > 1:
@@ -150,7 +150,7 @@ def dispatch_probes(threads: int) -> Iterator[Probe]:
         yield Probe([probe], lambda name: operator_name(name) == "Softmax")
 
 
-def _tiny(dispatch: Dispatch, define: str, rows: int) -> ProbeCandidate:
+def _tiny(dispatch: Dispatch, define: str, rows: int) -> ProbeCandidate[SubgraphBuilder]:
     dims = (rows, _TINY)
 
     def build(graph: SubgraphBuilder) -> None:

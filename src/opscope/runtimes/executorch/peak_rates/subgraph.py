@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype, RefusedError
+from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
+from opscope.runtimes.peak_rates.sampler import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,7 @@ from ctypes import c_float, c_int, c_size_t, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_path
+from opscope.runtimes.peak_rates.sampler import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +58,6 @@ _BITS = {
     Datatype.QDINT8: 8,
     Datatype.QBINT4: 4,
 }
-
-
-class RefusedError(Exception):
-    """The library does not do what was asked, with its own reason."""
-
-    def __init__(self, function: str, reason: str) -> None:
-        super().__init__(f"{function}: {reason}")
 
 
 _VALUE = [c_size_t, c_void_p, c_void_p, c_uint32, c_uint32, c_void_p]

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, Mechanism, Target
-from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
+from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import (
     LOG,
     OUTPUTS,
     TRACE,
     PeakRatesRequest,
-    PeakRatesResponse,
     ProbeAnswer,
     ProbeRefusal,
     RunRequest,
@@ -34,6 +33,7 @@ from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
+from opscope.runtimes.peak_rates.process import DRIFT_SECONDS, ROOFS_LIMIT, ROOFS_SECONDS, peak_rates_response
 from opscope.runtimes.switching import (
     LibrarySwitch,
     cleared_away,
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 _REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
 _VALUES, _DATA = "inputs.npz", "program.ptd"
 _PROBE_SECONDS = 120.0
-# Starting and building the graphs adds a second; a slow processor may take five times as long.
-ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
-# Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
-DRIFT_SECONDS = 0.25
 
 
 class PythonTarget(HostedTarget):
@@ -248,24 +244,3 @@ def probe_response(code: int | None, answer: Path, log: Path, timeout: float) ->
     if isinstance(heard, Failure):
         raise FeatureError(f"the runtime cannot tell this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
     return heard
-
-
-def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path, log: Path) -> PeakRates:
-    """The ceilings that a process answered with.
-
-    Raises:
-        FeatureError: it refused, or did something else than it was asked.
-        RunError: it did not answer.
-    """
-    if code is None:
-        raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
-    heard = read_answer(code, answer, log, ROOFS_LIMIT, PeakRatesResponse)
-    if isinstance(heard, Failure):
-        raise RunError(f"measuring ceilings failed: {heard.message}")
-    if heard.roofs is None or (heard.mask is None and asked.clear is not None):
-        kind = FeatureError if heard.kind == "mask" else RunError
-        raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
-    done = (heard.mask and heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
-    if done != (asked.clear, asked.clear or [], asked.threads):
-        raise FeatureError("ceilings were measured with other features or threads than asked")
-    return heard.roofs

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
 from opscope.program.peak_rates.peak_rates import Rate
-from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.program.peak_rates.peak_rates import PeakRate
-    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
+
+GraphT = TypeVar("GraphT")
+"""What a runtime's graphs are built with."""
 
 
-class ProbeCandidate(NamedTuple):
+class RefusedError(Exception):
+    """The library does not do what was asked, with its own reason."""
+
+    def __init__(self, function: str, reason: str) -> None:
+        super().__init__(f"{function}: {reason}")
+
+
+@dataclass(frozen=True)
+class ProbeCandidate(Generic[GraphT]):
     """One way to reach a ceiling.
 
     Attributes:
@@ -29,10 +39,11 @@ class ProbeCandidate(NamedTuple):
 
     roof: PeakRate
     work: int
-    build: Callable[[SubgraphBuilder], None]
+    build: Callable[[GraphT], None]
 
 
-class Probe(NamedTuple):
+@dataclass(frozen=True)
+class Probe(Generic[GraphT]):
     """One ceiling to measure.
 
     Attributes:
@@ -41,7 +52,7 @@ class Probe(NamedTuple):
             run another one: where it has no half precision it converts, and computes with single.
     """
 
-    candidates: list[ProbeCandidate]
+    candidates: list[ProbeCandidate[GraphT]]
     meant: Callable[[str], bool]
 
 
@@ -75,10 +86,10 @@ class ProbeRunner(Protocol):
         ...
 
 
-class _Trial:
+class _Trial(Generic[GraphT]):
     """A candidate that is measured."""
 
-    def __init__(self, candidate: ProbeCandidate, runner: ProbeRunner) -> None:
+    def __init__(self, candidate: ProbeCandidate[GraphT], runner: ProbeRunner) -> None:
         self.candidate, self.runner = candidate, runner
         self.durations: list[int] = []
 
@@ -106,7 +117,10 @@ class _Trial:
 
 
 def measure(
-    probes: Sequence[Probe], compiled: Callable[[ProbeCandidate], ProbeRunner], seconds: float, clock: Callable[[], int]
+    probes: Sequence[Probe[GraphT]],
+    compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
+    seconds: float,
+    clock: Callable[[], int],
 ) -> list[PeakRate]:
     """One ceiling for each probe, in their order.
 
@@ -121,7 +135,7 @@ def measure(
     """
     share = seconds * _BILLION / PASSES / max(1, len(probes))
     deadline = clock() + seconds * _BILLION * PATIENCE
-    tried: list[list[_Trial | str]] = []
+    tried: list[list[_Trial[GraphT] | str]] = []
     for number in range(PASSES):
         for place, probe in enumerate(probes):
             late = clock() > deadline
@@ -134,7 +148,9 @@ def measure(
     return [_ceiling(probe, found) for probe, found in zip(probes, tried, strict=True)]
 
 
-def _opened(candidate: ProbeCandidate, probe: Probe, compiled: Callable[[ProbeCandidate], ProbeRunner]) -> _Trial | str:
+def _opened(
+    candidate: ProbeCandidate[GraphT], probe: Probe[GraphT], compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner]
+) -> _Trial[GraphT] | str:
     """A candidate that runs the operators that were meant, or why it does not."""
     try:
         runner = compiled(candidate)
@@ -146,7 +162,7 @@ def _opened(candidate: ProbeCandidate, probe: Probe, compiled: Callable[[ProbeCa
     return f"no kernel of its own: runs as {', '.join(dict.fromkeys(runner.operators))}"
 
 
-def _sampled(trial: _Trial | str, share: float, clock: Callable[[], int]) -> _Trial | str:
+def _sampled(trial: _Trial[GraphT] | str, share: float, clock: Callable[[], int]) -> _Trial[GraphT] | str:
     """A candidate after more runs, or why it cannot be run."""
     if isinstance(trial, str):
         return trial
@@ -158,7 +174,7 @@ def _sampled(trial: _Trial | str, share: float, clock: Callable[[], int]) -> _Tr
     return trial
 
 
-def _ceiling(probe: Probe, found: list[_Trial | str]) -> PeakRate:
+def _ceiling(probe: Probe[GraphT], found: list[_Trial[GraphT] | str]) -> PeakRate:
     """The ceiling of the fastest candidate, or the reason of the first one when none could be run."""
     trials = [trial for trial in found if isinstance(trial, _Trial)]
     if trials:

@@ -1,0 +1,129 @@
+"""The frame of a process that measures ceilings, and what its caller makes of the answer."""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.bundle.manifest import Failure
+from opscope.core.errors import FeatureError, OpscopeError, RunError, StorageError
+from opscope.core.files import write_atomically
+from opscope.core.system.launch import end_with_parent
+from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
+from opscope.hosts.process import read_answer
+from opscope.machine import isa
+from opscope.program.peak_rates.drift import unmeasured
+from opscope.program.peak_rates.peak_rates import DispatchCost, ElementPeakRate, MacPeakRate, MemoryPeakRate, PeakRates
+from opscope.runtimes.peak_rates.sampler import Probe, RefusedError, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from opscope.runtimes.peak_rates.sampler import ProbeCandidate, ProbeRunner
+
+GraphT = TypeVar("GraphT")
+
+# Starting and building the graphs adds a second; a slow processor may take five times as long.
+ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
+# Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
+DRIFT_SECONDS = 0.25
+
+
+def answer_peak_rates(path: Path, serve: Callable[[PeakRatesRequest], PeakRatesResponse]) -> int:
+    """Answer a request; the answer is a file, the exit code tells whether it holds ceilings.
+
+    When not even the answer can be written, the exit code is that of a StorageError.
+
+    Args:
+        path: of the request.
+        serve: measures.
+    """
+    end_with_parent()
+    request = msgspec.json.decode(path.read_bytes(), type=PeakRatesRequest)
+    answer = _guarded(request, serve)
+    try:
+        write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    except StorageError as error:
+        return error.exit_code
+    return 0 if answer.error is None else 1
+
+
+def _guarded(request: PeakRatesRequest, serve: Callable[[PeakRatesRequest], PeakRatesResponse]) -> PeakRatesResponse:
+    try:
+        return serve(request)
+    except FeatureError as error:
+        return PeakRatesResponse(error=str(error), kind="mask")
+    except (OpscopeError, RefusedError, OSError, MemoryError, ValueError) as error:
+        return PeakRatesResponse(error=f"{type(error).__name__}: {error}")
+
+
+def probes_again(again: PeakRates, probes: Sequence[Probe[GraphT]]) -> list[Probe[GraphT]]:
+    """The probes of some ceilings, each with the one candidate that was the fastest before.
+
+    Args:
+        again: ceilings that are wanted.
+        probes: of which these are.
+    """
+    wanted = [unmeasured(roof) for roof in again.all()]
+    same = [Probe([one for one in probe.candidates if one.roof in wanted], probe.meant) for probe in probes]
+    return [probe for probe in same if probe.candidates]
+
+
+def measured_peak_rates(
+    request: PeakRatesRequest,
+    threads: int,
+    versions: Mapping[str, str],
+    probes: Sequence[Probe[GraphT]],
+    compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
+    began: float,
+) -> PeakRates:
+    """Measure, in this process.
+
+    Args:
+        request: that asks for it.
+        threads: of the runtime.
+        versions: of what is measured.
+        probes: what to measure.
+        compiled: makes a candidate runnable; may raise RefusedError.
+        began: ``time.perf_counter`` when the process began.
+    """
+    measuring, computing = time.perf_counter(), time.thread_time()
+    found = measure(probes, compiled, request.seconds, time.perf_counter_ns)
+    share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
+    return PeakRates(
+        arch=isa.architecture(platform.machine()),
+        cleared=request.clear or [],
+        threads=threads,
+        seconds=round(time.perf_counter() - began, 3),
+        versions=dict(versions),
+        compute=[roof for roof in found if isinstance(roof, MacPeakRate)],
+        elements=[roof for roof in found if isinstance(roof, ElementPeakRate)],
+        memory=[roof for roof in found if isinstance(roof, MemoryPeakRate)],
+        dispatch=[roof for roof in found if isinstance(roof, DispatchCost)],
+        cpu_share=round(min(share, 1.0), 3),
+    )
+
+
+def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path, log: Path) -> PeakRates:
+    """The ceilings that a process answered with.
+
+    Raises:
+        FeatureError: it refused, or did something else than it was asked.
+        RunError: it did not answer.
+    """
+    if code is None:
+        raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
+    heard = read_answer(code, answer, log, ROOFS_LIMIT, PeakRatesResponse)
+    if isinstance(heard, Failure):
+        raise RunError(f"measuring ceilings failed: {heard.message}")
+    if heard.roofs is None or (heard.mask is None and asked.clear is not None):
+        kind = FeatureError if heard.kind == "mask" else RunError
+        raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
+    done = (heard.mask and heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
+    if done != (asked.clear, asked.clear or [], asked.threads):
+        raise FeatureError("ceilings were measured with other features or threads than asked")
+    return heard.roofs
