@@ -112,6 +112,7 @@ class PeakRatesRequest(msgspec.Struct, frozen=True):
         seconds: how long measuring should take.
         answer: where to write the RoofsAnswer.
         again: ceilings to measure again, in the very shapes that they were seen in, and no others; null for all.
+        record: file with the counters of a mechanism that works from outside of the process; null without one.
     """
 
     clear: list[str] | None
@@ -119,6 +120,7 @@ class PeakRatesRequest(msgspec.Struct, frozen=True):
     seconds: float
     answer: str
     again: PeakRates | None = None
+    record: str | None = None
 
 
 class PeakRatesResponse(msgspec.Struct, frozen=True):

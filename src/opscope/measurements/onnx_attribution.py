@@ -147,6 +147,7 @@ class _Facts:
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=node_cost(node, self._given, main, self._computed),
             change=self._change(origin) if main is None else None,
+            taps=math.prod(self._filter(main)[2:]) or None,
         )
 
     def _shape(self, node: SessionNode, main: OnnxNode | None) -> tuple[int, ...] | None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.bundle.manifest import Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError
+from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
-from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer, RunRequest
+from opscope.experiment.protocol import LOG, OUTPUTS, PeakRatesRequest, ProbeAnswer, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
-from opscope.machine import isa
+from opscope.machine import environment, isa
+from opscope.machine.environment import cpu_revision
 from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.machine.switch.switch import fields_here
+from opscope.machine.peak_rates_cache import MachineIdentity, fingerprint
+from opscope.machine.switch.switch import fields_here, obstacle
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
+from opscope.runtimes.peak_rates.process import DRIFT_SECONDS, ROOFS_LIMIT, ROOFS_SECONDS, peak_rates_response
 from opscope.runtimes.switching import LibrarySwitch, cleared_away, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
@@ -26,25 +31,43 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.target import Job, JobOutcome
+    from opscope.machine.switch.switch import PreparedSwitch
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 _REQUEST, _ANSWER = "request.json", "answer.json"
+
+
+class PackageModules(NamedTuple):
+    """Modules of the processes that drive a package.
+
+    Attributes:
+        child: serves a request to run a model; see :mod:`opscope.runtimes.child`.
+        peak_rates: measures ceilings; see :mod:`opscope.runtimes.peak_rates.process`.
+    """
+
+    child: str
+    peak_rates: str
 
 
 class PackageTarget(HostedTarget):
     """Runs jobs with an installed package, on this machine.
 
     Args:
-        child: module of the process that serves a request; see :mod:`opscope.runtimes.child`.
+        modules: of the processes.
         trace: name of the file with the events of a traced run.
         library: tells the library that asks for the CPU's features.
         versions: tells those of the package.
     """
 
     def __init__(
-        self, child: str, trace: str, library: Callable[[], Path], versions: Callable[[], Mapping[str, str]]
+        self,
+        modules: PackageModules,
+        trace: str,
+        library: Callable[[], Path],
+        versions: Callable[[], Mapping[str, str]],
     ) -> None:
         super().__init__(ThisMachine(Target(LOCAL.name, "")))
-        self._child, self._trace, self._library, self._versions = child, trace, library, versions
+        self._modules, self._trace, self._library, self._versions = modules, trace, library, versions
 
     def capabilities(self) -> Capabilities:
         """The name of its traces."""
@@ -77,8 +100,41 @@ class PackageTarget(HostedTarget):
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, [self._library()])
 
-    def roofs(self, clear: list[str] | None, threads: int) -> None:
-        """Not measured: the library offers no kernel that can be called by itself."""
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+        """The ceilings of this machine with these features and threads, from small models; takes some seconds."""
+        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+
+    def identity(self) -> MachineIdentity:
+        """What the ceilings of this machine and this library depend on."""
+        library, (_, fields) = self._library(), fields_here()
+        host = environment.host()
+        return MachineIdentity.of(self.environment(), fields, host, cpu_revision(), fingerprint(library))
+
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
+        """The same ceilings as these, measured again."""
+        clear = sample.cleared or None
+        return self._measured(PeakRatesRequest(clear, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+
+    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
+            work = Path(directory).resolve()
+            switch = self._masked(asked.clear, work) if asked.clear is not None else None
+            record = str(switch.record) if switch else None
+            request = work / _REQUEST
+            request.write_bytes(msgspec.json.encode(msgspec.structs.replace(asked, record=record)))
+            command = GuardedCommand(
+                words=[*module_command(self._modules.peak_rates), str(request)],
+                into=work,
+                timeout=ROOFS_LIMIT,
+                variables={**path_variables(), **variables_of(switch)},
+            )
+            with self._host.started(command) as ended:
+                return peak_rates_response(ended.code, asked, work / _ANSWER, work / LOG)
+
+    def _masked(self, clear: list[str], work: Path) -> PreparedSwitch:
+        """The switch by the mechanism of this architecture."""
+        usable = (one for one in (Mechanism.TRAP, Mechanism.HWCAP) if obstacle(one) is None)
+        return self._switch().prepared_with(next(usable, Mechanism.TRAP), clear, work)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time or the caller."""
@@ -89,7 +145,7 @@ class PackageTarget(HostedTarget):
             record = str(switch.record) if switch else None
             request.write_bytes(msgspec.json.encode(_asked(job, self._trace, record)))
             command = GuardedCommand(
-                words=[*module_command(self._child), "run", str(request)],
+                words=[*module_command(self._modules.child), "run", str(request)],
                 into=work,
                 timeout=job.timeout_seconds,
                 variables={**path_variables(), **variables_of(switch)},

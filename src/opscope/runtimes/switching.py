@@ -73,12 +73,15 @@ class LibrarySwitch(NamedTuple):
             FeatureError: the mechanism cannot be used.
             MissingDependencyError: there is no compiler.
         """
+        return self.prepared_with(job.switch, job.clear or [], directory)
+
+    def prepared_with(self, mechanism: Mechanism, clear: Sequence[str], directory: Path) -> PreparedSwitch:
+        """What a process needs so that a mechanism switches fields off for it; otherwise like :meth:`prepared`."""
         place = directory / _FOLDER
         place.mkdir(exist_ok=True)
-        clear = job.clear or []
         if self.foreign is not None:
-            return prepared_for(job.switch, self.libraries, clear, place)
-        return prepared(job.switch, self.libraries, clear, place, self.program)
+            return prepared_for(mechanism, self.libraries, clear, place)
+        return prepared(mechanism, self.libraries, clear, place, self.program)
 
 
 _FOLDER = ".switch"

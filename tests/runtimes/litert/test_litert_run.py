@@ -132,7 +132,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
 @needs_litert
 def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     """A whole bundle: variants, reports, and nothing that contradicts them."""
-    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn")
+    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn", roofs=False)
     done = profile(MODELS / "partial.tflite", settings=settings, out=tmp_path / "out")
     variants = {one.variant.role: one.variant.delegate for one in done.content.variants}
     assert variants == {Role.ACCELERATED: "xnnpack", Role.BASELINE: "none"}
@@ -166,7 +166,9 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
 @needs_litert
 def test_sizes_that_the_model_leaves_open_are_given(tmp_path: Path) -> None:
     """The batch here: outputs have it, too, and the bundle is complete."""
-    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ablate=("none",), input_specs=("float32[3,32,32,3]",))
+    settings = Settings(
+        rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",), input_specs=("float32[3,32,32,3]",)
+    )
     profile(MODELS / "dynamic.tflite", settings=settings, out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     measured = next(one.measurement for one in manifest.repetitions if one.measurement)

@@ -11,7 +11,7 @@ from opscope.analysis.operators.operators import PORTABLE_BACKEND, OnHeadline, h
 from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
-from opscope.program.peak_rates.peak_rates import kernel_use
+from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, kernel_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,37 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
     from opscope.program.partition.portable_reason import PortableReason
-    from opscope.program.peak_rates.peak_rates import KernelUse
+
+
+_PROVIDER = "ExecutionProvider"
+NODE_TYPES = {"float": "f32", "float16": "f16", "int8": "qs8", "uint8": "qs8"}
+"""Number types in the events of nodes, as ceilings name them."""
+_NODE_KERNELS = {
+    "depthwise": KernelClass.DWCONV,
+    "deconvolution": KernelClass.SUBCONV,
+    "linear": KernelClass.GEMM,
+    "convolution": KernelClass.CONV,
+    "matmul": KernelClass.GEMM,
+}
 
 
 def delegated_kernels(row: Operator) -> KernelUse | None:
-    """Number type and class of the kernels that ran a delegate's operator; None where it multiplies nothing."""
+    """Number type and class of the kernels that ran a delegate's operator, or a node; None where it has no products."""
+    if is_node(row):
+        return _node_kernels(row)
     return kernel_use(row.name, math.prod(row.shape[:-1]) if row.shape else None)
+
+
+def _node_kernels(row: Operator) -> KernelUse | None:
+    """The class of a node's kernels, by its kind and its shapes."""
+    kernel, dtype = _NODE_KERNELS.get(row.kind), NODE_TYPES.get(row.dtype or "")
+    if not kernel or not dtype:
+        return None
+    if kernel is KernelClass.GEMM and not row.weight_bytes:
+        kernel = KernelClass.BMM
+    elif kernel is KernelClass.GEMM and row.shape and math.prod(row.shape[:-1]) == 1:
+        kernel = KernelClass.GEMV
+    return KernelUse(dtype, kernel)
 
 
 class DelegateTime(msgspec.Struct, OnHeadline, frozen=True):
@@ -235,6 +260,11 @@ def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
 def is_delegated(row: Operator) -> bool:
     """Whether a delegate computed an operator."""
     return row.position is not None and row.backend != PORTABLE_BACKEND
+
+
+def is_node(row: Operator) -> bool:
+    """Whether a provider of ONNX Runtime ran it: its events name the type of a node, and there are no delegates."""
+    return row.backend.endswith(_PROVIDER)
 
 
 def _delegate(

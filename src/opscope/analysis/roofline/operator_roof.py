@@ -97,8 +97,8 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         name: as recorded.
         dtype: number type, as in ``opscope.program.peak_rates.peak_rates``; null when not known.
         kernel: class of its kernels; null without multiply-accumulates, or when not known.
-        function: XNNPACK's operator, when it has no multiply-accumulates; null when not known.
-        taps: positions of a depthwise filter.
+        function: XNNPACK's operator, or the type of a node; null when not known.
+        taps: positions of a filter, where there are ceilings by it.
         macs: multiply-accumulates; null when not known.
         flops: all operations; null likewise.
         elements: of its input, or of its output when that is larger; null likewise.
@@ -289,7 +289,7 @@ def _missing(roof: PeakRate | None, what: str) -> _Time:
 
 def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
     """Every byte once: activations as fast as its own working set allows, weights as that of the whole inference."""
-    if operator_name(work.name) in VIEWS:
+    if (work.function or operator_name(work.name)) in VIEWS:
         return _Time(0.0)
     if work.activation_bytes is None or work.weight_bytes is None:
         return _Time(None, note="its bytes are not known")

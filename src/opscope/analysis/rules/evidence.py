@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.analysis.findings.message import Saving
+from opscope.analysis.operators.delegates import is_node
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import interval_of, paired_effects
 from opscope.core.table.places import by_operator, operator_key
@@ -154,6 +155,10 @@ class Evidence(NamedTuple):
     def traced_ns(self) -> float:
         """What the operators and the framework add up to."""
         return self.latency.mean_ns if self.headline is None else self.headline.execute_ns
+
+    def of_nodes(self) -> bool:
+        """Whether ONNX Runtime ran it, which has nodes and no delegates."""
+        return any(is_node(operator) for operator in self.operators)
 
     def no_ceilings(self) -> str | None:
         """Why operators cannot be held against ceilings; None when they can."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.operators.delegates import is_delegated, is_node
 from opscope.analysis.rules.evidence import count, display_name, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -32,6 +32,9 @@ LOAD_SECONDS = 0.1
 TRACER_SHARE = 0.05
 _PRODUCTS = frozenset({"convolution", "depthwise", "deconvolution", "linear", "arithmetic"})
 """Kinds that XNNPACK can end with a clamp at no cost."""
+_NODE_STEP = (
+    "each node costs the session time beside its kernel: use fewer, larger nodes or a higher level of optimisation"
+)
 _ONCE = "it is paid once per process, not per inference"
 
 
@@ -45,11 +48,16 @@ def framework_time(evidence: Evidence) -> Message:
     share = time / evidence.whole
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
-    figures = f"{milliseconds(time)} ms in {counted_text(round(calls), 'call')} of delegates and kernels{cut}"
+    where = (
+        "beside the nodes"
+        if evidence.of_nodes()
+        else f"in {counted_text(round(calls), 'call')} of delegates and kernels"
+    )
+    figures = f"{milliseconds(time)} ms {where}{cut}"
     if share <= FRAMEWORK_SHARE:
         return passed(rule, f"time that belongs to no operator: {share_text(share)} ({figures})")
     title = f"{share_text(share)} of the latency belongs to no operator"
-    step = _framework_step(evidence.total, calls)
+    step = _NODE_STEP if evidence.of_nodes() else _framework_step(evidence.total, calls)
     saving = no_saving("part of it is tracing overhead")
     return finding(rule, Severity.MEDIUM, (title, figures, step), saving)
 
@@ -74,7 +82,8 @@ def unresolved_operators(evidence: Evidence) -> Message:
     if share <= UNRESOLVED_SHARE:
         return passed(rule, f"truncated durations could add at most {share_text(share)} to operators")
     title = f"Up to {share_text(share)} of the latency is operator time counted as framework time"
-    told = f"the delegate truncates durations to whole microseconds: at most {time_text(unresolved)} of an inference"
+    who = "the profiler" if evidence.of_nodes() else "the delegate"
+    told = f"{who} truncates durations to whole microseconds: at most {time_text(unresolved)} of an inference"
     step = "look at operators of a few microseconds as a group; end-to-end latency is not affected"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
@@ -105,7 +114,7 @@ def silent_delegate(evidence: Evidence) -> Message:
 def unfused_operators(evidence: Evidence) -> Message:
     """Batch normalisations, and clamps behind a product, that run by themselves, above 2 % of the latency."""
     rule = "unfused_operators"
-    norms = evidence.where(lambda operator: "batch_norm" in (operator.aten or operator.name))
+    norms = evidence.where(_is_batch_normalisation)
     clamps = _lone_clamps(evidence)
     members = [*norms, *clamps]
     share = evidence.share(members)
@@ -125,6 +134,13 @@ def unfused_operators(evidence: Evidence) -> Message:
     ]
     saving = evidence.limit(members)
     return finding(rule, Severity.MEDIUM, (title, told, "; ".join(filter(None, steps))), saving, places(members))
+
+
+def _is_batch_normalisation(operator: Operator) -> bool:
+    """By what it is: the name of a node holds that of the tensor that it makes, which says nothing of the node."""
+    if is_node(operator):
+        return operator.name.startswith("BatchNormalization: ")
+    return "batch_norm" in (operator.aten or operator.name)
 
 
 def _lone_clamps(evidence: Evidence) -> list[Operator]:

@@ -264,12 +264,12 @@ def headroom(evidence: Evidence) -> Message:
     )
     saving = at_ceilings(evidence, members)
     above = saving.ns or 0.0
-    share = above / evidence.whole
+    share, who = above / evidence.whole, "nodes" if evidence.of_nodes() else "delegates"
     if share <= HEADROOM_SHARE:
         known = share_text(evidence.roofline.placed_ns / evidence.whole)
-        return passed(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
+        return passed(rule, f"at the ceilings, {who} would save {share_text(share)}; {known} of it was placed")
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
-    title = f"Delegates spend {share_text(share)} of the latency above this machine's measured ceilings"
+    title = f"{who.capitalize()} spend {share_text(share)} of the latency above this machine's measured ceilings"
     told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
     step = "see the roofline: shapes that suit the kernels, fewer and larger operators"
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members))

@@ -40,6 +40,8 @@ class KernelClass(str, enum.Enum):
     BMM = "bmm"
     SUBCONV = "subconv"
     """A transposed convolution with a stride, taken apart into one convolution for each of its phases."""
+    CONV = "conv"
+    """A convolution of a runtime that does not tell by which way it computes it."""
 
 
 class Pattern(str, enum.Enum):
@@ -102,7 +104,7 @@ class MacPeakRate(PeakRate, frozen=True, kw_only=True):
         dtype: ``f32``, ``f16``, ``qs8`` (static int8), ``qd8`` (int8, quantised at run time), ``qd8_qc4w`` and
             ``qd8_qb4w`` (the same with 4-bit weights, a scale per channel or per block).
         kernel: the class.
-        taps: positions of the filter, for depthwise kernels; null for the others.
+        taps: positions of the filter, for depthwise kernels and convolutions of no known way; null for the others.
         shape: for which the best rate was seen.
     """
 
@@ -259,7 +261,7 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
         Args:
             dtype: as in :class:`MacPeakRate`.
             kernel: the class.
-            taps: positions of a depthwise filter; without ceilings of their own, they share the best of the class.
+            taps: positions of a filter; without ceilings of their own, they share the best of the class.
         """
         found = [roof for roof in self.compute if (roof.dtype, roof.kernel) == (dtype, kernel)]
         return _best([roof for roof in found if roof.taps == taps] or found)
@@ -421,5 +423,7 @@ def _types(tags: str | None) -> tuple[str, ...]:
     return tuple(_PACKED.get(tag, tag) for tag in (tags or "").lower().split(", ")[1:])
 
 
-VIEWS = frozenset({"Static Reshape", "Static Expand Dims", "Fuse Dims", "Split Dims"})
-"""XNNPACK's operators that change a shape and need not move a byte, though they may."""
+_VIEWING_KERNELS = ("Static Reshape", "Static Expand Dims", "Fuse Dims", "Split Dims")
+_VIEWING_NODES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+VIEWS = frozenset((*_VIEWING_KERNELS, *_VIEWING_NODES))
+"""Operators of XNNPACK and of ONNX Runtime that change a shape and need not move a byte, though they may."""

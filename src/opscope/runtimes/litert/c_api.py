@@ -105,6 +105,7 @@ class CompiledModel:
     def __init__(self, library: Path, program: str, delegate: str, threads: int, *, profiled: bool) -> None:
         self._library = ctypes.CDLL(str(library))
         self._kept: list[Any] = []  # what the runtime keeps pointers to
+        self._buffers_made: list[int | None] = []
         self._environment = self._made("LiteRtCreateEnvironment", 0, None)
         self._model = self._made("LiteRtCreateModelFromFile", self._environment, program.encode())
         options = self._options(f"num_threads = {threads}\nkernel_mode = {_KERNELS[delegate]}\n", profiled=profiled)
@@ -125,6 +126,14 @@ class CompiledModel:
         self._kept += [content, freed]
         option = self._made("LiteRtCreateOpaqueOptions", name.encode(), content, freed)
         self._call("LiteRtAddOpaqueOptions", options, option)
+
+    def close(self) -> None:
+        """Give all memory back; nothing of the model may be called any more."""
+        for buffer in self._buffers_made:
+            self._library.LiteRtDestroyTensorBuffer(ctypes.c_void_p(buffer))
+        self._library.LiteRtDestroyCompiledModel(self._compiled)
+        self._library.LiteRtDestroyModel(self._model)
+        self._library.LiteRtDestroyEnvironment(self._environment)
 
     def calls(self, sizes: Mapping[str, Mapping[str, Sequence[int]]] | None = None) -> dict[str, Call]:
         """All signatures, by name; the one that LiteRT makes for a model without any is named as the empty text.
@@ -197,6 +206,7 @@ class CompiledModel:
                 ctypes.memmove(ctypes.byref(kind, _ELEMENT_TYPE_BYTES), ctypes.byref(layout), ctypes.sizeof(layout))
             made = "LiteRtCreateManagedTensorBufferFromRequirements"
             buffers[at] = self._made(made, self._environment, ctypes.byref(kind), needs).value
+            self._buffers_made.append(buffers[at])
         return buffers
 
     def fill(self, buffer: int | None, values: Array) -> None:

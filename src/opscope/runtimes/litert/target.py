@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.trace import TRACE
-from opscope.runtimes.package_target import PackageTarget
+from opscope.runtimes.package_target import PackageModules, PackageTarget
 
-CHILD = "opscope.runtimes.litert.child"
+MODULES = PackageModules("opscope.runtimes.litert.child", "opscope.runtimes.litert.peak_rates.child")
 
 
 def litert_here() -> PackageTarget:
@@ -16,4 +16,4 @@ def litert_here() -> PackageTarget:
         MissingDependencyError: there is none that can be driven.
     """
     found = installed_litert()
-    return PackageTarget(CHILD, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})

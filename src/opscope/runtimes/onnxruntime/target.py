@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
-from opscope.runtimes.package_target import PackageTarget
+from opscope.runtimes.package_target import PackageModules, PackageTarget
 
-CHILD = "opscope.runtimes.onnxruntime.child"
+MODULES = PackageModules("opscope.runtimes.onnxruntime.child", "opscope.runtimes.onnxruntime.peak_rates.child")
 TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""
 
@@ -17,4 +17,4 @@ def onnxruntime_here() -> PackageTarget:
         MissingDependencyError: there is none.
     """
     found = installed_onnxruntime()
-    return PackageTarget(CHILD, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})

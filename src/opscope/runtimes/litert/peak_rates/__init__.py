@@ -1,0 +1,1 @@
+"""Ceilings of LiteRT's kernels, from small models that are made for it."""

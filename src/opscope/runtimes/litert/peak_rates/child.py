@@ -1,0 +1,159 @@
+"""The process that measures LiteRT's ceilings, with the argument ``REQUEST``.
+
+All candidates of a part are signatures of one model: opening a model takes longer than running it. A second model of
+the same, with the profiler, tells which operators run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from opscope.core.errors import RunError
+from opscope.experiment.protocol import PeakRatesResponse
+from opscope.machine.switch.switch import proof
+from opscope.runtimes.litert.c_api import CompiledModel, check_status
+from opscope.runtimes.litert.installed import PACKAGE, installed_litert
+from opscope.runtimes.litert.peak_rates.graphs import GraphBuilder, ModelBuilder
+from opscope.runtimes.litert.peak_rates.probes import largest_working_set, litert_probes
+from opscope.runtimes.litert.trace import DELEGATE_OP, OPERATOR
+from opscope.runtimes.peak_rates.process import answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.peak_rates.sampler import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.experiment.protocol import PeakRatesRequest
+    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+
+    Candidate: TypeAlias = ProbeCandidate[GraphBuilder]
+    ModelProbe: TypeAlias = Probe[GraphBuilder]
+
+_DELEGATE = "xnnpack"
+_FUNCTION = "LiteRtRunCompiledModel"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; see :func:`opscope.runtimes.peak_rates.process.answer_peak_rates`."""
+    return answer_peak_rates(Path(arguments[0]), serve)
+
+
+def serve(request: PeakRatesRequest) -> PeakRatesResponse:
+    """Measure the ceilings in this process.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        MissingDependencyError: LiteRT is not installed.
+    """
+    began, installed = time.perf_counter(), installed_litert()
+    probes = _probes_of(request.again) if request.again else _probes(request.threads)
+    models = _Models(installed.library, request.threads, probes)
+    versions = {PACKAGE: installed.version}
+    roofs = measured_peak_rates(request, request.threads, versions, probes, models.runner, began)
+    # Kernels are chosen when models are opened: asked behind that, the counters hold all questions.
+    return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
+
+
+def _probes(threads: int, largest: int | None = None) -> list[ModelProbe]:
+    if largest is None:
+        largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return litert_probes(threads, largest)
+
+
+def _probes_of(again: PeakRates) -> list[ModelProbe]:
+    largest = max((roof.working_set for roof in again.memory), default=0)
+    return probes_again(again, _probes(again.threads, largest))
+
+
+class _Runner:
+    """A signature that can be run."""
+
+    def __init__(self, run: Callable[[], int], operators: Sequence[str]) -> None:
+        self._run, self.operators = run, operators
+
+    def invoke(self) -> None:
+        status = self._run()
+        if status:
+            raise RefusedError(_FUNCTION, f"status {status}")
+
+    def delete(self) -> None:
+        """Its memory is the model's, which lives as long as the process."""
+
+
+class _Models:
+    """The candidates of all probes as signatures of models, one for each kind of ceiling, made when first asked for.
+
+    Args:
+        library: of LiteRT.
+        threads: that the models may use.
+        probes: whose candidates they are.
+    """
+
+    def __init__(self, library: Path, threads: int, probes: Sequence[ModelProbe]) -> None:
+        self._library, self._threads = library, threads
+        self._parts: dict[str, list[Candidate]] = {}
+        for probe in probes:
+            for candidate in probe.candidates:
+                self._parts.setdefault(_part(candidate), []).append(candidate)
+        self._runners: dict[str, dict[int, _Runner] | str] = {}
+        self._kept: list[CompiledModel] = []
+
+    def runner(self, candidate: Candidate) -> _Runner:
+        """What runs a candidate.
+
+        Raises:
+            RefusedError: LiteRT refuses the model.
+        """
+        part = _part(candidate)
+        if part not in self._runners:
+            self._runners[part] = self._opened(self._parts[part])
+        found = self._runners[part]
+        if isinstance(found, str):
+            raise RefusedError("LiteRtCreateCompiledModel", found)
+        return found[id(candidate)]
+
+    def _opened(self, candidates: Sequence[Candidate]) -> dict[int, _Runner] | str:
+        """Runners by candidate, or why there are none."""
+        model = ModelBuilder()
+        for candidate in candidates:
+            candidate.build(model.graph())
+        with tempfile.TemporaryDirectory(dir=".") as directory:
+            file = Path(directory) / "ceilings.tflite"
+            file.write_bytes(model.content())
+            try:
+                names = self._names(file)
+                opened = self._model(file, profiled=False)
+                calls = opened.calls()
+            except RunError as error:
+                return error.problem
+        self._kept.append(opened)
+        runners = [_Runner(calls[str(number)].run, own) for number, own in enumerate(names)]
+        return {id(one): runner for one, runner in zip(candidates, runners, strict=True)}
+
+    def _names(self, file: Path) -> list[list[str]]:
+        """Names of the operators that each signature runs."""
+        model, found = self._model(file, profiled=True), []
+        for call in model.calls().values():
+            model.profile()
+            check_status(call.run(), _FUNCTION)
+            found.append([event.tag for event in model.events() if event.type in (OPERATOR, DELEGATE_OP)])
+        model.close()
+        return found
+
+    def _model(self, file: Path, *, profiled: bool) -> CompiledModel:
+        return CompiledModel(self._library, str(file), _DELEGATE, self._threads, profiled=profiled)
+
+
+def _part(candidate: Candidate) -> str:
+    """Candidates of one part share a model."""
+    roof = candidate.roof
+    return f"{type(roof).__name__} {getattr(roof, 'dtype', '')}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

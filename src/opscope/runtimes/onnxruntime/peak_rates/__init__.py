@@ -1,0 +1,1 @@
+"""Ceilings of ONNX Runtime's kernels, from small models that are made for it."""

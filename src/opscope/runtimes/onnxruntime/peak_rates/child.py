@@ -1,0 +1,122 @@
+"""The process that measures ONNX Runtime's ceilings, with the argument ``REQUEST``.
+
+Every candidate is a session of its own, which is made in a few milliseconds. The graph that a session saves tells which
+nodes run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from opscope.experiment.protocol import PeakRatesResponse
+from opscope.machine.switch.switch import proof
+from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+from opscope.runtimes.onnxruntime.options import CPU
+from opscope.runtimes.onnxruntime.peak_rates.graphs import OnnxBuilder
+from opscope.runtimes.onnxruntime.peak_rates.probes import keeps_graph, largest_working_set, node_probes
+from opscope.runtimes.peak_rates.process import answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.peak_rates.sampler import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.experiment.protocol import PeakRatesRequest
+    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+
+    Candidate: TypeAlias = ProbeCandidate[OnnxBuilder]
+    NodeProbe: TypeAlias = Probe[OnnxBuilder]
+
+_QUIET = 4
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; see :func:`opscope.runtimes.peak_rates.process.answer_peak_rates`."""
+    return answer_peak_rates(Path(arguments[0]), serve)
+
+
+def serve(request: PeakRatesRequest) -> PeakRatesResponse:
+    """Measure the ceilings in this process.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        MissingDependencyError: ONNX Runtime is not installed.
+    """
+    began, versions = time.perf_counter(), {PACKAGE: installed_onnxruntime().version}
+    runtime = import_module(PACKAGE)
+    probes = _probes_of(request.again) if request.again else _probes(request.threads)
+    threads = request.threads
+    roofs = measured_peak_rates(request, threads, versions, probes, lambda one: _Runner(runtime, one, threads), began)
+    # Kernels are chosen when sessions are made: asked behind that, the counters hold all questions.
+    return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
+
+
+def _probes(threads: int, largest: int | None = None) -> list[NodeProbe]:
+    if largest is None:
+        largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return node_probes(threads, largest)
+
+
+def _probes_of(again: PeakRates) -> list[NodeProbe]:
+    largest = max((roof.working_set for roof in again.memory), default=0)
+    return probes_again(again, _probes(again.threads, largest))
+
+
+class _Runner:
+    """A session of a candidate, its inputs and outputs bound.
+
+    Args:
+        runtime: the package.
+        candidate: to run.
+        threads: of the session.
+
+    Raises:
+        RefusedError: the session refuses the model.
+    """
+
+    def __init__(self, runtime: Any, candidate: Candidate, threads: int) -> None:  # noqa: ANN401 - it has no types
+        model = OnnxBuilder()
+        candidate.build(model)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = _QUIET
+        if keeps_graph(candidate):
+            options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            self._session, self.operators = _opened(runtime, model.content(), options)
+            # The session reads them where they are: these names keep them there.
+            self._arrays = [one.values() for one in model.inputs]
+            self._values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
+            self._binding = self._session.io_binding()
+            for one, value in zip(model.inputs, self._values, strict=True):
+                self._binding.bind_ortvalue_input(one.name, value)
+            for name in model.outputs:
+                self._binding.bind_output(name)
+        except Exception as error:  # the errors of the runtime are of classes of its own, all of them Exceptions
+            raise RefusedError("InferenceSession", str(error)) from error
+
+    def invoke(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def delete(self) -> None:
+        del self._binding, self._session
+
+
+def _opened(runtime: Any, content: bytes, options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401 - likewise
+    """A session, and the nodes that it runs."""
+    with tempfile.TemporaryDirectory(dir=".") as directory:
+        file = Path(directory) / "optimised.onnx"
+        options.optimized_model_filepath = str(file)
+        session = runtime.InferenceSession(content, options, providers=[CPU])
+        return session, [node.op for node in read_onnx(file).graph.nodes]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
