@@ -540,6 +540,24 @@ def _tflite_models() -> list[bytes]:
     return [path.read_bytes() for path in sorted((DATA / "litert").glob("*.tflite"))]
 
 
+def _read_benchmark_text(data: bytes) -> object:
+    from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
+
+    return BenchmarkTextReader().read(data, WHERE)
+
+
+def _read_benchmark_proto(data: bytes) -> object:
+    from opscope.runtimes.litert.benchmark_proto import BenchmarkProtoReader
+
+    reader = BenchmarkProtoReader()
+    reader.sniff(data[:64])
+    return reader.read(data, WHERE)
+
+
+def _benchmark_reports(pattern: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "benchmark_model").glob(pattern))]
+
+
 def _read_litert_trace(data: bytes) -> object:
     from opscope.runtimes.litert.trace import LitertTraceReader
 
@@ -587,6 +605,20 @@ TARGETS = (
         _read_signatures,
         _tflite_models,
         (b"TFL3", b"\xff" * 4, b"\0" * 8),
+    ),
+    Target(
+        "benchmark-text",
+        "opscope.runtimes.litert.benchmark_text",
+        _read_benchmark_text,
+        lambda: [*_benchmark_reports("*.txt"), *_benchmark_reports("*.csv")],
+        (b"\t", b"[start]", b"%", b"Delegate internal:", b"Subgraph (index: 1, name: x) profile:", b"count="),
+    ),
+    Target(
+        "benchmark-proto",
+        "opscope.runtimes.litert.benchmark_proto",
+        _read_benchmark_proto,
+        lambda: _benchmark_reports("*.pb"),
+        (b"\x1a\x00", b"\x0a\x00", b"\xff" * 9),
     ),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),

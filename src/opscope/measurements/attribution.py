@@ -19,6 +19,8 @@ from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.litert.benchmark_proto import BenchmarkProtoReader
+from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
 from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.tflite import is_tflite_program
 from opscope.runtimes.litert.trace import LitertTraceReader
@@ -171,9 +173,13 @@ def _attributions(side: Side, model: ProgramModel) -> tuple[Attributions, Side]:
     return attribute(table, model, _inputs(side, model)), side._replace(table=table)
 
 
+_COUNTED_CALLS = (LitertTraceReader.name, BenchmarkTextReader.name, BenchmarkProtoReader.name)
+"""Formats that count the parts that a delegate took, and do not say where in the graph they are."""
+
+
 def _first_calls(side: Side, model: ProgramModel) -> dict[str, int]:
     """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
-    if side.format != LitertTraceReader.name:
+    if side.format not in _COUNTED_CALLS:
         return {}
     kinds = {name: [step.kind for step in own.plan.chains[0].steps] for name, own in model.methods.items()}
     return {name: own.index(InstructionKind.DELEGATE) for name, own in kinds.items() if InstructionKind.DELEGATE in own}

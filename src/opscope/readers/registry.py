@@ -28,6 +28,8 @@ BUILT_IN = (
     ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader"),
     ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader"),
     ("opscope.runtimes.litert.trace", "LitertTraceReader"),
+    ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
+    ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),

@@ -194,8 +194,17 @@ def _how_known(analysis: Analysis) -> str:
     if analysis.program is not None:
         return f"layers: {coverage_sentence(analysis)}"
     known = "layers: operators are known by name only"
-    takes_program = analysis.trace.format not in _WITHOUT_PROGRAMS
-    return f"{known}; --program MODEL.pte adds shapes, --etrecord adds layers" if takes_program else known
+    form = analysis.trace.format
+    own = next((text for start, text in _PROGRAMS.items() if form.startswith(start)), _PTE)
+    return f"{known}; {own}"
+
+
+_PTE = "--program MODEL.pte adds shapes, --etrecord adds layers"
+_PROGRAMS = {
+    "litert": "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate",
+    "onnxruntime": "--program MODEL.onnx adds layers and shapes",
+}
+"""By how the names of formats begin."""
 
 
 def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
@@ -270,10 +279,6 @@ def accuracy_lines(comparison: Comparison | None) -> list[RenderableType]:
     """How far the outputs of both sides differ, where that is a question."""
     found = comparison.accuracy if comparison else None
     return [Text(plain(line, _LONG)) for line in accuracy_sentences(found)] if found else []
-
-
-_WITHOUT_PROGRAMS = frozenset({"onnxruntime-json"})
-"""Formats of traces whose programs are not read."""
 
 
 def _no_split(comparison: Comparison) -> str:

@@ -101,8 +101,13 @@ def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     ]
     known = [recipe_of(row.name, Cause(row.cause)) for row in rows if row.cause]
     recipes = [*([ATTENTION_MASKS] if masking else []), *filter(None, known)]
-    step = "; ".join(steps) or "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
+    unknown = _ASK_THE_FILE if _of_litert(evidence) else _ASK_THE_PARTITIONER
+    step = "; ".join(steps) or unknown
     return step, next(iter(recipes), None)
+
+
+_ASK_THE_PARTITIONER = "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
+_ASK_THE_FILE = "find out why: the model tells (--program MODEL.tflite, or opscope preflight MODEL.tflite)"
 
 
 def _kernel_step(row: PortableTime) -> str:
@@ -160,7 +165,13 @@ def nothing_delegated(evidence: Evidence) -> Message:
 def _undelegated_step(evidence: Evidence) -> str:
     """What to do when nothing is delegated: the delegate was switched off, or the program was made without one."""
     off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
-    return advice("", Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
+    name = evidence.portable[0].name if evidence.portable and _of_litert(evidence) else ""
+    return advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
+
+
+def _of_litert(evidence: Evidence) -> bool:
+    """Whether LiteRT ran them: its built-in operators are in capitals, those of ExecuTorch have names of PyTorch."""
+    return bool(evidence.portable) and all(row.name.isupper() for row in evidence.portable)
 
 
 @declare_rule(

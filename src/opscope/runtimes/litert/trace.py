@@ -31,12 +31,12 @@ TRACE = "trace.litert.json"
 """Name of such a file in a bundle."""
 OPERATOR, DELEGATE_CALL, DELEGATE_OP, TELEMETRY = 2, 4, 8, 32
 INVOKE_TYPES = (1, 16)
-_MICRO = 1_000
+MICRO = 1_000
 _ROOT = "LiteRtRunCompiledModel"
 _DAMAGED = "the file was cut off or edited; run the model again"
 _LONGEST = 1 << 53
 _LATEST, _MOST = 1 << 62, 1 << 31
-_SLACK = 2 * _MICRO
+_SLACK = 2 * MICRO
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True):
@@ -128,7 +128,7 @@ class LitertTraceReader:
             raise TraceFormatError(f"its events do not nest: {error.problem}", where=path, hint=_DAMAGED) from error
 
 
-class _Row(NamedTuple):
+class TraceRow(NamedTuple):
     """One row of the table; the parent is a row of the whole table, -1 for a call of the model."""
 
     run: int
@@ -146,7 +146,7 @@ class _Row(NamedTuple):
 
 
 def _table(trace: LitertTrace) -> EventTable:
-    rows: list[_Row] = []
+    rows: list[TraceRow] = []
     clock = 0
     for number, one in enumerate(trace.inferences):
         _check(one, number)
@@ -155,7 +155,7 @@ def _table(trace: LitertTrace) -> EventTable:
         if clock >= _LATEST:
             raise InvariantError(f"inference {number} ends at an impossible time")
         _add(rows, one, number, start, one.method or trace.method)
-    return EventTable.build(_columns(rows), Clock.NS, _warnings(rows))
+    return EventTable.build(columns_of(rows), Clock.NS, _warnings(rows))
 
 
 def _check(one: LitertInference, number: int) -> None:
@@ -171,21 +171,21 @@ def _check(one: LitertInference, number: int) -> None:
         raise InvariantError(f"inference {number} has an impossible time or number")
 
 
-def _add(rows: list[_Row], one: LitertInference, run: int, start: int, method: str) -> None:
+def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, method: str) -> None:
     """The rows of one inference, parents before their children.
 
     A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
     in each part of the graph that the delegate took. The number of that part is their instruction.
     """
     root = len(rows)
-    rows.append(_Row(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
+    rows.append(TraceRow(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
     measured = one.start_ns is not None
     stack, laid, part = [root], {root: start}, _Part()
     for event in one.events:
         if event.type == TELEMETRY:
             continue
         inner = event.type == DELEGATE_OP
-        parent = stack[-1] if inner or not measured else _enclosing(rows, stack, root, event.start * _MICRO)
+        parent = stack[-1] if inner or not measured else _enclosing(rows, stack, root, event.start * MICRO)
         part = part.after(event) if inner else part
         row = _row(event, rows[parent], laid[parent], parent, measured=measured and not inner)
         if inner:
@@ -212,18 +212,18 @@ class _Part(NamedTuple):
         return _Part(self.number + begins, event.metadata1)
 
 
-def _enclosing(rows: Sequence[_Row], stack: list[int], root: int, start: int) -> int:
+def _enclosing(rows: Sequence[TraceRow], stack: list[int], root: int, start: int) -> int:
     """The innermost event that is still open at a time; what has ended leaves the stack."""
     while stack[-1] != root and start >= rows[stack[-1]].start + rows[stack[-1]].duration:
         stack.pop()
     return stack[-1]
 
 
-def _row(event: EventRow, parent: _Row, laid: int, at: int, *, measured: bool) -> _Row:
+def _row(event: EventRow, parent: TraceRow, laid: int, at: int, *, measured: bool) -> TraceRow:
     """An event inside of its parent: clocks of whole microseconds may be one off at its ends."""
     first, last = parent.start, parent.start + parent.duration
-    duration = event.duration * _MICRO
-    start = min(max(event.start * _MICRO, first), last) if measured else laid
+    duration = event.duration * MICRO
+    start = min(max(event.start * MICRO, first), last) if measured else laid
     if start + duration > last + _SLACK:
         raise InvariantError(f"the event {event.tag!r} ends behind the one that it lies in")
     duration = min(duration, max(0, last - start))
@@ -234,7 +234,7 @@ def _row(event: EventRow, parent: _Row, laid: int, at: int, *, measured: bool) -
     )
     own = event.metadata1 if event.type == DELEGATE_OP and 0 <= event.metadata1 < _LONGEST else -1
     name = event.tag or "unnamed"
-    return _Row(
+    return TraceRow(
         parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=not measured
     )
 
@@ -246,7 +246,8 @@ _KINDS: dict[int, tuple[Scope, str | None]] = {
 }
 
 
-def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
+def columns_of(rows: Sequence[TraceRow]) -> dict[str, Values]:
+    """The columns of a table: durations of the runtime are whole microseconds, those of the calls are not."""
     columns: dict[str, Values] = {
         name: np.array([getattr(row, name) for row in rows], np.int64)
         for name in ("run", "chain", "instruction", "delegate_id", "start", "duration", "parent")
@@ -258,11 +259,11 @@ def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
         "name": coded_from([row.name for row in rows]),
         "backend": coded_from([row.backend for row in rows]),
         "synthetic_start": np.array([row.synthetic for row in rows], bool),
-        "resolution": np.array([1 if row.parent < 0 else _MICRO for row in rows], np.int64),
+        "resolution": np.array([1 if row.parent < 0 else MICRO for row in rows], np.int64),
     }
 
 
-def _warnings(rows: Sequence[_Row]) -> list[TraceWarning]:
+def _warnings(rows: Sequence[TraceRow]) -> list[TraceWarning]:
     if len(rows) == rows[-1].run + 1:
         message = "the profiler recorded no event below the calls of the model"
         return [TraceWarning("no_operators", message, "run it again with the LiteRT version that was tried")]

@@ -1,0 +1,186 @@
+"""What TensorFlow Lite's and LiteRT's ``benchmark_model`` leave of a run with ``--enable_op_profiling``: averages.
+
+Both forms of its report, the tables that it prints and the protocol buffer that it writes, become the same rows, and
+those a table with one inference, whose operators have their average times.
+
+Sources: ``tflite/profiling/profile_summarizer.cc`` and ``profile_summary_formatter.cc`` of LiteRT (commit f6745779),
+``xla/tsl/util/stats_calculator.cc``. An operator of the graph is named by its output tensors and its number
+(``[conv/Relu]:3``), one that a delegate reports by its kernel and its number there (``Delegate/Add (ND):7``). Delegates
+of earlier versions have a section of their own, whose operators are part of a row of the graph; those of later versions
+stand among the rows of the graph, without a row of the delegate.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.table import Clock, EventTable, Scope, TraceWarning
+from opscope.readers.lifecycle import PORTABLE, XNNPACK
+from opscope.runtimes.litert.trace import MICRO, TraceRow, columns_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FORMAT = "litert-benchmark"
+METHOD = "serving_default"
+"""What is called: the tool calls the first graph by no name, and converters give it this one."""
+_ROOT = "Invoke"
+_INNER = "Delegate/"
+_NUMBERED = re.compile(r"(?P<name>.*):(?P<number>\d{1,9})\Z", re.DOTALL)
+_LONGEST = 1 << 53
+_MOST_ROWS = 1 << 20
+_PROFILE = "profile the model with opscope, which keeps every inference"
+
+
+class BenchmarkRow(NamedTuple):
+    """An operator of the report.
+
+    Attributes:
+        kind: the operator: ``CONV_2D``; of a delegate's, the kernel, or ``DelegateOpInvoke`` in its own section.
+        name: with its number.
+        ns: of an inference, on average.
+        calls: of an inference, on average, cut off.
+    """
+
+    kind: str
+    name: str
+    ns: int
+    calls: int
+
+    @property
+    def inner(self) -> str | None:
+        """The kernel that a delegate reports; None for an operator of the graph."""
+        form = _NUMBERED.match(self.name)
+        return form["name"].removeprefix(_INNER) if form and self.name.startswith(_INNER) else None
+
+    @property
+    def number(self) -> int:
+        """Of the operator, in the graph or in the delegate; -1 where the name has none."""
+        form = _NUMBERED.match(self.name)
+        return int(form["number"]) if form else -1
+
+
+class BenchmarkReport(NamedTuple):
+    """A report.
+
+    Attributes:
+        rows: of the graph that is called, in the order of the run.
+        inner: of the delegates' own section; empty for later versions.
+        runs: that were averaged; 0 where it is not told.
+        inference_ns: an inference by the stopwatch of the tool; None where it is not told.
+        spread: what it tells of the inferences' spread, in words; empty for nothing.
+        others: further graphs, whose time is in operators of the first.
+        model: name of the model; empty where it is not told.
+    """
+
+    rows: list[BenchmarkRow]
+    inner: list[BenchmarkRow]
+    runs: int = 0
+    inference_ns: int | None = None
+    spread: str = ""
+    others: int = 0
+    model: str = ""
+
+
+def table_of(report: BenchmarkReport, path: Path) -> EventTable:
+    """The table of a report.
+
+    Raises:
+        EmptyTraceError: it holds no operator of a run.
+        TraceFormatError: its times are impossible.
+    """
+    rows = [row for row in report.rows if row.number >= 0]
+    if not rows:
+        hint = "run benchmark_model with --enable_op_profiling=true, and keep what it prints to its end"
+        raise EmptyTraceError("the report holds no operator of a run", where=path, hint=hint)
+    every = [*rows, *report.inner]
+    if len(every) > _MOST_ROWS or any(not 0 <= row.ns < _LONGEST for row in every):
+        raise TraceFormatError("the report has an impossible time", where=path, hint="it was cut off or edited")
+    laid = _laid(rows, [row for row in report.inner if row.inner is not None])
+    spent = sum(row.duration for row in laid if row.parent == 0)
+    whole = max(report.inference_ns or 0, spent)
+    root = TraceRow(0, METHOD, Scope.EXECUTE, _ROOT, None, -1, -1, -1, 0, whole, -1, synthetic=False)
+    dropped = len(report.rows) - len(rows)
+    return EventTable.build(columns_of([root, *laid]), Clock.NS, _warnings(report, every, dropped, spent))
+
+
+def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[TraceRow]:
+    """Rows one behind the other, below the first row of the table."""
+    found: list[TraceRow] = []
+    calls = [row for row in rows if _is_delegate(row)]
+    at, part, last = 0, -1, -1
+    for row in rows:
+        if inner and calls and _is_delegate(row):
+            if row is calls[0]:
+                found += _delegate(calls, inner, at, len(found) + 1)
+                at += found[-len(inner) - 1].duration
+            continue
+        kernel = row.inner
+        if kernel is None:
+            chain = _row(Scope.KERNEL, row.kind, PORTABLE, row.number, at, row.ns)
+        else:
+            part, last = part + (part < 0 or row.number <= last), row.number
+            chain = _row(Scope.DELEGATE_OP, kernel, XNNPACK, part, at, row.ns)._replace(delegate_id=row.number)
+        found.append(chain)
+        at += row.ns
+    return found
+
+
+def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], start: int, number: int) -> list[TraceRow]:
+    """All calls of delegates as one, with what they report: the report does not tell which call it belongs to."""
+    within = sum(row.ns for row in inner)
+    name = calls[0].kind if len(calls) == 1 else f"{len(calls)} calls of delegates"
+    whole = max(within, sum(row.ns for row in calls))
+    found, at = [_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, whole)], start
+    for row in inner:
+        own = _row(Scope.DELEGATE_OP, row.inner or row.kind, XNNPACK, 0, at, row.ns)
+        found.append(own._replace(delegate_id=row.number, parent=number))
+        at += row.ns
+    return found
+
+
+def _is_delegate(row: BenchmarkRow) -> bool:
+    """Whether a node of the graph stands for a part that a delegate took."""
+    return row.inner is None and "delegate" in row.kind.lower()
+
+
+def _row(scope: Scope, name: str, backend: str, number: int, start: int, duration: int) -> TraceRow:
+    return TraceRow(0, METHOD, scope, name, backend, number, 0, -1, start, duration, 0, synthetic=True)
+
+
+def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int) -> list[TraceWarning]:
+    runs = f"{report.runs} inferences" if report.runs else "inferences whose number it does not tell"
+    spread = f"; {report.spread}" if report.spread else ""
+    found = [
+        TraceWarning(
+            "averages_only",
+            f"the report holds averages of {runs}{spread}: how inferences differ is not known, nor percentiles",
+            _PROFILE,
+        )
+    ]
+    if report.inference_ns is None:
+        words = (
+            "the time of an inference is not in the file: the operators' times stand for it, without what lies between"
+        )
+        found.append(TraceWarning("no_stopwatch", words, "keep all that benchmark_model prints, not the tables alone"))
+    several = sum(row.calls > 1 for row in rows)
+    if several:
+        words = f"{several} rows stand for several operators of one kind and number, in different parts of the model"
+        found.append(TraceWarning("merged_rows", words, _PROFILE))
+    if report.others:
+        words = f"operators of {report.others} further graphs are left out: their time is in those that call them"
+        found.append(TraceWarning("other_graphs", words, _PROFILE))
+    if dropped:
+        words = f"{dropped} rows that are no operators are left out"
+        found.append(TraceWarning("no_operators_rows", words, "see the file for them"))
+    found.append(
+        TraceWarning(
+            "quantised_durations",
+            f"durations were truncated to whole microseconds before they were averaged, {spent // MICRO} us in all",
+            "use them for operators that take longer",
+        )
+    )
+    return found

@@ -1,0 +1,217 @@
+"""The tables that ``benchmark_model`` prints, as text or as CSV, alone or in a log, also in one of Android's logcat.
+
+Columns are found by their headings: earlier versions have one more (``[start]``). Times are taken from the share of the
+total, which has more digits than the milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from opscope.core.errors import TraceFormatError
+from opscope.runtimes.litert.benchmark import FORMAT, BenchmarkReport, BenchmarkRow, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.core.table import EventTable
+
+_STARTS = (
+    b"STARTING!",
+    b"INFO: STARTING!",
+    b"Log parameter values verbosely:",
+    b"INFO: Log parameter values verbosely:",
+    b"Profiling Info for Benchmark Initialization:",
+    b"Operator-wise Profiling Info for Regular Benchmark Runs:",
+    b"============================== Run Order ====",
+)
+_STAMP = r"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [ \d]+ [VDIWEF] tflite"
+_PREFIX = re.compile(rf"\A(?:{_STAMP}\w*\s*: |(?:INFO|WARN(?:ING)?|ERROR): )")
+_LOGCAT = re.compile(_STAMP.encode(), re.ASCII)
+_TITLE = re.compile(r"=+ (?P<title>[\w ]+) =+\s*\Z")
+_GRAPH = re.compile(r"(?:Primary graph \(name: .*\)|Subgraph \(index: (?P<number>\d{1,9}), name: .*\)) profile:")
+_TIMINGS = re.compile(r"Timings \(microseconds\): (?P<figures>count=.*)")
+_NUMBER = r"-?\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,2})?"
+_FIGURES = re.compile(rf"(?P<name>[a-z]\w*)=(?P<value>{_NUMBER})")
+_INFERENCE = re.compile(rf"Inference timings in us: .*Inference \(avg\): (?P<value>{_NUMBER})")
+_INIT, _RUN = "Profiling Info for Benchmark Initialization:", "Profiling Info for Regular Benchmark Runs:"
+_INNER = "Delegate internal:"
+_LONGEST_LINE = 1 << 16
+_COLUMNS = {
+    "node type": "kind",
+    "first": "first",
+    "start": "start",
+    "avg ms": "ms",
+    "avg_ms": "ms",
+    "%": "share",
+    "cdf%": "cdf",
+    "mem kb": "memory",
+    "times called": "calls",
+    "name": "name",
+}
+
+
+class BenchmarkTextReader:
+    """Reads the tables of ``benchmark_model``."""
+
+    name: ClassVar[str] = FORMAT
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file begins as the tool's output does, or as a log of Android with it."""
+        start = head.lstrip()
+        return start.startswith(_STARTS) or _LOGCAT.match(start) is not None
+
+    def confirms(self, start: bytes) -> bool:
+        """Whether a file of a directory that was sniffed is one: its first bytes tell."""
+        return self.sniff(start[:64])
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """The average inference.
+
+        Raises:
+            EmptyTraceError: it holds no table of operators.
+            TraceFormatError: a table cannot be read.
+        """
+        return table_of(_report(data.decode("utf-8", "replace"), path), path)
+
+
+class _Section(NamedTuple):
+    """Where in the report a line is.
+
+    Attributes:
+        initialisation: before the first inference.
+        graph: number of the graph, 0 for the one that is called.
+        inner: in the section of delegates.
+    """
+
+    initialisation: bool = False
+    graph: int = 0
+    inner: bool = False
+
+
+class _Listed(NamedTuple):
+    """What stands in a section: rows with milliseconds and shares, and the figures of its total."""
+
+    rows: list[tuple[BenchmarkRow, float]]
+    total: dict[str, float]
+
+
+def _report(text: str, path: Path) -> BenchmarkReport:
+    sections: dict[_Section, _Listed] = {}
+    at, pattern, inference, calls = _Section(), None, None, dict[str, float]()
+    for number, line in enumerate(_lines(text), 1):
+        title, moved = _TITLE.search(line), _moved(line, at)
+        if moved is not None:
+            at, pattern = moved, None
+        elif title:
+            pattern = "" if title["title"] == "Run Order" else None
+        elif pattern == "" and line.strip():
+            pattern = _row_pattern(line, f"{path}, line {number}")
+        elif found := _TIMINGS.search(line):
+            _listed(sections, at).total.update(_figures(found["figures"]))
+            pattern = None
+        elif pattern and line.strip():
+            _listed(sections, at).rows.append(_read_row(pattern, line, f"{path}, line {number}"))
+        elif found := _INFERENCE.search(line):
+            inference = float(found["value"])
+        elif line.startswith("count=") and not sections:
+            calls = _figures(line)
+        elif not line.strip():
+            pattern = None
+    return _joined(sections, inference, calls)
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        yield _PREFIX.sub("", line[:_LONGEST_LINE], count=1)
+
+
+def _moved(line: str, at: _Section) -> _Section | None:
+    """The section that a line begins; None for a line within one."""
+    plain = line.strip()
+    if plain.endswith(_INIT):
+        return _Section(initialisation=True)
+    if plain.endswith(_RUN):
+        return _Section()
+    if plain == _INNER:
+        return at._replace(inner=True, graph=0)
+    graph = _GRAPH.match(plain)
+    return at._replace(inner=False, graph=int(graph["number"] or 0)) if graph else None
+
+
+def _listed(sections: dict[_Section, _Listed], at: _Section) -> _Listed:
+    return sections.setdefault(at, _Listed([], {}))
+
+
+def _row_pattern(heading: str, where: str) -> str:
+    """How a row is taken apart, by the heading of its table.
+
+    Raises:
+        TraceFormatError: a column is not known, or one that is needed is not there.
+    """
+    commas = "[" not in heading
+    names = heading.split(",") if commas else re.findall(r"\[([^\]]+)\]", heading)
+    columns = [_COLUMNS.get(name.strip().lower()) for name in names]
+    whole = {"kind", "ms", "share", "calls", "name"} <= set(columns) and len(set(columns)) == len(columns)
+    if None in columns or not whole or columns[-1] != "name":
+        raise TraceFormatError("a table has other columns than benchmark_model's", where=where, hint="it was edited")
+    between = r",\s*" if commas else r"\s+"
+    parts = {"kind": "(?P<kind>.*?)", "name": "(?P<name>.*)"}
+    percent = {"share", "cdf"}
+    told = [parts.get(str(one), f"(?P<{one}>{_NUMBER}){'%' if one in percent else ''}") for one in columns]
+    return rf"\A\s*{between.join(told)}\Z"
+
+
+def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]:
+    """A row, its time by the milliseconds, and its share of the total in per cent.
+
+    Raises:
+        TraceFormatError: it does not fit the heading.
+    """
+    found = re.match(pattern, line)
+    if found is None:
+        raise TraceFormatError(
+            "a row of a table does not fit its heading", where=where, hint="it was cut off or edited"
+        )
+    calls = max(1, int(float(found["calls"])))
+    ns = round(float(found["ms"]) * 1e6) * calls
+    # A comma in a name would end a column: in CSV a tab stands for it.
+    name = found["name"].replace("\t", ",")
+    return BenchmarkRow(found["kind"].strip(), name, ns, calls), float(found["share"])
+
+
+def _figures(text: str) -> dict[str, float]:
+    return {found["name"]: float(found["value"]) for found in _FIGURES.finditer(text)}
+
+
+def _joined(
+    sections: Mapping[_Section, _Listed], inference: float | None, calls: Mapping[str, float]
+) -> BenchmarkReport:
+    run = {at: listed for at, listed in sections.items() if not at.initialisation}
+    main = run.get(_Section(), _Listed([], {}))
+    return BenchmarkReport(
+        rows=_timed(main),
+        inner=[row for at, listed in run.items() if at.inner for row in _timed(listed)],
+        runs=int(main.total.get("count", 0)),
+        inference_ns=None if inference is None else round(inference * 1e3),
+        spread=_spread(calls),
+        others=sum(at.graph > 0 for at in run),
+    )
+
+
+def _timed(listed: _Listed) -> list[BenchmarkRow]:
+    """Rows with their times by the shares, where the total is told."""
+    total = listed.total.get("avg")
+    if total is None:
+        return [row for row, _ in listed.rows]
+    return [row._replace(ns=round(share * total * 10)) for row, share in listed.rows]
+
+
+def _spread(calls: Mapping[str, float]) -> str:
+    """What the tool tells of its inferences beside their average."""
+    wanted: Sequence[tuple[str, str]] = (("min", "shortest"), ("max", "longest"), ("std", "standard deviation"))
+    told = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]
+    return ", ".join(told)

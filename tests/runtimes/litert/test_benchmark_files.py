@@ -1,0 +1,200 @@
+"""Reports of benchmark_model: tables, CSV, protocol buffers, in logs; what they tell and what they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opscope.api import analyze, compare
+from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.table import EventTable, Scope
+from opscope.readers.registry import read_trace, trace_reader
+
+DATA = Path(__file__).parents[2] / "data"
+REPORTS = DATA / "benchmark_model"
+STARTED = """STARTING!
+Log parameter values verbosely: [0]
+Graph: [/data/local/tmp/model.tflite]
+Running benchmark for at least 1 iterations and at least 0.5 seconds but terminate if exceeding 150 seconds.
+count=60 first=31 curr=9 min=8 max=31 avg=9.5 std=3
+
+Running benchmark for at least 20 iterations and at least 1 seconds but terminate if exceeding 150 seconds.
+count=20 first=9 curr=8 min=8 max=14 avg=9 std=1
+
+Inference timings in us: Init: 855, First inference: 31, Warmup (avg): 9.5, Inference (avg): 9
+Profiling Info for Benchmark Initialization:
+============================== Run Order ==============================
+\t             [node type]\t  [first]\t [avg ms]\t     [%]\t  [cdf%]\t  [mem KB]\t[times called]\t[Name]
+\t         AllocateTensors\t    0.100\t    0.100\t100.000%\t100.000%\t     0.000\t        1\tAllocateTensors/0
+
+Timings (microseconds): count=1 curr=100
+Memory (bytes): count=0
+1 nodes observed
+
+"""
+
+
+def table(path: Path) -> EventTable:
+    """The table of a report."""
+    return read_trace(path).table
+
+
+def written(directory: Path, text: str) -> Path:
+    """A report as a file."""
+    path = directory / "report.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rows(path: Path) -> list[tuple[str, str, int, int]]:
+    """Scope, name, number and duration of every operator."""
+    frame = table(path).frame
+    wanted = frame.filter(frame["scope"].is_in([Scope.KERNEL.value, Scope.DELEGATE_OP.value]))
+    return list(wanted.select("scope", "name", "instruction", "duration").iter_rows())
+
+
+def test_the_tables_hold_the_average_inference() -> None:
+    """Operators in the order of the run, by the share of the total, which has more digits than the milliseconds."""
+    assert rows(REPORTS / "partial.txt") == [
+        ("delegate_op", "Convolution (NHWC, F32) IGEMM", 0, 2100),
+        ("kernel", "CUMSUM", 1, 1250),
+        ("delegate_op", "Fully Connected (NC, F32) GEMM", 1, 2250),
+        ("delegate_op", "Mean (ND) Reduce2", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("name", ["partial.csv", "partial.pb"])
+def test_every_form_of_a_report_tells_the_same(name: str) -> None:
+    """Text, CSV with its commas in names, and the protocol buffer."""
+    assert rows(REPORTS / name) == rows(REPORTS / "partial.txt")
+
+
+@pytest.mark.parametrize("suffix", ["txt", "pb"])
+def test_a_section_of_the_delegate_is_part_of_its_row(suffix: str) -> None:
+    """Times are not counted twice: what the delegate reports lies in the call of the graph."""
+    found = table(REPORTS / f"tiny_int8_inner.{suffix}").frame
+    place = found["scope"].to_list().index(Scope.DELEGATE_CALL.value)
+    call = found.row(place, named=True)
+    inner = found.filter(found["scope"] == Scope.DELEGATE_OP.value)
+    assert call["name"] == "TfLiteXNNPackDelegate"
+    assert set(inner["parent"]) == {place}
+    assert 0 < sum(inner["duration"]) < call["duration"]
+    assert found.row(0, named=True)["duration"] == call["duration"]
+
+
+def test_with_the_program_operators_are_attributed_exactly() -> None:
+    """Also through the report of another version."""
+    for report, program in (
+        ("partial.txt", "partial"),
+        ("partial.pb", "partial"),
+        ("tiny_int8_inner.txt", "tiny_int8"),
+    ):
+        found = analyze(REPORTS / report, program=DATA / "litert" / f"{program}.tflite")
+        assert [row.attribution.value for row in found.coverage] == ["exact"], report
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Averages have no percentiles, tables alone no stopwatch; without the model the advice is LiteRT's."""
+    found = analyze(REPORTS / "partial.txt")
+    assert {warning.code for warning in found.trace.warnings} == {
+        "averages_only",
+        "no_stopwatch",
+        "quantised_durations",
+    }
+    assert "20 inferences" in found.trace.warnings[0].message
+    assert all("Partitioner" not in str(one) for one in found.findings)
+
+
+def test_two_reports_decide_nothing() -> None:
+    """One average a side has no spread."""
+    compared = compare(REPORTS / "partial_own_kernels.txt", REPORTS / "partial.txt")
+    assert compared.end_to_end.verdict.value == "undecidable"
+
+
+def test_a_whole_log_tells_the_time_of_an_inference(tmp_path: Path) -> None:
+    """Also what inferences differ by; initialisation is not part of it."""
+    path = written(tmp_path, STARTED + (REPORTS / "partial.txt").read_text(encoding="utf-8"))
+    assert table(path).frame.row(0, named=True)["duration"] == 9000
+    told = {warning.code: warning.message for warning in table(path).warnings}
+    assert "no_stopwatch" not in told
+    assert "longest 0.014 ms" in told["averages_only"]
+    assert rows(path) == rows(REPORTS / "partial.txt")
+
+
+def test_a_log_of_android_is_read(tmp_path: Path) -> None:
+    """Each line has its time, its process and its tag in front."""
+    text = STARTED + (REPORTS / "partial.txt").read_text(encoding="utf-8")
+    stamped = "".join(f"05-31 10:31:13.023 21767 21767 I tflite  : {line}\n" for line in text.splitlines())
+    assert rows(written(tmp_path, stamped)) == rows(REPORTS / "partial.txt")
+
+
+def test_a_column_more_or_less_is_no_matter(tmp_path: Path) -> None:
+    """Earlier versions tell when an operator began."""
+    text = """============================== Run Order ==============================
+\t [node type]\t [start]\t [first]\t [avg ms]\t [%]\t [cdf%]\t [mem KB]\t[times called]\t[Name]
+\t CONV_2D\t 0.000\t 7.375\t 6.549\t 90.000%\t 90.000%\t 0.000\t 1\t[a, b]:0
+\t ADD\t 7.000\t 0.500\t 0.400\t 10.000%\t100.000%\t 0.000\t 2\t[c]:4
+
+"""
+    assert rows(written(tmp_path, text)) == [("kernel", "CONV_2D", 0, 6_549_000), ("kernel", "ADD", 4, 800_000)]
+    codes = {warning.code for warning in table(tmp_path / "report.txt").warnings}
+    assert "merged_rows" in codes
+
+
+def test_graphs_that_are_called_by_operators_are_not_added(tmp_path: Path) -> None:
+    """The time of a loop's body is in the loop."""
+    head = "============================== Run Order ==============================\n"
+    columns = "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n"
+    row = "\t{}\t1.0\t1.000\t100.000%\t100.000%\t0.000\t1\t[x]:0\n\n"
+    text = (
+        "Operator-wise Profiling Info for Regular Benchmark Runs:\nPrimary graph (name: main) profile:\n"
+        f"{head}{columns}{row.format('WHILE')}Subgraph (index: 1, name: body) profile:\n"
+        f"{head}{columns}{row.format('ADD')}"
+    )
+    path = written(tmp_path, text)
+    assert [name for _, name, _, _ in rows(path)] == ["WHILE"]
+    assert "other_graphs" in {warning.code for warning in table(path).warnings}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("STARTING!\nerror: no such model\n", EmptyTraceError),
+        ("============================== Run Order ====\n\t[node type]\t[times]\n\tADD\t1\n", TraceFormatError),
+        (
+            (
+                "============================== Run Order ==============================\n"
+                "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n\tADD\t1.0\tfast\n"
+            ),
+            TraceFormatError,
+        ),
+    ],
+)
+def test_a_report_without_operators_or_with_other_tables_is_refused(
+    tmp_path: Path, text: str, error: type[Exception]
+) -> None:
+    """With the line where it can be told."""
+    with pytest.raises(error):
+        table(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", ["partial.txt", "partial.csv", "partial.pb", "tiny_int8_inner.pb"])
+def test_a_report_that_is_cut_off_gives_fewer_operators_or_an_error(tmp_path: Path, name: str) -> None:
+    """At every length: never a crash, never more time than the whole has."""
+    data, whole = (REPORTS / name).read_bytes(), len(rows(REPORTS / name))
+    path = tmp_path / "cut"
+    for length in range(8, len(data), 7):
+        path.write_bytes(data[:length])
+        try:
+            assert len(rows(path)) <= whole
+        except (EmptyTraceError, TraceFormatError):
+            continue
+
+
+@pytest.mark.parametrize(
+    "text", ["INFO: Starting the server\n", "=== Run Order ===\n", "05-31 10:31:13.023 1 2 I other : x\n"]
+)
+def test_text_of_others_is_left_alone(tmp_path: Path, text: str) -> None:
+    """Only what the tool prints is taken for it."""
+    assert trace_reader(written(tmp_path, text)) is None
