@@ -175,6 +175,13 @@ def norm(x: tf.Tensor) -> tf.Tensor:
     return centred * tf.math.rsqrt(tf.reduce_mean(squares, -1, keepdims=True) + 1e-5)
 
 
+def wide(x: tf.Tensor) -> tf.Tensor:
+    """Filters large enough to be stored in 8 bits: of a convolution, one of a pixel, a transposed one and a layer."""
+    x = _conv(tf.nn.relu(_conv(x, 64)), 64, 1)
+    x = tf.nn.conv2d_transpose(x, _weights(4, 4, 16, 64), (1, 32, 32, 16), 2, "SAME")
+    return _dense(tf.reduce_mean(_conv(x, 64, 1), [1, 2]), 32)
+
+
 def sparse(x: tf.Tensor) -> tf.Tensor:
     """Weights that are mostly zero, stored sparse and made dense when the model is loaded."""
     weights = np.zeros((1, 1, 16, 16), "f")
@@ -211,18 +218,23 @@ MODELS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], tuple[int, ...]]] = {
     "joined": (joined, IMAGE),
     "norm": (norm, (2, 8, 32)),
     "sparse": (sparse, IMAGE),
+    "wide": (wide, IMAGE),
 }
+DYNAMIC = ("wide",)
+"""Whose weights are stored in 8 bits and whose data are quantised at run time; others have too few weights for it."""
 QUANTISED = ("cnn", "pooled", "mlp", "branches", "cropped", "blocks", "reduced", "norm")
 SPARSE = ("sparse",)
 
 
-def convert(name: str, *, quantised: bool) -> bytes:
+def convert(name: str, *, quantised: bool, dynamic: bool = False) -> bytes:
     """The bytes of a model."""
     function, shape = MODELS[name]
     traced = tf.function(function, input_signature=[tf.TensorSpec(shape, tf.float32, name="x")])
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()])
     if name in SPARSE:
         converter.optimizations = [tf.lite.Optimize.EXPERIMENTAL_SPARSITY]
+    if dynamic:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if quantised:
         samples = np.random.default_rng(0).random((8, *shape)).astype("f")
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -233,10 +245,12 @@ def convert(name: str, *, quantised: bool) -> bytes:
 
 def main(folder: Path) -> None:
     """Write every model."""
-    for name in MODELS:
+    for name in MODELS.keys() - set(DYNAMIC):
         (folder / f"{name}.tflite").write_bytes(convert(name, quantised=False))
     for name in QUANTISED:
         (folder / f"{name}_int8.tflite").write_bytes(convert(name, quantised=True))
+    for name in DYNAMIC:
+        (folder / f"{name}_dynamic.tflite").write_bytes(convert(name, quantised=False, dynamic=True))
 
 
 if __name__ == "__main__":

@@ -126,6 +126,9 @@ _DATA = dict.fromkeys(
     1,
 )
 _MOST_JOINED = 5
+_QUANTISED_AT_RUN_TIME = frozenset({"BATCH_MATMUL", "CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
+"""With stored weights of 8 or 4 bits."""
+_NO_SCALES = QuantisationScales(QuantisationKind.NONE)
 _OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate")
 
 
@@ -293,9 +296,11 @@ class _GraphBuilder:
         if operator.name == "SPLIT":
             given = given[1:]
         given = given[: _DATA.get(operator.name, len(given))]
-        kind = self._kind(operator, len(given))
+        kind, mixed = self._kind(operator, len(given)), self._is_mixed(given)
         if operator.name == "FULLY_CONNECTED" and not operator.options.keep:
             given[0] = self._flattened(number, given[0], given[1])
+        if operator.name in _QUANTISED_AT_RUN_TIME and mixed:
+            given[0] = self._quantised(number, given[0])
         self._node(number, kind, given, operator.outputs, operator)
 
     def _kind(self, operator: TfliteOperator, given: int) -> str:
@@ -313,6 +318,19 @@ class _GraphBuilder:
             XnnValue(name, number_type(tensor), dims, False, False, 0, _scales(tensor))  # noqa: FBT003 - fields
         )
         self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, Reshaping(dims)))
+        return name
+
+    def _is_mixed(self, given: Sequence[int]) -> bool:
+        """Whether floating-point data meet stored weights of 8 or 4 bits."""
+        types = [self._graph.tensors[value].dtype.name for value in given[:2]]
+        return types in (["float32", "int8"], ["float32", "int4"]) and given[1] in self._stored
+
+    def _quantised(self, number: int, value: int) -> int:
+        """The delegate converts such data to int8 first, with a scale for each row."""
+        name, kind = self._own + len(self._added), NumberType("qdint8", 8)
+        dims = self._graph.tensors[value].shape if value < self._own else self._added[value - self._own].dims
+        self._added.append(XnnValue(name, kind, dims, False, False, 0, _NO_SCALES))  # noqa: FBT003 - fields
+        self._nodes.append(XnnNode("Convert", 0, number, (value,), (name,), None, None, 0, None))
         return name
 
     def _node(
@@ -477,7 +495,7 @@ def number_type(tensor: TfliteTensor) -> NumberType:
 def _scales(tensor: TfliteTensor) -> QuantisationScales:
     own = tensor.quantisation
     if own is None:
-        return QuantisationScales(QuantisationKind.NONE)
+        return _NO_SCALES
     if own.blockwise:
         return QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, own.scales, own.channel)
     if own.channel is None:
