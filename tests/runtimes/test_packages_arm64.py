@@ -80,3 +80,15 @@ def test_sme_gives_onnx_runtime_another_graph(directory: Path) -> None:
     nodes = [one for one in told["operators"] if one["kind"] != "framework"]
     assert {one["attribution"] for one in nodes} == {"exact"}
     assert any(one["name"].startswith("Transpose") for one in nodes)
+
+
+def test_kleidiai_is_a_switch_of_onnx_runtime(directory: Path) -> None:
+    """Without its kernels the session makes the graph that it makes without SME, and computes the same."""
+    option = ("--session-option", "mlas.disable_kleidiai=1")
+    bundle = directory / "kleidiai"
+    words = "--rounds 2 --runs 2 --warmup 1 --ablate none --lock warn --no-roofs".split()
+    opscope("profile", DATA / "onnx" / "images.onnx", *words, *option, "--out", bundle, name="profile-kleidiai")
+    graphs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(bundle.rglob("graph.onnxruntime.json"))]
+    assert graphs
+    for graph in graphs:
+        assert not {"NhwcFusedConv", "Transpose"} & {node["op"] for node in graph["nodes"]}

@@ -1,0 +1,102 @@
+"""Multiply-accumulates of nodes by the shapes of a run, held against counts by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opscope.runtimes.onnxruntime.costs import node_cost
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
+
+if TYPE_CHECKING:
+    from opscope.runtimes.onnxruntime.onnx_file import Attribute
+
+MICROSOFT = "com.microsoft"
+
+
+def macs(
+    op: str,
+    read: list[tuple[int, ...]],
+    made: tuple[int, ...],
+    attributes: dict[str, Attribute] | None = None,
+    domain: str = "",
+) -> int | None:
+    """Of a node that ran as the model has it; a shape of no dimensions is an input that is left out."""
+    inputs = tuple(f"i{place}" if shape else "" for place, shape in enumerate(read))
+    given = OnnxNode("n", op, domain, inputs, ("o",), attributes or {}, {})
+    shapes = tuple(SessionTensor("float", shape) for shape in read if shape)
+    ran = SessionNode("n", op, domain, inputs, ("o",), shapes, (SessionTensor("float", made),))
+    cost = node_cost(ran, OnnxGraph("g", (given,), (), (), (), ()), given, set(inputs))
+    return None if cost is None else cost.macs
+
+
+@pytest.mark.parametrize(
+    ("op", "read", "made", "wanted"),
+    [
+        # 5 steps of 2 sequences: 4 gates of 8 from 3 inputs and from 8 numbers of state.
+        ("LSTM", [(5, 2, 3), (1, 32, 3), (1, 32, 8)], (5, 1, 2, 8), 5 * 2 * (4 * 8 * 3 + 4 * 8 * 8)),
+        ("GRU", [(5, 2, 3), (2, 24, 3), (2, 24, 8)], (5, 2, 2, 8), 5 * 2 * 2 * (3 * 8 * 3 + 3 * 8 * 8)),
+        ("RNN", [(1, 1, 4), (1, 6, 4), (1, 6, 6)], (1, 1, 1, 6), 6 * 4 + 6 * 6),
+        ("MatMul", [(2, 3, 4), (4, 5)], (2, 3, 5), 2 * 3 * 5 * 4),
+        ("Conv", [(1, 4, 8, 8), (6, 4, 3, 3)], (1, 6, 8, 8), 6 * 64 * 4 * 9),
+    ],
+)
+def test_work_follows_from_shapes(op: str, read: list[tuple[int, ...]], made: tuple[int, ...], wanted: int) -> None:
+    """Also where the filter is not stored in the model."""
+    assert macs(op, read, made) == wanted
+
+
+@pytest.mark.parametrize(
+    ("equation", "read", "wanted"),
+    [
+        ("bsd,de->bse", [(2, 5, 3), (3, 7)], 2 * 5 * 3 * 7),
+        ("bhqd, bhkd -> bhqk", [(1, 4, 6, 8), (1, 4, 9, 8)], 4 * 6 * 9 * 8),
+        ("ij->ji", [(2, 3)], 0),
+        ("i,j,k->ijk", [(2,), (3,), (4,)], None),
+        ("...d,de->...e", [(2, 3), (3, 4)], None),
+        ("ab,bc->ac", [(2, 3, 4), (3, 4)], None),
+    ],
+)
+def test_a_sum_over_indices_multiplies_every_combination_once(
+    equation: str, read: list[tuple[int, ...]], wanted: int | None
+) -> None:
+    """Of two tensors; of more the order is not known."""
+    assert macs("Einsum", read, (1,), {"equation": equation}) == wanted
+
+
+def test_attention_counts_scores_and_their_sum() -> None:
+    """Of ONNX, with heads as a dimension or side by side, shared heads and a cache of keys."""
+    scores = 2 * 8 * 5 * 9 * (16 + 16)
+    assert macs("Attention", [(2, 8, 5, 16), (2, 4, 9, 16), (2, 4, 9, 16)], (2, 8, 5, 16)) == scores
+    side = [(2, 5, 128), (2, 9, 64), (2, 9, 64)]
+    assert macs("Attention", side, (2, 5, 128), {"q_num_heads": 8, "kv_num_heads": 4}) == scores
+    assert macs("Attention", side, (2, 5, 128)) is None
+    cached = [(2, 8, 1, 16), (2, 4, 1, 16), (2, 4, 1, 16), (), (2, 4, 8, 16), (2, 4, 8, 16)]
+    assert macs("Attention", cached, (2, 8, 1, 16)) == 2 * 8 * 1 * 9 * 32
+
+
+def test_attention_of_onnx_runtime_may_make_its_own_queries() -> None:
+    """One matrix for queries, keys and values; with a cache the shapes do not tell how much of it is used."""
+    own = [(2, 5, 12), (12, 36)]
+    assert macs("Attention", own, (2, 5, 12), domain=MICROSOFT) == 2 * 5 * 12 * 36 + 2 * 2 * 5 * 5 * 12
+    assert macs("Attention", own, (2, 5, 12), {"qkv_hidden_sizes": (12, 12, 12)}, MICROSOFT) is None
+    assert macs("Attention", [*own, (), (), (2, 2, 1, 7, 6)], (2, 5, 12), domain=MICROSOFT) is None
+    apart = [(2, 5, 12), (2, 9, 12), (2, 9, 12)]
+    assert macs("MultiHeadAttention", apart, (2, 5, 12), domain=MICROSOFT) == 2 * 5 * 9 * 24
+    assert macs("GroupQueryAttention", apart, (2, 5, 12), domain=MICROSOFT) is None
+
+
+def test_weights_of_four_bits_multiply_like_others() -> None:
+    """Their number of columns is an option of the node."""
+    assert (
+        macs("MatMulNBits", [(2, 3, 64), (128, 2, 16)], (2, 3, 128), {"K": 64, "N": 128}, MICROSOFT) == 2 * 3 * 64 * 128
+    )
+
+
+def test_damaged_shapes_give_no_count() -> None:
+    """Too few dimensions, or too few inputs."""
+    assert macs("LSTM", [(5, 3), (1, 32, 3), (1, 32, 8)], (5, 8)) is None
+    assert macs("Gemm", [(3,), (3, 4)], (4,), {"transA": 1}) == 4 * 3
+    assert macs("FusedMatMul", [(3,), (3, 4)], (4,), {"transA": 1}, MICROSOFT) is None
