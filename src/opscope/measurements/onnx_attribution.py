@@ -6,20 +6,23 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
+from opscope.core.grouping import grouped
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.runtimes.onnxruntime.costs import node_cost
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, SessionNode, read_session_graph
-from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
 from opscope.runtimes.onnxruntime.origins import node_origins
 from opscope.runtimes.onnxruntime.signatures import METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.measurements.side import Side
     from opscope.program.operators.taxonomy import OperatorClass
@@ -28,16 +31,29 @@ if TYPE_CHECKING:
 
 _MOVES = ("ReorderInput", "ReorderOutput", "Transpose")
 _PER_TENSOR = len(_MOVES) + 1
+_ROOM = 16
+"""Numbers for each node of a graph that another node runs: more than its tensors and what a session adds need."""
 _BLOCKED = "com.microsoft.nchwc"
 
 
 class _Named(NamedTuple):
-    """A node that ran: what the trace calls it, its number, where it comes from."""
+    """A node that ran.
+
+    Attributes:
+        name: as the trace calls it.
+        instruction: its number.
+        node: itself.
+        origin: where it comes from, in its own graph.
+        facts: what its own graph says.
+        first: number of the first node of its own graph, behind which the others are numbered.
+    """
 
     name: str
     instruction: int
     node: SessionNode
     origin: NodeOrigin
+    facts: _Facts
+    first: int = 0
 
 
 def session_graph_of(side: Side) -> SessionGraph:
@@ -81,35 +97,79 @@ def with_onnx_operators(side: Side, program: Path, ran: SessionGraph) -> tuple[S
     Raises:
         OpscopeError: the program cannot be read.
     """
-    given = read_onnx(program).graph
-    origins = node_origins(given, ran.nodes)
-    named = _numbered(given, ran.nodes, origins)
-    numbers = {one.name: one.instruction for one in named}
-    last = 1 + max(numbers.values(), default=-1)
+    named = _numbered(read_onnx(program).graph, ran.nodes, frozenset())
+    outer = {one.name: one for one in named if not one.first}
+    inner = _unambiguous([one for one in named if one.first])
+    last = 1 + max((one.instruction for one in named), default=-1)
     seen = set(side.table.frame["method"].unique().to_list())
-    table = side.table.with_instructions(numbers, last).with_method_names(dict.fromkeys(seen, METHOD))
-    facts = _Facts(given, ran)
-    operators = {OperatorKey(METHOD, one.instruction, 0): facts.of(one) for one in named}
+    places, enclosed = ({name: one.instruction for name, one in own.items()} for own in (outer, inner))
+    table = side.table.with_instructions(places, enclosed, last).with_method_names(dict.fromkeys(seen, METHOD))
+    known = [one for own in (outer, inner) for one in own.values()]
+    operators = {OperatorKey(METHOD, one.instruction, 0): one.facts.of(one) for one in known}
     strange = bool(named) and all(one.origin.attribution is Attribution.NAME for one in named)
     conflict = "it names none of the nodes that ran" if strange else None
     found = Attributions(operators, [], conflict, [], {}, {})
     return side._replace(table=table), found
 
 
-def _numbered(given: OnnxGraph, ran: Sequence[SessionNode], origins: Sequence[NodeOrigin]) -> list[_Named]:
-    """Nodes by number: that of the given node, or of the tensor that is moved; what is left is numbered behind."""
+def _unambiguous(named: Sequence[_Named]) -> dict[str, _Named]:
+    """Nodes of several graphs by name; where several bear one name, the only one that ran, if that can be told."""
+    found = {}
+    for name, own in grouped(named, lambda one: one.name).items():
+        ran = [one for one in own if one.node.written]
+        chosen = ran if len(own) > 1 else own
+        if len(chosen) == 1:
+            found[name] = chosen[0]
+    return found
+
+
+def _numbered(given: OnnxGraph, ran: Sequence[SessionNode], around: frozenset[str]) -> list[_Named]:
+    """Nodes by number: that of the given node, or of the tensor that is moved; what is left is numbered behind.
+
+    Graphs that nodes run come behind all of it, in the order of the given model, whatever a session made of them.
+
+    Args:
+        given: the graph of the model.
+        ran: nodes that a session made of it.
+        around: tensors that are computed around it.
+    """
+    facts = _Facts(given, ran, around)
     tensors = [name for node in given.nodes for name in node.outputs] + [one.name for one in given.inputs]
     places = {name: number for number, name in enumerate(dict.fromkeys(tensors))}
-    behind = len(given.nodes) + _PER_TENSOR * len(places)
+    behind = whole = len(given.nodes) + _PER_TENSOR * len(places)
     taken: set[int] = set()
     found = []
-    for node, origin in zip(ran, origins, strict=True):
+    for node, origin in zip(ran, node_origins(given, ran), strict=True):
         number = _number(node, origin, places, len(given.nodes))
         if number is None or number in taken:
             number, behind = behind, behind + 1
         taken.add(number)
-        found.append(_Named(f"{node.op}: {node.name}", number, node, origin))
-    return found
+        found.append(_Named(f"{node.op}: {node.name}", number, node, origin, facts))
+    return [*found, *_nested(given, found, whole + _ROOM * (1 + len(given.nodes)))]
+
+
+def _nested(given: OnnxGraph, outer: Sequence[_Named], first: int) -> Iterator[_Named]:
+    """Nodes of the graphs that nodes run: ``If`` runs one of two, ``Loop`` and ``Scan`` one again and again."""
+    running = {one.origin.main: one for one in outer if one.node.graphs}
+    for number, node in enumerate(given.nodes):
+        for name, graph in node.graphs.items():
+            own = running.get(number)
+            if own is not None and name in own.node.graphs:
+                inner = _with_surroundings(graph, given)
+                for one in _numbered(inner, own.node.graphs[name], own.facts.computed):
+                    yield one._replace(instruction=first + one.instruction, first=first + one.first)
+            first += _ROOM * _ROOM * (1 + sum(1 for _ in graph.all_nodes()))
+
+
+def _with_surroundings(graph: OnnxGraph, around: OnnxGraph) -> OnnxGraph:
+    """A graph with what it reads of the one around it: its weights, and tensors that are computed there."""
+    stored = {one.name for one in (*graph.weights, *around.weights)}
+    made = {name for node in graph.nodes for name in node.outputs}
+    read = dict.fromkeys(name for node in graph.nodes for name in node.inputs if name)
+    outer = [OnnxValue(name, None, None) for name in read if name not in made | stored]
+    own = {one.name for one in graph.inputs}
+    inputs = (*graph.inputs, *(one for one in outer if one.name not in own))
+    return msgspec.structs.replace(graph, weights=(*graph.weights, *around.weights), inputs=inputs)
 
 
 def _number(node: SessionNode, origin: NodeOrigin, places: Mapping[str, int], nodes: int) -> int | None:
@@ -124,9 +184,9 @@ def _number(node: SessionNode, origin: NodeOrigin, places: Mapping[str, int], no
 class _Facts:
     """What the model says of nodes that ran."""
 
-    def __init__(self, given: OnnxGraph, ran: SessionGraph) -> None:
+    def __init__(self, given: OnnxGraph, ran: Sequence[SessionNode], around: frozenset[str]) -> None:
         self._given = given
-        self._computed = {name for node in ran.nodes for name in node.outputs} | {one.name for one in given.inputs}
+        self.computed = around | {name for node in ran for name in node.outputs} | {one.name for one in given.inputs}
         self._makers = {name: node for node in given.nodes for name in node.outputs}
 
     def of(self, named: _Named) -> OperatorFacts:
@@ -139,13 +199,13 @@ class _Facts:
         return OperatorFacts(
             operator_class=self._class(node, main),
             attribution=origin.attribution,
-            handles=origin.nodes,
+            handles=tuple(named.first + number for number in origin.nodes),
             module=_module(carrier),
             computes=tuple(self._given.nodes[number].op for number in origin.nodes),
             dtype=node.read[0].dtype if node.read else None,
             shape=self._shape(node, main),
             elements=max((math.prod(shape) for shape in shapes), default=None),
-            cost=node_cost(node, self._given, main, self._computed),
+            cost=node_cost(node, self._given, main, self.computed),
             change=self._change(origin) if main is None else None,
             taps=math.prod(self._filter(main)[2:]) or None,
         )

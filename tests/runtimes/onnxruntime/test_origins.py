@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +15,8 @@ from opscope.core.errors import MismatchError
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType
 from opscope.runtimes.onnxruntime.costs import node_cost
-from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
-from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph, session_nodes
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode, OnnxValue, OnnxWeight, read_onnx
 from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins
 from opscope.workflows.measure.profiling import Settings, profile
 
@@ -163,3 +165,50 @@ def test_a_profile_from_elsewhere_is_attributed_with_its_program(bundle: Path, t
     assert any(one.module == "stem" and one.attribution is Attribution.ALIGNED for one in found.operators)
     with pytest.raises(MismatchError, match="names none of the nodes"):
         analyze(alone, program=MODELS / "products.onnx")
+
+
+def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) -> None:
+    """A profile leaves them out; a bias of the same shape as a computed input stays what it is."""
+    graph = OnnxGraph(
+        "g",
+        (node("g", "Gemm", "x w b", "y"),),
+        (OnnxValue("x", None, None),),
+        (),
+        (),
+        tuple(OnnxWeight(name, FLOAT, shape, None, None) for name, shape in (("w", (3, 4)), ("b", (4,)))),
+    )
+    told = [{"float": [2, 3]}, {"float": [4]}]
+    row = {
+        "cat": "Node",
+        "name": "g_kernel_time",
+        "args": {"op_name": "Gemm", "input_type_shape": told, "output_type_shape": [{"float": [2, 4]}]},
+    }
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps([row]), encoding="utf-8")
+    (only,) = session_nodes(OnnxModel(8, "", {"": 17}, graph, ()), file)
+    assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
+    cost = node_cost(only, graph, graph.nodes[0], {"x", "y"})
+    assert cost is not None
+    assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
+
+
+@needs_onnxruntime
+def test_bytes_of_a_real_run_include_all_weights(tmp_path: Path) -> None:
+    """Of products too, whose kernels pack them."""
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    profile(MODELS / "products.onnx", settings=settings, out=tmp_path / "out")
+    stored = sum(4 * math.prod(one.shape) for one in read_onnx(MODELS / "products.onnx").graph.weights)
+    found = sum(one.weight_bytes or 0 for one in analyze(tmp_path / "out").operators)
+    assert stored <= found <= 1.01 * stored
+
+
+@needs_onnxruntime
+def test_nodes_of_a_branch_are_those_of_the_model(tmp_path: Path) -> None:
+    """The branch that ran, with its shapes; its time is in the node that chose it and nowhere else."""
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    profile(MODELS / "branch.onnx", settings=settings, out=tmp_path / "out")
+    analysis = analyze(tmp_path / "out")
+    own = [one for one in analysis.operators if not one.name.startswith(("model_run", "SequentialExecutor"))]
+    assert {one.attribution for one in own} == {Attribution.EXACT}
+    assert {"Exp", "Neg"} & {one.name.partition(":")[0] for one in own}
+    assert sum(one.time_ns for one in analysis.operators) == pytest.approx(analysis.latency.mean_ns)

@@ -196,14 +196,19 @@ class EventTable:
         traces = tuple(tuple(_renumbered(segment, first) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
-    def with_instructions(self, numbers: Mapping[str, int], others_from: int) -> EventTable:
+    def with_instructions(
+        self, numbers: Mapping[str, int], enclosed: Mapping[str, int], others_from: int
+    ) -> EventTable:
         """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran.
 
         Args:
             numbers: instruction by the name of the event; of those that no other kernel encloses.
+            enclosed: likewise of those that another kernel encloses.
             others_from: added to the number of every other kernel, so that none is taken twice.
         """
-        traces = tuple(tuple(_numbered(segment, numbers, others_from) for segment in trace) for trace in self.traces)
+        traces = tuple(
+            tuple(_numbered(segment, numbers, enclosed, others_from) for segment in trace) for trace in self.traces
+        )
         return replace(self, traces=traces)
 
     def with_warnings(self, *more: TraceWarning) -> EventTable:
@@ -278,14 +283,18 @@ def _renumbered(segment: Segment, first: Mapping[str, int]) -> Segment:
     return segment.with_columns(instruction=np.where(inner, instruction + offset, instruction))
 
 
-def _numbered(segment: Segment, numbers: Mapping[str, int], others_from: int) -> Segment:
+def _numbered(segment: Segment, numbers: Mapping[str, int], enclosed: Mapping[str, int], others_from: int) -> Segment:
     name, scope, before = (segment.columns[column] for column in ("name", "scope", "instruction"))
     parent = segment.parent
     kernel = scope.equals(Scope.KERNEL.value) | scope.equals(Scope.DELEGATE_OP.value)
     above = np.where(parent >= 0, parent, 0)
     outermost = kernel & (parent >= 0) & scope.equals(Scope.EXECUTE.value)[above[above]] & (parent[above] >= 0)
-    own = np.array([*(numbers.get(text, -1) for text in name.texts), -1], np.int64)[name.codes]
-    after = np.where(outermost & (own >= 0), own, np.where(before >= 0, before + others_from, before))
+    outer, inner = (
+        np.array([*(known.get(text, -1) for text in name.texts), -1], np.int64)[name.codes]
+        for known in (numbers, enclosed)
+    )
+    own = np.where(outermost, outer, np.where(kernel, inner, -1))
+    after = np.where(own >= 0, own, np.where(before >= 0, before + others_from, before))
     # The calls that run the graphs of a kernel are its own.
     inside = ~kernel & (parent >= 0) & kernel[above]
     return segment.with_columns(instruction=np.where(inside, after[above], after))

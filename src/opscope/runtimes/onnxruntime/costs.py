@@ -43,7 +43,8 @@ def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, comput
         main: node of it that the work is in; None for one that was added.
         computed: tensors that a run computes or is given; all others are stored.
     """
-    if not node.written or len(node.read) > len(node.inputs) or (main is not None and main.op in _UNKNOWN):
+    told = len(node.read) == sum(map(bool, node.inputs))
+    if not node.written or not told or (main is not None and main.op in _UNKNOWN):
         return None
     sizes = [_bytes_of(one) for one in (*node.read, *node.written)]
     macs = _macs(node, given, main)

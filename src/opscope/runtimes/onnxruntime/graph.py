@@ -11,9 +11,10 @@ from opscope.core.json import from_json
 from opscope.readers.mapped import file_view
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxNode
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode
 
 GRAPH = "graph.onnxruntime.json"
 """Its file, beside the trace."""
@@ -41,8 +42,10 @@ class SessionNode(msgspec.Struct, frozen=True):
         domain: that defines it; empty for ONNX itself.
         inputs: names of tensors; empty for one that is left out.
         outputs: likewise.
-        read: tensors that it was given in the last run; empty where the profile does not tell.
+        read: tensors that it was given in the last run, one for each input that is not left out; fewer, or none, where
+            the profile does not tell.
         written: tensors that it left then; likewise.
+        graphs: nodes of the graphs that it runs, by the name of the attribute.
     """
 
     name: str
@@ -52,6 +55,7 @@ class SessionNode(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     read: tuple[SessionTensor, ...] = ()
     written: tuple[SessionTensor, ...] = ()
+    graphs: dict[str, tuple[SessionNode, ...]] = {}
 
 
 class SessionGraph(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ class SessionGraph(msgspec.Struct, frozen=True):
         runtime: version of ONNX Runtime.
         level: of the optimisation of the graph, as ``all``.
         providers: of the session, the preferred one first.
-        nodes: of the graph that ran, those of nested graphs left out.
+        nodes: of the graph that ran.
     """
 
     schema: str
@@ -79,8 +83,7 @@ def session_nodes(model: OnnxModel, profile: Path) -> tuple[SessionNode, ...]:
         NotFoundError: there is no such profile.
         StorageError: it cannot be read.
     """
-    rows = _last_rows(profile)
-    return tuple(_session_node(one, rows.get(one.name, _Arguments())) for one in model.graph.nodes)
+    return _session_nodes(model.graph, _last_rows(profile), {})
 
 
 _Tensors: TypeAlias = list[dict[str, list[int]]]
@@ -111,10 +114,45 @@ def _last_rows(profile: Path) -> dict[str, _Arguments]:
     return {row.name.removesuffix(_NODE): row.args for row in named if row.name != _NODE}
 
 
-def _session_node(node: OnnxNode, seen: _Arguments) -> SessionNode:
+def _session_nodes(
+    graph: OnnxGraph, rows: Mapping[str, _Arguments], around: Mapping[str, SessionTensor]
+) -> tuple[SessionNode, ...]:
+    own = {one.name: SessionTensor(_ELEMENTS.get(one.dtype.name, one.dtype.name), one.shape) for one in graph.weights}
+    stored = {**around, **own}
+    return tuple(_session_node(one, rows, stored) for one in graph.nodes)
+
+
+_ELEMENTS = {"float32": "float", "float64": "double"}
+"""Types of elements that a profile names otherwise than the format of a model."""
+
+
+def _session_node(node: OnnxNode, rows: Mapping[str, _Arguments], stored: Mapping[str, SessionTensor]) -> SessionNode:
+    seen = rows.get(node.name, _Arguments())
     known = seen if seen.op_name == node.op else _Arguments()
     read, written = (_session_tensors(one) for one in (known.input_type_shape, known.output_type_shape))
-    return SessionNode(node.name, node.op, node.domain, node.inputs, node.outputs, read, written)
+    graphs = {name: _session_nodes(graph, rows, stored) for name, graph in node.graphs.items()}
+    whole = _with_weights(node, read, stored) if written else read
+    return SessionNode(node.name, node.op, node.domain, node.inputs, node.outputs, whole, written, graphs)
+
+
+def _with_weights(
+    node: OnnxNode, told: Sequence[SessionTensor], stored: Mapping[str, SessionTensor]
+) -> tuple[SessionTensor, ...]:
+    """What a node read, with the weights that a profile leaves out: those that the kernel packed when it was made.
+
+    Each is put in its place by the order of the inputs; what cannot be is left as the profile has it.
+    """
+    names, left, found = [name for name in node.inputs if name], list(told), []
+    for place, name in enumerate(names):
+        weight = stored.get(name)
+        computed = sum(other not in stored for other in names[place:])
+        if weight is None or (left and left[0] == weight and len(left) > computed):
+            if not left:
+                return tuple(told)
+            found.append(left.pop(0))
+        else:
+            found.append(weight)
+    return tuple(told) if left else tuple(found)
 
 
 def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
