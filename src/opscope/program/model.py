@@ -49,6 +49,7 @@ class ProgramModel:
         record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
         outside: why operators were not delegated; None where the exporter decided that.
         own_costs: of the runtime's own kernels; None where they compute operators of ATen, whose costs are known.
+        layers: names of layers by method and operator, where the file itself tells them.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class ProgramModel:
         record: EtRecord | None,
         outside: StayedOutside | None = None,
         own_costs: OwnCosts | None = None,
+        layers: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.executable = executable
         self.outside = outside
         self.own_costs = own_costs
+        self.layers = layers or {}
         self.graphs = tuple(graphs)
         self.conflict = None if record is None else _conflict(executable, self.graphs, record)
         self.record = record if self.conflict is None else None
@@ -83,6 +86,7 @@ class ModelMethod:
         reasons: why operators were not delegated, by instruction, where the runtime decides that; None where the
             exporter did.
         costs: of operators of the runtime's own kernels, by instruction; None where they are operators of ATen.
+        layers: names of layers by number of the operator, where the file itself tells them.
     """
 
     def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
@@ -97,6 +101,7 @@ class ModelMethod:
         self.reasons = (
             None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
         )
+        self.layers = {number: layer for (name, number), layer in model.layers.items() if name == plan.name}
         known = None if model.own_costs is None else model.own_costs.costs
         self.costs = (
             None if known is None else {number: cost for (name, number), cost in known.items() if name == plan.name}

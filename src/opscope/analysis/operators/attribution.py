@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
@@ -136,7 +138,7 @@ class GraphView:
     ) -> None:
         self._outside = outside
         self._graph = graph
-        self._origins = method.origins
+        self._origins, self._layers = method.origins, method.layers
         self._values = graph.by_id()
         self._neighbours = Neighbours(graph)
         self._costs = GraphCosts(graph, dims)
@@ -155,7 +157,8 @@ class GraphView:
         carrier = self._neighbours.carrier(event.main) if is_added(node) else event.main
         origin = self._origin(carrier)
         if origin is None:
-            return known
+            layer = None if carrier is None else self._layers.get(self._graph.nodes[carrier].debug_handle)
+            return known if layer is None else msgspec.structs.replace(known, module=layer)
         return with_origin(known, origin, aten=not is_added(node) and not event.inserted)
 
     def _own(self, event: EventNodes, node: XnnNode) -> OperatorFacts:
@@ -208,7 +211,9 @@ class GraphView:
 
     def label(self, number: int) -> str:
         """A name for a node that a person finds in the model."""
-        return node_label(self._graph, number, self._origins)
+        node = self._graph.nodes[number]
+        layer = self._layers.get(node.debug_handle)
+        return f"{layer} ({node.kind})" if layer else node_label(self._graph, number, self._origins)
 
     def _origin(self, number: int | None) -> OperatorOrigin | None:
         return None if number is None else node_origin(self._graph, number, self._origins)
@@ -434,6 +439,8 @@ class _MethodWalk:
         )
         if origin:
             known = with_origin(known, origin)
+        elif instruction in self._method.layers:
+            known = msgspec.structs.replace(known, module=self._method.layers[instruction])
         wanted = _kernel_name(plan, step)
         return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
 

@@ -48,6 +48,7 @@ from opscope.program.xnnpack.graph import (
     XnnValue,
 )
 from opscope.runtimes.litert.delegation import RULES_OF, refusals, unpacked
+from opscope.runtimes.litert.layers import layer_names
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
 
 if TYPE_CHECKING:
@@ -149,14 +150,17 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
     graphs: list[DelegateGraph] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
     costs: dict[tuple[str, int], Cost] = {}
+    layers: dict[tuple[str, int], str] = {}
     for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
         lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph], delegated=delegated)
         plans.append(lowering.plan())
         graphs += lowering.graphs
         reasons |= {(signature.key, number): reason for number, reason in lowering.reasons.items()}
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
+        names = layer_names(model.subgraphs[signature.subgraph])
+        layers |= {(signature.key, number): name for number, name in names.items()}
     executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), (), None, ())
-    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), OwnCosts(costs))
+    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), OwnCosts(costs), layers)
 
 
 class _Lowering:

@@ -1,0 +1,57 @@
+"""Names of layers from the tensors that operators leave, as converters write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opscope.api import analyze
+from opscope.runtimes.litert.layers import layer_name, layer_names
+from opscope.runtimes.litert.tflite import read_tflite
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def named(operator: str, tensor: str) -> str:
+    """The layer of an operator whose output is called so."""
+    import msgspec
+
+    graph = read_tflite(DATA / "litert" / "partial.tflite").subgraphs[0]
+    own = msgspec.structs.replace(graph.operators[0], name=operator)
+    made = msgspec.structs.replace(graph.tensors[own.outputs[0]], name=tensor)
+    tensors = tuple(made if place == own.outputs[0] else one for place, one in enumerate(graph.tensors))
+    return layer_name(msgspec.structs.replace(graph, tensors=tensors), own)
+
+
+@pytest.mark.parametrize(
+    ("operator", "tensor", "layer"),
+    [
+        (
+            "CONV_2D",
+            "model_1/model/bn_3/FusedBatchNormV3;model_1/model/dw_1/depthwise;model_1/model/conv_3/Conv2D",
+            "conv_3",
+        ),
+        ("DEPTHWISE_CONV_2D", "re_lu_7/Relu6;bn_10/FusedBatchNormV3;dw_3/depthwise;conv_29/Conv2D", "dw_3"),
+        ("CONV_2D", "StatefulPartitionedCall/BLOCK_2-1_CONV_1/Conv2D1", "BLOCK_2-1_CONV_1"),
+        ("FULLY_CONNECTED", "encoder/layer_0/query/MatMul;encoder/layer_0/query/BiasAdd", "encoder.layer_0.query"),
+        ("CONV_2D", "Relu6_7;add_8;Conv2D_14", "Conv2D_14"),
+        ("ADD", "add_21__xeno_compat__1", "add_21__xeno_compat__1"),
+        ("DEQUANTIZE", "conv2d_2/Kernel_dequantize", "conv2d_2.Kernel"),
+        ("RESHAPE", "", ""),
+        ("RESHAPE", ";;/", ""),
+        ("RESHAPE", "x" * 9999, "x" * 200),
+    ],
+)
+def test_a_layer_is_named_as_its_tensor_tells(operator: str, tensor: str, layer: str) -> None:
+    """Without the operation, and without what called the model."""
+    assert named(operator, tensor) == layer
+
+
+def test_reports_show_layers_of_a_trace() -> None:
+    """Beside the kernels that ran, delegated or not."""
+    trace, program = DATA / "litert" / "partial.litert.json", DATA / "litert" / "partial.tflite"
+    names = set(layer_names(read_tflite(program).subgraphs[0]).values())
+    shown = {row.module for row in analyze(trace, program=program).operators if row.module}
+    assert shown
+    assert shown <= names
