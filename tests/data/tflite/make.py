@@ -182,6 +182,11 @@ def wide(x: tf.Tensor) -> tf.Tensor:
     return _dense(tf.reduce_mean(_conv(x, 64, 1), [1, 2]), 32)
 
 
+def halves(x: tf.Tensor) -> tf.Tensor:
+    """Weights of float16, unpacked before anything can run: the first operators stay outside."""
+    return _dense(tf.expand_dims(tf.cumsum(tf.nn.relu(tf.cumsum(x, 1)), 1), 1), 16)
+
+
 def sparse(x: tf.Tensor) -> tf.Tensor:
     """Weights that are mostly zero, stored sparse and made dense when the model is loaded."""
     weights = np.zeros((1, 1, 16, 16), "f")
@@ -219,7 +224,9 @@ MODELS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], tuple[int, ...]]] = {
     "norm": (norm, (2, 8, 32)),
     "sparse": (sparse, IMAGE),
     "wide": (wide, IMAGE),
+    "halves": (halves, (1, 32)),
 }
+HALVES = ("halves",)
 DYNAMIC = ("wide",)
 """Whose weights are stored in 8 bits and whose data are quantised at run time; others have too few weights for it."""
 QUANTISED = ("cnn", "pooled", "mlp", "branches", "cropped", "blocks", "reduced", "norm")
@@ -233,6 +240,9 @@ def convert(name: str, *, quantised: bool, dynamic: bool = False) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()])
     if name in SPARSE:
         converter.optimizations = [tf.lite.Optimize.EXPERIMENTAL_SPARSITY]
+    if name in HALVES:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_types = [tf.float16]
     if dynamic:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if quantised:

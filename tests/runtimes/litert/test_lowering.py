@@ -17,6 +17,7 @@ from opscope.program.cost.cost import GraphCosts
 from opscope.program.model import ProgramModel
 from opscope.program.partition.portable_reason import Cause
 from opscope.program.xnnpack.attribution import match_events
+from opscope.runtimes.litert.delegation import DELEGATED
 from opscope.runtimes.litert.lowering import UNSIGNED, read_tflite_model
 
 Event: TypeAlias = tuple[str, int, int]
@@ -146,3 +147,8 @@ def test_operators_of_own_kernels_cost_what_the_same_work_costs_in_the_delegate(
     assert refused.isdisjoint(
         read_tflite_model(MODELS / "outside.tflite", delegated=False).methods[UNSIGNED].costs or {}
     )
+
+
+def test_dimensions_are_never_expanded_in_the_delegate() -> None:
+    """Its function for them begins by refusing; a model of bird songs ran all of its own outside."""
+    assert "EXPAND_DIMS" not in DELEGATED

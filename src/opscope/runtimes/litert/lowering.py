@@ -77,7 +77,6 @@ _KINDS = {
     "DIV": "Div",
     "ELU": "ELU",
     "EXP": "Exp",
-    "EXPAND_DIMS": "StaticReshape",
     "FLOOR": "Floor",
     "FULLY_CONNECTED": "FullyConnected",
     "GELU": "Gelu",
@@ -122,7 +121,7 @@ _BOUNDS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 
 # Inputs that are data of the node; the others are its options.
 _DATA = dict.fromkeys(
     """
-    PAD RESHAPE EXPAND_DIMS MEAN SUM REDUCE_MAX REDUCE_MIN TRANSPOSE SLICE STRIDED_SLICE RESIZE_BILINEAR
+    PAD RESHAPE MEAN SUM REDUCE_MAX REDUCE_MIN TRANSPOSE SLICE STRIDED_SLICE RESIZE_BILINEAR
     """.split(),
     1,
 )
@@ -176,9 +175,11 @@ class _Lowering:
         self._parts = partitions(graph, self._outside)
         whole = len(self._parts) == 1 and not self._outside
         self._first = 0 if whole else len(graph.operators)
+        built = [_GraphBuilder(graph, members).graph() for members in self._parts]
+        # A part that only unpacks weights has nothing left to run, and LiteRT's profiler does not count it.
         self.graphs = [
-            DelegateGraph(name, part, (self._first + part,), _GraphBuilder(graph, members).graph())
-            for part, members in enumerate(self._parts)
+            DelegateGraph(name, part, (self._first + part,), own)
+            for part, own in enumerate(one for one in built if one.nodes)
         ]
 
     def costs(self) -> Iterator[tuple[int, Cost]]:
@@ -369,7 +370,6 @@ class _GraphBuilder:
             "AVERAGE_POOL_2D": self._pooling,
             "MAX_POOL_2D": self._pooling,
             "RESHAPE": self._reshaping,
-            "EXPAND_DIMS": self._reshaping,
             "TRANSPOSE": self._transposition,
             "PAD": self._padding,
             "SLICE": self._slicing,
