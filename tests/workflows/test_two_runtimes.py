@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +27,7 @@ rounds = 2
 runs = 4
 warmup = 1
 out = "out"
+roofs = false
 
 [[variants]]
 name = "litert"
@@ -92,6 +94,25 @@ def test_both_are_given_the_same_values(bundle: Path) -> None:
 
 
 @needs_both
+def test_labelled_inputs_are_laid_out_for_each_program(tmp_path: Path) -> None:
+    """Channels first in one of them: its outputs are those of a session that is given them so."""
+    images = np.random.default_rng(3).random((3, 224, 224, 3), np.float32)
+    np.savez(tmp_path / "images.npz", images, labels=np.arange(3))
+    path = written(tmp_path, TWO.replace("out =", 'inputs = "images.npz"\nout ='))
+    (result,) = run(path, means=Means(lock="warn")).experiments
+    assert result.error is None, result.error
+    found = Bundle.open(Path(result.path)).manifest
+    assert found.samples is not None
+    assert found.samples.failures == {}
+    with np.load(Path(result.path) / "variants" / "onnxruntime" / "samples.npz") as file:
+        made = file["output_0"]
+    session = import_module("onnxruntime").InferenceSession(tmp_path / "images.onnx")
+    given = [np.ascontiguousarray(np.transpose(one, (2, 0, 1))[None]) for one in images]
+    wanted = [session.run(None, {session.get_inputs()[0].name: one})[0] for one in given]
+    np.testing.assert_allclose(made, np.stack(wanted), atol=1e-5)
+
+
+@needs_both
 def test_layers_are_matched_by_their_work(bundle: Path) -> None:
     """Both networks have the same products in the same order; what else there is has no partner, and sums add up."""
     found = compare(f"{bundle}#litert", f"{bundle}#onnxruntime")
@@ -111,9 +132,7 @@ def test_a_third_runtime_takes_its_turns(tmp_path: Path) -> None:
     """Programs whose images are of one size take the same values; every pair can be compared."""
     program = DATA.parents[1] / "demo" / "mobilenet_v3_small_xnnpack_fp32.pte"
     text = TWO + f'\n[[variants]]\nname = "executorch"\nmodel = "{program}"\n'
-    (result,) = run(
-        written(tmp_path, text.replace("out =", "roofs = false\nout =")), means=Means(lock="warn")
-    ).experiments
+    (result,) = run(written(tmp_path, text), means=Means(lock="warn")).experiments
     assert result.error is None, result.error
     assert validate(Path(result.path)).valid
     assert set(Bundle.open(Path(result.path)).manifest.environment.versions) >= {"ai-edge-litert", "onnxruntime"}

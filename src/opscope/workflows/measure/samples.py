@@ -20,13 +20,14 @@ from opscope.experiment.inputs import by_position
 from opscope.experiment.protocol import OUTPUTS
 from opscope.experiment.samples import LABELS, labelled_inputs, stacked
 from opscope.experiment.target import target_for
+from opscope.program.structure.axes import axes_between
 from opscope.readers.outputs import read_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Plan, Variant
     from opscope.experiment.planned import Experiment
     from opscope.experiment.samples import LabelledInputs
     from opscope.experiment.target import Job, RunTarget
@@ -100,7 +101,8 @@ def _run(
     stated = bundle.manifest.samples
     assert stated is not None  # noqa: S101 - stated before the first variant
     try:
-        outputs = stacked([_outputs(job, target, number, own) for number, own in enumerate(values)])
+        laid_out = _laid_out(bundle.manifest.plan, variant, values)
+        outputs = stacked([_outputs(job, target, number, own) for number, own in enumerate(laid_out)])
     except RunError as error:
         failures = stated.failures | {variant.name: error.problem}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
@@ -109,6 +111,24 @@ def _run(
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
     else:
         bundle.save_samples(variant.name, _packed(outputs, samples), stated)
+
+
+def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+    """The tensors in the order of axes that the program of a variant declares.
+
+    Raises:
+        RunError: its inputs are not those of the first program.
+    """
+    own = plan.inputs_of.get(variant.name)
+    if own is not None and own.unlike:
+        raise RunError(own.unlike)
+    orders: dict[str, tuple[int, ...]] = {}
+    for number, (one, other) in enumerate(zip(plan.inputs, own.inputs if own else (), strict=False)):
+        axes = axes_between(one.shape or (), other.shape or ())
+        if axes:
+            orders[f"arr_{number}"] = axes
+    for tensors in values:
+        yield {name: np.transpose(array, orders.get(name, range(array.ndim))) for name, array in tensors.items()}
 
 
 def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array]) -> list[Any]:
