@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from opscope.hosts.process import read_answer
 from opscope.machine import isa
 from opscope.program.peak_rates.drift import unmeasured
 from opscope.program.peak_rates.peak_rates import DispatchCost, ElementPeakRate, MacPeakRate, MemoryPeakRate, PeakRates
-from opscope.runtimes.peak_rates.sampler import Probe, RefusedError, measure
+from opscope.runtimes.peak_rates.sampler import PATIENCE, Probe, RefusedError, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,10 +73,23 @@ def probes_again(again: PeakRates, probes: Sequence[Probe[GraphT]]) -> list[Prob
     return [probe for probe in same if probe.candidates]
 
 
+class MeasuredRuntime(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        threads: of the runtime, read back where it tells.
+        versions: of its packages.
+        patience: as of :func:`opscope.runtimes.peak_rates.sampler.measure`.
+    """
+
+    threads: int
+    versions: Mapping[str, str]
+    patience: int = PATIENCE
+
+
 def measured_peak_rates(
     request: PeakRatesRequest,
-    threads: int,
-    versions: Mapping[str, str],
+    runtime: MeasuredRuntime,
     probes: Sequence[Probe[GraphT]],
     compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
     began: float,
@@ -85,21 +98,20 @@ def measured_peak_rates(
 
     Args:
         request: that asks for it.
-        threads: of the runtime.
-        versions: of what is measured.
+        runtime: that is measured.
         probes: what to measure.
         compiled: makes a candidate runnable; may raise RefusedError.
         began: ``time.perf_counter`` when the process began.
     """
     measuring, computing = time.perf_counter(), time.thread_time()
-    found = measure(probes, compiled, request.seconds, time.perf_counter_ns)
+    found = measure(probes, compiled, request.seconds, time.perf_counter_ns, runtime.patience)
     share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
     return PeakRates(
         arch=isa.architecture(platform.machine()),
         cleared=request.clear or [],
-        threads=threads,
+        threads=runtime.threads,
         seconds=round(time.perf_counter() - began, 3),
-        versions=dict(versions),
+        versions=dict(runtime.versions),
         compute=[roof for roof in found if isinstance(roof, MacPeakRate)],
         elements=[roof for roof in found if isinstance(roof, ElementPeakRate)],
         memory=[roof for roof in found if isinstance(roof, MemoryPeakRate)],

@@ -65,6 +65,9 @@ LEAST_RUNS = 2
 PATIENCE = 5
 """After so many times the time that was given, what has not begun is left out. Slow processors come here."""
 
+OPENING_PATIENCE = 20
+"""Likewise where opening a model takes longer than measuring it."""
+
 _BILLION = 1_000_000_000
 _LATE = "not measured: the time for measuring ceilings was up"
 
@@ -121,6 +124,7 @@ def measure(
     compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
     seconds: float,
     clock: Callable[[], int],
+    patience: int = PATIENCE,
 ) -> list[PeakRate]:
     """One ceiling for each probe, in their order.
 
@@ -130,11 +134,12 @@ def measure(
     Args:
         probes: what to measure.
         compiled: makes a candidate runnable; may raise RefusedError.
-        seconds: how long all of it should take; slow processors take up to ``PATIENCE`` times as long.
+        seconds: how long all of it should take; slow processors take up to ``patience`` times as long.
         clock: nanoseconds.
+        patience: after so many times the time that was given, what has not begun is left out.
     """
     share = seconds * _BILLION / PASSES / max(1, len(probes))
-    deadline = clock() + seconds * _BILLION * PATIENCE
+    deadline = clock() + seconds * _BILLION * patience
     tried: list[list[_Trial[GraphT] | str]] = []
     for number in range(PASSES):
         for place, probe in enumerate(probes):

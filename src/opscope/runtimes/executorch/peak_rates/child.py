@@ -26,7 +26,7 @@ from opscope.runtimes.executorch.peak_rates.memory import (
 )
 from opscope.runtimes.executorch.peak_rates.subgraph import GraphRuntime, SubgraphBuilder
 from opscope.runtimes.executorch.peak_rates.xnnpack import Xnnpack
-from opscope.runtimes.peak_rates.process import answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,8 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     xnnpack = Xnnpack(directory, request.threads)
     proof = prove()
     probes = _probes_of(request.again) if request.again else _probes(xnnpack.threads)
-    versions = {"executorch": version("executorch")}
-    roofs = measured_peak_rates(request, xnnpack.threads, versions, probes, lambda one: _compiled(xnnpack, one), began)
+    runtime = MeasuredRuntime(xnnpack.threads, {"executorch": version("executorch")})
+    roofs = measured_peak_rates(request, runtime, probes, lambda one: _compiled(xnnpack, one), began)
     return PeakRatesResponse(roofs, proof)
 
 

@@ -21,8 +21,8 @@ from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.peak_rates.graphs import GraphBuilder, ModelBuilder
 from opscope.runtimes.litert.peak_rates.probes import largest_working_set, litert_probes
 from opscope.runtimes.litert.trace import DELEGATE_OP, OPERATOR
-from opscope.runtimes.peak_rates.process import answer_peak_rates, measured_peak_rates, probes_again
-from opscope.runtimes.peak_rates.sampler import RefusedError
+from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.peak_rates.sampler import OPENING_PATIENCE, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,8 +53,8 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     began, installed = time.perf_counter(), installed_litert()
     probes = _probes_of(request.again) if request.again else _probes(request.threads)
     models = _Models(installed.library, request.threads, probes)
-    versions = {PACKAGE: installed.version}
-    roofs = measured_peak_rates(request, request.threads, versions, probes, models.runner, began)
+    runtime = MeasuredRuntime(request.threads, {PACKAGE: installed.version}, OPENING_PATIENCE)
+    roofs = measured_peak_rates(request, runtime, probes, models.runner, began)
     # Kernels are chosen when models are opened: asked behind that, the counters hold all questions.
     return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
 

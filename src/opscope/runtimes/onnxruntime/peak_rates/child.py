@@ -21,8 +21,8 @@ from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
 from opscope.runtimes.onnxruntime.peak_rates.graphs import OnnxBuilder
 from opscope.runtimes.onnxruntime.peak_rates.probes import keeps_graph, largest_working_set, node_probes
-from opscope.runtimes.peak_rates.process import answer_peak_rates, measured_peak_rates, probes_again
-from opscope.runtimes.peak_rates.sampler import RefusedError
+from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.peak_rates.sampler import OPENING_PATIENCE, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +49,11 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
         FeatureError: it cannot be proved that the features are off.
         MissingDependencyError: ONNX Runtime is not installed.
     """
-    began, versions = time.perf_counter(), {PACKAGE: installed_onnxruntime().version}
-    runtime = import_module(PACKAGE)
-    probes = _probes_of(request.again) if request.again else _probes(request.threads)
-    threads = request.threads
-    roofs = measured_peak_rates(request, threads, versions, probes, lambda one: _Runner(runtime, one, threads), began)
+    began, threads = time.perf_counter(), request.threads
+    measured = MeasuredRuntime(threads, {PACKAGE: installed_onnxruntime().version}, OPENING_PATIENCE)
+    package = import_module(PACKAGE)
+    probes = _probes_of(request.again) if request.again else _probes(threads)
+    roofs = measured_peak_rates(request, measured, probes, lambda one: _Runner(package, one, threads), began)
     # Kernels are chosen when sessions are made: asked behind that, the counters hold all questions.
     return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
 
