@@ -18,13 +18,14 @@ def command(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; also a .pte, an .etrecord "
-            "or an XNNPACK log.",
+            help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; also a .pte, a .tflite, an "
+            ".etrecord or an XNNPACK log.",
         ),
     ],
     warmup: WarmupOption = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: adds shapes and costs.")
+        Path | None,
+        typer.Option(metavar="MODEL", help="The program that was traced (.pte, .tflite, .onnx): adds shapes, costs."),
     ] = None,
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
