@@ -48,12 +48,8 @@ def framework_time(evidence: Evidence) -> Message:
     share = time / evidence.whole
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
-    where = (
-        "beside the nodes"
-        if evidence.of_nodes()
-        else f"in {counted_text(round(calls), 'call')} of delegates and kernels"
-    )
-    figures = f"{milliseconds(time)} ms {where}{cut}"
+    called = f"in {counted_text(round(calls), 'call')} of delegates and kernels" if calls else "beside the operators"
+    figures = f"{milliseconds(time)} ms {'beside the nodes' if evidence.of_nodes() else called}{cut}"
     if share <= FRAMEWORK_SHARE:
         return passed(rule, f"time that belongs to no operator: {share_text(share)} ({figures})")
     title = f"{share_text(share)} of the latency belongs to no operator"
@@ -66,6 +62,8 @@ def _framework_step(total_ns: float, calls: float) -> str:
     """What to do about time that no operator claims."""
     if total_ns < SHORT_NS:
         return "this is typical for inferences under a millisecond; profile a longer one"
+    if not calls:
+        return "it holds copies of inputs and outputs, the runtime itself and the profiler: sample it with perf"
     if calls * CALL_NS < FRAMEWORK_SHARE * total_ns:
         return (
             "this few calls cannot cost that much: the delegate does work that it does not record; sample it with perf"
