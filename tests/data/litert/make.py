@@ -53,6 +53,26 @@ def dynamic(picture: tf.Tensor) -> tf.Tensor:
     return tf.nn.conv2d(picture, STEM, 2, "SAME")
 
 
+@tf.function(input_signature=[tf.TensorSpec((4, 16), tf.float32, name="rows")])
+def loop(rows: tf.Tensor) -> tf.Tensor:
+    """A loop of five rounds between two products; its body has operators in and outside of the delegate."""
+    start = tf.matmul(rows, tf.matmul(TURN, BACK))
+    _, found = tf.while_loop(
+        lambda turn, _: turn < 5,
+        lambda turn, now: (turn + 1, tf.tanh(tf.matmul(now, tf.matmul(TURN, BACK))) + tf.cumsum(now, 1)),
+        (tf.constant(0), start),
+    )
+    return tf.matmul(found, TURN)
+
+
+@tf.function(input_signature=[tf.TensorSpec((4, 16), tf.float32, name="rows")])
+def choice(rows: tf.Tensor) -> tf.Tensor:
+    """One of two graphs, by a sum."""
+    start = tf.matmul(rows, tf.matmul(TURN, BACK))
+    found = tf.cond(tf.reduce_sum(rows) > 0.0, lambda: tf.exp(start), lambda: tf.cumsum(start, 1))
+    return tf.matmul(found, TURN)
+
+
 @tf.function(input_signature=[tf.TensorSpec((1, 4, 4), tf.float32, name="matrix")])
 def flex(matrix: tf.Tensor) -> tf.Tensor:
     """With an operator of TensorFlow itself."""
@@ -100,6 +120,8 @@ def main() -> None:
         "tiny_int8": quantised(),
         "partial": converter(partial),
         "dynamic": converter(dynamic),
+        "loop": converter(loop),
+        "choice": converter(choice),
         "two_signatures": LITE.TFLiteConverter.from_saved_model(place),
         "flex": selected,
     }

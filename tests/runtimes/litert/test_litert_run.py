@@ -15,6 +15,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
+from opscope.core.table.places import FIRST_INNER
 from opscope.experiment.target import Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
@@ -246,3 +247,22 @@ def test_the_stopwatch_agrees_with_another_one(tmp_path: Path) -> None:
         other.invoke()
         times.append(time.perf_counter_ns() - before)
     assert 0.1 < min(done.wall_ns) / min(times) < 10
+
+
+@needs_litert
+@pytest.mark.parametrize("delegate", ["xnnpack", "none"])
+@pytest.mark.parametrize(("name", "calls"), [("loop", 5.0), ("choice", 1.0)])
+def test_graphs_that_operators_run_lie_in_their_time(
+    tmp_path: Path, delegate: DelegateName, name: str, calls: float
+) -> None:
+    """A loop and a branch: nothing is counted twice, the body as often as it ran, the outer graph as ever."""
+    measured(job(name, delegate=delegate), tmp_path / "run")
+    program = MODELS / f"{name}.tflite" if delegate == "xnnpack" else None
+    found = analyze(tmp_path / "run" / TRACE, program=program)
+    assert sum(row.time_ns for row in found.operators) == pytest.approx(found.latency.mean_ns)
+    numbered = [row for row in found.operators if row.instruction is not None]
+    inner = {row.name: row.calls for row in numbered if (row.instruction or 0) >= FIRST_INNER}
+    assert {inner[one] for one in ("CUMSUM", "EXP", "Exp (NC)") if one in inner} == {calls}
+    outer = [row for row in numbered if (row.instruction or 0) < FIRST_INNER]
+    assert outer
+    assert delegate == "none" or {row.attribution.value for row in outer} == {"exact"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
-from opscope.core.table.places import OperatorKey
+from opscope.core.table.places import FIRST_INNER, OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.attribution import Attribution
@@ -346,7 +346,7 @@ def _called(table: EventTable) -> dict[str | None, _Calls]:
     found: dict[str | None, _Calls] = {}
     for process in table.self_times:
         for place, spent in process.items():
-            if place.instruction is not None:
+            if place.instruction is not None and place.instruction < FIRST_INNER:
                 _enter(found.setdefault(place.method, _Calls()), place, spent.name)
     return found
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from opscope.core.table.segment import Segment
 
 
+FIRST_INNER = 1 << 20
+"""Instructions from here on are of graphs that an operator runs, such as the body of a loop, where a reader numbers
+them so: no program has as many of its own."""
+
+
 class OperatorKey(NamedTuple):
     """Which operator, whatever it is called: method, instruction, and position within the instruction's call."""
 

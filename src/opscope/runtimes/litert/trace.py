@@ -17,6 +17,7 @@ import numpy as np
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
 from opscope.core.json import from_json
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
+from opscope.core.table.places import FIRST_INNER
 from opscope.core.table.segment import coded_from
 from opscope.readers.lifecycle import PORTABLE, XNNPACK
 
@@ -175,29 +176,78 @@ def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, metho
     """The rows of one inference, parents before their children.
 
     A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
-    in each part of the graph that the delegate took. The number of that part is their instruction.
+    in each part of the graph that the delegate took. The number of that part is their instruction. Graphs that an
+    operator runs, as WHILE runs its body, lie in its event; their operators are numbered behind those of any graph.
     """
     root = len(rows)
     rows.append(TraceRow(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
     measured = one.start_ns is not None
-    stack, laid, part = [root], {root: start}, _Part()
+    stack, laid, graphs = [root], {root: start}, _Graphs()
     for event in one.events:
         if event.type == TELEMETRY:
             continue
         inner = event.type == DELEGATE_OP
-        parent = stack[-1] if inner or not measured else _enclosing(rows, stack, root, event.start * MICRO)
-        part = part.after(event) if inner else part
+        if not measured:
+            parent = stack[-1]
+        elif event.type in {OPERATOR, DELEGATE_OP}:
+            parent = graphs.enclosing(stack, rows, event)
+        else:
+            parent = _enclosing(rows, stack, root, event.start * MICRO)
         row = _row(event, rows[parent], laid[parent], parent, measured=measured and not inner)
-        if inner:
-            row = row._replace(instruction=part.number, chain=0)
+        row = row._replace(instruction=graphs.instruction(event, row.instruction), chain=0 if inner else row.chain)
         laid[parent] = max(laid[parent], row.start + row.duration)
-        if row.scope not in _INNERMOST:
+        if row.scope is not Scope.DELEGATE_OP and (measured or row.scope is not Scope.KERNEL):
             stack.append(len(rows))
             laid[len(rows)] = row.start
+            graphs.begin(event, len(rows))
         rows.append(row)
 
 
-_INNERMOST = (Scope.DELEGATE_OP, Scope.KERNEL)
+_CALLED = "Invoke"
+"""The event of a graph that runs: the one that is called, and those that its operators run."""
+_STRIDE, _DELEGATED, _MOST_GRAPHS = 1 << 16, 1 << 15, 1 << 14
+
+
+class _Graphs:
+    """Graphs that run in an inference: which event is whose, and what parts of them a delegate took."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, _Part] = {}
+        self._called: dict[int, int] = {}
+
+    def begin(self, event: EventRow, row: int) -> None:
+        """An event that others can lie in, as a row of the table."""
+        if event.tag == _CALLED and event.type in INVOKE_TYPES:
+            self._called[row] = self._of(event)
+            self._parts.pop(self._of(event), None)
+
+    def enclosing(self, stack: list[int], rows: Sequence[TraceRow], event: EventRow) -> int:
+        """The event that an operator lies in, by the graph that it names.
+
+        One of a delegate has no start, and the start of any other may be behind the end of its graph: both are cut off
+        to whole microseconds.
+        """
+        place = next((at for at in reversed(range(len(stack))) if self._called.get(stack[at]) == self._of(event)), None)
+        if place is not None:
+            del stack[place + 1 :]
+        while rows[stack[-1]].scope is Scope.KERNEL:
+            stack.pop()
+        return stack[-1]
+
+    def instruction(self, event: EventRow, own: int) -> int:
+        """The number of an operator; of a delegate's that of its part."""
+        graph = self._of(event)
+        if event.type == DELEGATE_OP:
+            part = self._parts.get(graph, _Part()).after(event)
+            self._parts[graph] = part
+            own = part.number
+        if not graph or own < 0:
+            return own
+        delegated = _DELEGATED if event.type == DELEGATE_OP else 0
+        return FIRST_INNER + graph * _STRIDE + delegated + min(own, _DELEGATED - 1)
+
+    def _of(self, event: EventRow) -> int:
+        return event.metadata2 if 0 < event.metadata2 < _MOST_GRAPHS else 0
 
 
 class _Part(NamedTuple):
