@@ -227,8 +227,9 @@ def _program_summary(program: ProgramSummary) -> RenderableType:
     for method in program.methods:
         given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
         parts.append(Text(f"{plain(method.name)}({plain(given)}) -> {plain(got)}", style="bold"))
-        memory = size_text(method.planned_bytes)
-        parts.append(Text(f"{method.instructions} instructions, {len(method.delegates)} delegates, {memory} planned"))
+        # A .tflite holds no plan of its memory: the runtime makes one.
+        planned = "" if program.format == "tflite" else f", {size_text(method.planned_bytes)} planned"
+        parts.append(Text(f"{method.instructions} instructions, {len(method.delegates)} delegates{planned}"))
         parts.append(_counts("portable operator", method.portable))
         for number, delegate in enumerate(method.delegates):
             parts.append(_counts(f"delegate {number}: {plain(delegate.backend)}", delegate.nodes))
