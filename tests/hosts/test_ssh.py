@@ -31,7 +31,7 @@ from opscope.machine import isa
 from opscope.program.peak_rates.drift import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
-from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.configuration import read_experiments
 
 runtime = pytest.mark.runtime

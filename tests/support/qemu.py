@@ -20,7 +20,8 @@ from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.hosts.this_machine import ThisMachine
 from opscope.runtimes.executorch.runners.native import NativeTarget, native_emulated
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
+from opscope.runtimes.executorch.runners.native_start import NativeStarter
+from opscope.runtimes.native.start import NativeProgram
 
 # Where .ci/devices unpacks one that is right, when the system's own is too old.
 _UNPACKED = Path(__file__).parents[2] / ".venv/devices/usr/bin/qemu-aarch64"

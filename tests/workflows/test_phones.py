@@ -28,7 +28,7 @@ from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
 from opscope.runtimes.executorch.runners.native import EXPERIMENTAL
-from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.phones import on_phone, phone_name

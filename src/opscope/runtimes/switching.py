@@ -1,4 +1,4 @@
-"""The mechanisms that switch features for the runtime's libraries from outside of them, on this machine."""
+"""The mechanisms that switch features for the runtime's libraries from outside of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from opscope.core.files import sha256_of
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import SwitchOffer
 from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.machine.switch.build import switch_library
-from opscope.machine.switch.switch import fields_here, obstacle, prepared, prepared_for
+from opscope.machine.switch.build import ARCHITECTURES, switch_library
+from opscope.machine.switch.switch import Elsewhere, fields_here, obstacle, prepared, prepared_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +31,15 @@ class LibrarySwitch(NamedTuple):
         host: where its processes run.
         libraries: that ask for the features by which kernels are chosen.
         program: that is started; None: the Python that runs this.
-        foreign: asks for the features, where the processes are of another architecture, behind an emulator; else None.
+        foreign: asks for the features, where the processes run behind an emulator or on another machine; else None.
+        there: tells the path on the host of a library, where that is another machine; else not needed.
     """
 
     host: Host
     libraries: Sequence[Path]
     program: Path | None = None
     foreign: Callable[[], ProbeAnswer] | None = None
+    there: Callable[[Path], str] = str
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the libraries.
@@ -46,7 +48,7 @@ class LibrarySwitch(NamedTuple):
             FeatureError: it cannot be used; the message says why.
             MissingDependencyError: there is no compiler.
         """
-        if self.host.remote:
+        if self.host.remote and self.foreign is None:
             problem = f"{mechanism.value} switches features on this machine only, not over {self.host.name}"
             raise FeatureError(problem, hint=WITHOUT_SWITCH)
         if self.foreign is None:
@@ -55,8 +57,11 @@ class LibrarySwitch(NamedTuple):
                 raise FeatureError(refusal, hint=WITHOUT_SWITCH)
             arch, fields = fields_here()
             probe = ProbeAnswer(arch, fields, None, 0, {})
-        elif mechanism is Mechanism.HWCAP:
+        elif self.host.remote or mechanism is Mechanism.HWCAP:
             probe = self.foreign()
+            if probe.arch != ARCHITECTURES[mechanism]:
+                problem = f"{mechanism.value} needs Linux on {ARCHITECTURES[mechanism]}, this is {probe.arch}"
+                raise FeatureError(problem, where=self.host.name, hint=WITHOUT_SWITCH)
         else:
             raise FeatureError(f"{mechanism.value} does not work under an emulator", hint=WITHOUT_SWITCH)
         hashes = [switch_library(mechanism), *self.libraries]
@@ -80,8 +85,13 @@ class LibrarySwitch(NamedTuple):
         place = directory / _FOLDER
         place.mkdir(exist_ok=True)
         if self.foreign is not None:
-            return prepared_for(mechanism, self.libraries, clear, place)
+            return prepared_for(mechanism, self.libraries, clear, place, self._elsewhere())
         return prepared(mechanism, self.libraries, clear, place, self.program)
+
+    def _elsewhere(self) -> Elsewhere | None:
+        if not self.host.remote:
+            return None
+        return Elsewhere(self.there, lambda files: self.host.provide("switch", files))
 
 
 _FOLDER = ".switch"
@@ -90,6 +100,11 @@ _FOLDER = ".switch"
 def is_switched_outside(job: Job) -> bool:
     """Whether the process of a job has to be started with a library that switches features for others."""
     return job.clear is not None and job.switch is not Mechanism.CPUINFO
+
+
+def brought_by(switch: PreparedSwitch | None) -> Mapping[str, Path]:
+    """Where a file goes that a process on another machine leaves, by its name; none without a switch."""
+    return {switch.report.name: switch.report} if switch else {}
 
 
 def variables_of(switch: PreparedSwitch | None) -> Mapping[str, str]:

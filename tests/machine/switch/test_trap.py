@@ -104,7 +104,7 @@ def test_without_a_mask_it_sees_what_the_cpu_has(place: Path, tmp_path: Path) ->
 def test_a_library_that_is_linked_is_switched_before_main(place: Path, tmp_path: Path, fields: list[str]) -> None:
     """The loader maps it with the program."""
     switch = prepare(place, tmp_path, fields)
-    preload = PreparedSwitch({**switch.variables, "LD_PRELOAD": str(place / "libasks.so")}, switch.record)
+    preload = switch._replace(variables={**switch.variables, "LD_PRELOAD": str(place / "libasks.so")})
     seen = answers(run(place, preload, "load", str(place / "libasks.so"), "ask"))
     assert not seen["first"][0] & AVX2
     assert proof(switch.record).sites == 2

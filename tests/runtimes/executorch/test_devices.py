@@ -23,7 +23,7 @@ from opscope.bundle.manifest import FailureKind, Repetition, Status
 from opscope.core.errors import DeviceError
 from opscope.hosts.ssh import VARIABLE
 from opscope.runtimes.executorch.runners.native import NativeTarget
-from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.profiling import Settings, profile
 
 pytestmark = pytest.mark.runtime

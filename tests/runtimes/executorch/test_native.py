@@ -25,7 +25,8 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
 from opscope.runtimes.executorch.runners.native import native_here
 from opscope.runtimes.executorch.runners.native_answer import NativeAnswer
-from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
+from opscope.runtimes.executorch.runners.native_build import build_runner
+from opscope.runtimes.native.building import find_compiler
 
 runtime = pytest.mark.runtime
 

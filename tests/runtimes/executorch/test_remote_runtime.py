@@ -14,10 +14,10 @@ from native_runner import runtime_of
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.runtimes.executorch.runners.remote_runtime import (
     build_runtime,
-    host_architecture,
     runtime_libraries,
     runtime_version,
 )
+from opscope.runtimes.native.building import host_architecture
 
 runtime = pytest.mark.runtime
 HERE = host_architecture()

@@ -34,7 +34,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import native_on
 from opscope.runtimes.executorch.runners.python import python_here, python_on
-from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+from opscope.runtimes.native.building import host_architecture
 from qemu import qemu_target
 from runners import GOOD, write_runner
 

@@ -33,13 +33,13 @@ from opscope.machine.switch.report import read_report
 from opscope.machine.switch.sites import cpuid_sites
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.machine.switch.report import SwitchedLibrary, SwitchReport
 
 RECORD = "switch.json"
 """File in the directory of a run that says what was prepared; ``proof`` takes its path."""
-_REQUEST, _REPORT = "switch.request", "switch.report"
+_REQUEST, _REPORT, _LIBRARY = "switch.request", "switch.report", "libopscope_switch.so"
 _VARIABLE = "OPSCOPE_SWITCH"
 _LOADED_BY = {Mechanism.TRAP: "LD_AUDIT", Mechanism.HWCAP: "LD_PRELOAD"}
 _FUNCTION = "getauxval"
@@ -51,10 +51,24 @@ class PreparedSwitch(NamedTuple):
     Attributes:
         variables: of its environment.
         record: path of the file that ``proof`` takes.
+        report: where the file has to be then that the process writes; elsewhere it is written into its directory.
     """
 
     variables: dict[str, str]
     record: Path
+    report: Path
+
+
+class Elsewhere(NamedTuple):
+    """How another machine has the files of a process.
+
+    Attributes:
+        library: tells the path there of a library.
+        provide: sends files, and tells their paths there by the same names.
+    """
+
+    library: Callable[[Path], str]
+    provide: Callable[[Mapping[str, Path]], Mapping[str, str]]
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -143,15 +157,28 @@ def prepared(
 
 
 def prepared_for(
-    mechanism: Mechanism, libraries: Sequence[Path], clear: Sequence[str], directory: Path
+    mechanism: Mechanism,
+    libraries: Sequence[Path],
+    clear: Sequence[str],
+    directory: Path,
+    elsewhere: Elsewhere | None = None,
 ) -> PreparedSwitch:
-    """Like :func:`prepared`, for a process of another architecture than this one, behind an emulator."""
+    """Like :func:`prepared`, for a process behind an emulator, or on another machine.
+
+    Args:
+        mechanism: the trap or the hardware capabilities.
+        libraries: as for :func:`prepared`; on another machine the very same files.
+        clear: likewise.
+        directory: of this run, on this machine.
+        elsewhere: the other machine; None for this one.
+    """
     rows, lines, asked = masks(mechanism, clear), [], []
     for library in dict.fromkeys(path.resolve() for path in libraries):
         sites = _sites(mechanism, library)
         if sites:
             asked.append(_Asked(str(library), len(sites)))
-            lines += [f"library {library if mechanism is Mechanism.TRAP else library.name}"]
+            there = elsewhere.library(library) if elsewhere else str(library)
+            lines += [f"library {there if mechanism is Mechanism.TRAP else library.name}"]
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
     if not asked:
         named = ", ".join(path.name for path in libraries) or "nothing"
@@ -160,20 +187,26 @@ def prepared_for(
     place = directory.resolve()
     _check_room(asked, place)
     report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
-    text = [f"report {report}", *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows), *lines]
+    text = [
+        f"report {report.name if elsewhere else report}",
+        *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows),
+        *lines,
+    ]
     with storage_errors(place):
         report.unlink(missing_ok=True)
     write_atomically(request, "".join(f"{line}\n" for line in text).encode(), follow=False)
     told = _Record(mechanism, list(clear), rows, asked, str(report))
     write_atomically(record, msgspec.json.encode(told), follow=False)
-    loads = _LOADED_BY[mechanism]
-    others = os.environ.get(loads)
-    own = str(switch_library(mechanism))
+    loads, library = _LOADED_BY[mechanism], switch_library(mechanism)
+    paths = {_LIBRARY: str(library), _REQUEST: str(request)}
+    if elsewhere:
+        paths = dict(elsewhere.provide({_LIBRARY: library, _REQUEST: request}))
+    own, others = paths[_LIBRARY], None if elsewhere else os.environ.get(loads)
     if set(own) & set(_SEPARATORS):
         hint = f"name a directory without spaces and colons in {VARIABLE}"
         raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)
-    variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: str(request)}
-    return PreparedSwitch(variables, record)
+    variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: paths[_REQUEST]}
+    return PreparedSwitch(variables, record, report)
 
 
 _SEPARATORS = ": "

@@ -21,9 +21,9 @@ from opscope.runtimes.executorch.installed import (
     library_directory,
 )
 from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
-from opscope.runtimes.executorch.runners.native_build import find_compiler
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.native.building import find_compiler
 from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
 from opscope.workflows.measure.checks import (
     Check,

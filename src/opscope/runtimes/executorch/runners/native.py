@@ -16,10 +16,11 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
+from opscope.runtimes.executorch.runners.native_start import NativeStarter, backend_of, libraries_of
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 from opscope.runtimes.hosted import HostedTarget
+from opscope.runtimes.native.start import NativeProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +82,7 @@ class NativeTarget(HostedTarget):
     def capabilities(self) -> Capabilities:
         """All; the kernels that it calls can be counted."""
         return Capabilities(
-            host=self._host, backend=lambda: self.program.library, libraries=lambda: self.program.libraries
+            host=self._host, backend=lambda: backend_of(self.program), libraries=lambda: libraries_of(self.program)
         )
 
     def probe(self) -> ProbeAnswer:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Tensor
+from opscope.bundle.manifest import MaskProof, PlannedInput, Tensor
 from opscope.core.errors import RunError
-from opscope.core.system.usage import ProcessUsage
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.machine.cpu_reading import CpuReading
 from opscope.program.structure.dtypes import program_type
+from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.experiment.target import Job
     from opscope.experiment.tensors import Array
-
-INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
-"""Prefixes of the files with inputs and outputs, and the name of the answer."""
 
 
 class RawTensor(msgspec.Struct, frozen=True):
@@ -60,12 +56,10 @@ class RawFeatures(msgspec.Struct, frozen=True):
     processor: CpuReading
 
 
-class NativeAnswer(msgspec.Struct, frozen=True):
+class NativeAnswer(RunnerAnswer, frozen=True):
     """What the runner writes: a measurement, the description of a method, the features, or an error.
 
     Attributes:
-        error: the error's sentence; null when there was none.
-        kind: of the error: ``mask``, ``storage`` or ``exit``.
         method: that was run or described; several are separated by commas.
         inputs: of the methods, one after the other, in the order of their first calls, with the sizes that these
             declare; null for one that is no tensor.
@@ -73,80 +67,16 @@ class NativeAnswer(msgspec.Struct, frozen=True):
         mask: proof that the features were off.
         threads: size of the thread pool, read back.
         planned_bytes: memory that the method plans for its tensors.
-        warmup_ns: durations of the calls before the measured ones.
-        wall_ns: durations of the measured calls.
-        off_cpu_ns: of every call, those before the measured ones first, how much of it was spent off the CPU.
-        usage: of the system, over the measured calls.
-        start_ns: from the request for the process to the loaded runtime.
-        load_ns: loading the program and its method, with the delegates' own preparation.
-        write_ns: writing the trace and the outputs.
-        peak_rss_bytes: largest resident memory of the process, before the trace was put together.
         features: of the CPU, when they were asked for.
     """
 
-    error: str | None = None
-    kind: str = "exit"
     method: str = ""
-    inputs: list[RawTensor | None] = []
-    outputs: list[RawTensor] = []
+    inputs: list[RawTensor | None] = msgspec.field(default_factory=list)
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)
     mask: MaskProof | None = None
     threads: int = 0
     planned_bytes: int = 0
-    warmup_ns: list[int] = []
-    wall_ns: list[int] = []
-    off_cpu_ns: list[int] | None = None
-    usage: ProcessUsage | None = None
-    start_ns: int = 0
-    load_ns: int = 0
-    write_ns: int = 0
-    peak_rss_bytes: int = 0
     features: RawFeatures | None = None
-
-
-class RunnerCall(NamedTuple):
-    """One start of the runner, in terms of this machine's files.
-
-    Attributes:
-        flags: of the runner, those that name files left out; an empty value leaves a flag out.
-        work: directory with the inputs, ``in-0.bin`` and so on, that takes the answer and the outputs.
-        log: takes what the runner prints.
-        timeout: in seconds.
-        program: the .pte; None where no program is needed.
-        inputs: how many there are; a file stands for each.
-        outputs: whether the outputs are wanted.
-        trace: where the ETDump goes; None for a run without event tracing.
-        counter: library that counts calls of kernels, to preload; None without.
-        counts: where the counts go; None likewise.
-        data: .ptd with weights that the program keeps apart; None for none.
-        variables: more of its environment.
-    """
-
-    flags: Mapping[str, object]
-    work: Path
-    log: Path
-    timeout: float
-    program: Path | None = None
-    inputs: int = 0
-    outputs: bool = False
-    trace: Path | None = None
-    counter: Path | None = None
-    counts: Path | None = None
-    data: Path | None = None
-    variables: Mapping[str, str] = {}
-
-
-def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> NativeAnswer | Failure:
-    """An answer, or the failure that it tells of.
-
-    Args:
-        heard: that was read.
-        code: exit code of the runner.
-        log: what it printed.
-    """
-    if isinstance(heard, NativeAnswer) and (heard.error is not None or code):
-        kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
-        return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
-    return heard
 
 
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
@@ -199,10 +129,3 @@ def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array],
         arrays.append(array)
         digest.update(array.tobytes())
     return arrays, digest.hexdigest()
-
-
-def _complaint(log: Path) -> str:
-    """The last error that the runtime logged, for the end of a message; its lines begin with an E and the time."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    errors = [line for line in lines if re.match(r"E \d", line)]
-    return f"; the runtime said: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""

@@ -21,9 +21,11 @@ from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
-from opscope.runtimes.executorch.runners.native_answer import RunnerCall, read_outputs, write_inputs
+from opscope.runtimes.executorch.runners.native_answer import read_outputs, write_inputs
 from opscope.runtimes.hosted import ended_by
-from opscope.runtimes.switching import is_switched_outside, variables_of
+from opscope.runtimes.native.answer import RunnerCall, SentFile
+from opscope.runtimes.native.start import joined_variables
+from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.executorch.runners.native_start import NativeStarter
 
 _SHORT_SECONDS = 60.0
+_PROGRAM, _DATA = "program.pte", "program.ptd"
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
 
 
@@ -91,7 +94,7 @@ class NativeJobs:
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the runner's libraries."""
-        return self._runner.switch(lambda: self.probed).offer(mechanism)
+        return self._runner.switching(lambda: self.probed).offer(mechanism)
 
     def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
         calls = ",".join(job.calls)
@@ -100,7 +103,7 @@ class NativeJobs:
             return JobOutcome(failure=inputs)
         kinds = write_inputs(inputs, job, work)
         outside = is_switched_outside(job)
-        switch = self._runner.switch(lambda: self.probed).prepared(job, work) if outside else None
+        switch = self._runner.switching(lambda: self.probed).prepared(job, work) if outside else None
         flags = {
             **self._features(None if switch else job.clear),
             "method_name": calls,
@@ -111,20 +114,22 @@ class NativeJobs:
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),
         }
+        if job.traced:
+            flags["etdump_path"] = TRACE
+        sent = {"model_path": SentFile("programs", _PROGRAM, Path(job.program))}
+        if job.data:
+            sent["data_path"] = SentFile("data", _DATA, Path(job.data))
         heard = self._runner.answer(
             RunnerCall(
                 flags=flags,
                 work=work,
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
-                program=Path(job.program),
-                data=Path(job.data) if job.data else None,
+                sent=sent,
                 inputs=len(inputs),
                 outputs=True,
-                trace=directory / TRACE if job.traced else None,
-                counter=Path(job.counter) if job.counter else None,
-                counts=directory / COUNTS if job.counter else None,
-                variables=variables_of(switch),
+                brought={TRACE: directory / TRACE, COUNTS: directory / COUNTS, **brought_by(switch)},
+                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
             )
         )
         if isinstance(heard, Failure):
@@ -141,9 +146,8 @@ class NativeJobs:
             return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
         key = (str(program), state.st_mtime_ns, state.st_size, calls)
         if key not in self._described:
-            heard = self._runner.answer(
-                RunnerCall({"method_name": calls, "describe": 1}, work, log, _SHORT_SECONDS, program)
-            )
+            flags, sent = {"method_name": calls, "describe": 1}, {"model_path": SentFile("programs", _PROGRAM, program)}
+            heard = self._runner.answer(RunnerCall(flags, work, log, _SHORT_SECONDS, sent))
             if isinstance(heard, Failure):
                 return heard
             self._described[key] = heard.inputs

@@ -1,0 +1,114 @@
+"""What a native runner is asked and what it answers, whichever runtime it drives."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.core.system.usage import ProcessUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
+"""Prefixes of the files with inputs and outputs, and the name of the answer."""
+
+
+class RunnerAnswer(msgspec.Struct, frozen=True):
+    """What every runner writes: a measurement, or an error. Those of a runtime add what else they tell.
+
+    Attributes:
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask``, ``storage`` or ``exit``.
+        warmup_ns: durations of the calls before the measured ones.
+        wall_ns: durations of the measured calls.
+        off_cpu_ns: of every call, those before the measured ones first, how much of it was spent off the CPU.
+        usage: of the system, over the measured calls.
+        start_ns: from the request for the process to the loaded runtime.
+        load_ns: loading the program and what it calls, with the delegates' own preparation.
+        write_ns: writing the trace and the outputs.
+        peak_rss_bytes: largest resident memory of the process, before anything was written.
+    """
+
+    error: str | None = None
+    kind: str = "exit"
+    warmup_ns: list[int] = []
+    wall_ns: list[int] = []
+    off_cpu_ns: list[int] | None = None
+    usage: ProcessUsage | None = None
+    start_ns: int = 0
+    load_ns: int = 0
+    write_ns: int = 0
+    peak_rss_bytes: int = 0
+
+
+Answer = TypeVar("Answer", bound=RunnerAnswer)
+
+
+class SentFile(NamedTuple):
+    """A file that a runner reads.
+
+    Attributes:
+        kind: of files; each kind has a directory of its own on a device.
+        name: there.
+        path: of the file, here.
+    """
+
+    kind: str
+    name: str
+    path: Path
+
+
+class RunnerCall(NamedTuple):
+    """One start of a runner, in terms of this machine's files.
+
+    Attributes:
+        flags: of the runner, those that name files left out; an empty value leaves a flag out.
+        work: directory with the inputs, ``in-0.bin`` and so on, that takes the answer and the outputs.
+        log: takes what the runner prints.
+        timeout: in seconds.
+        sent: files that it reads, by the flags that name them.
+        inputs: how many there are; a file stands for each.
+        outputs: whether the outputs are wanted.
+        brought: where files go that it leaves in its directory, by their names.
+        variables: of its environment.
+    """
+
+    flags: Mapping[str, object]
+    work: Path
+    log: Path
+    timeout: float
+    sent: Mapping[str, SentFile] = {}
+    inputs: int = 0
+    outputs: bool = False
+    brought: Mapping[str, Path] = {}
+    variables: Mapping[str, str] = {}
+
+
+def judged(heard: Answer | Failure, code: int | None, log: Path) -> Answer | Failure:
+    """An answer, or the failure that it tells of.
+
+    Args:
+        heard: that was read.
+        code: exit code of the runner.
+        log: what it printed.
+    """
+    if isinstance(heard, RunnerAnswer) and (heard.error is not None or code):
+        kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
+        return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
+    return heard
+
+
+# "E 00:00:00.0 executorch:method.cpp:12] words" of ExecuTorch, "ERROR: [litert_model.cc:12] words" of LiteRT.
+_ERROR = re.compile(r"E \d|ERROR: ")
+
+
+def _complaint(log: Path) -> str:
+    """The last error that the runtime logged, for the end of a message."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    errors = [line for line in lines if _ERROR.match(line)]
+    return f"; the runtime said: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""

@@ -1,0 +1,128 @@
+"""Building a native runner: one call of the compiler at hand, once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.core.system.cache import VARIABLE, made_in_place
+from opscope.core.system.compiler import answering_compiler, usual_compiler
+from opscope.core.system.stages import enter
+from opscope.hosts.process import last_line
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.system.compiler import Compiler
+
+SHARED = Path(__file__).with_name("cpp") / "runner.h"
+"""What all runners share; the first argument of the compiler says where it lies."""
+_COMPILE_SECONDS, _START_SECONDS = 180, 60
+COMPILER_HINT = (
+    "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
+)
+_ELSEWHERE = f"name another directory in {VARIABLE}, or use --target local"
+
+
+def host_architecture() -> str | None:
+    """This machine's, as in ``opscope.machine.isa``, when it runs Linux; else None."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return isa.architecture(platform.machine())
+    except FeatureError:
+        return None
+
+
+def find_compiler() -> Compiler:
+    """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
+
+    Raises:
+        MissingDependencyError: none does.
+    """
+    return usual_compiler("the native runner cannot be built", COMPILER_HINT)
+
+
+def compiler_for(arch: str) -> Compiler:
+    """The compiler for an architecture: as the environment names it, the usual cross compiler, or that of this machine.
+
+    Raises:
+        MissingDependencyError: none answers.
+    """
+    variable = f"OPSCOPE_CXX_{arch.upper()}"
+    named = os.environ.get(variable)
+    if named is None and arch == host_architecture():
+        return find_compiler()
+    command = shlex.split(named) if named else [f"{arch}-linux-gnu-g++"]
+    found = answering_compiler(command)
+    if found is None:
+        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
+        raise MissingDependencyError(f"there is no C++ compiler for {arch}: {shlex.join(command)}", hint=hint)
+    return found
+
+
+def source_flags(source: Path) -> list[str]:
+    """Arguments of the compiler for the one source file of a runner."""
+    return ["-O2", "-std=c++17", f"-I{SHARED.parent}", str(source)]
+
+
+def build_key(compiler: Compiler, source: Path, flags: Sequence[str], *parts: str) -> str:
+    """Name of what is built, by all that it depends on.
+
+    Args:
+        compiler: to use.
+        source: of the runner; what it shares counts, too.
+        flags: of the compiler.
+        parts: more that it depends on.
+    """
+    texts = [file.read_text(encoding="utf-8") for file in (source, SHARED)]
+    known = (*parts, compiler.version, *compiler.command, *texts, *flags)
+    return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
+
+
+def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path, *, starts: bool = True) -> None:
+    """Compile under another name, see that it starts, and put it in its place in one step.
+
+    Args:
+        compiler: to use.
+        flags: its arguments but for the name of the result; source before libraries.
+        path: of the runner.
+        starts: whether it can be started on this machine.
+
+    Raises:
+        MissingDependencyError: the compiler fails, or what it built does not start.
+        StorageError: the runner cannot be kept.
+    """
+    enter("building the native runner")
+    with made_in_place(path) as built:
+        _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
+        if starts:
+            _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
+
+
+def _must(command: Sequence[str], seconds: float, problem: str) -> None:
+    hint = COMPILER_HINT
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise MissingDependencyError(f"the compiler {problem}: no end after {seconds} s", hint=hint) from None
+    except PermissionError:
+        reason = "nothing may be executed where it is kept"
+        raise MissingDependencyError(f"the compiler {problem}: {reason}", where=command[0], hint=_ELSEWHERE) from None
+    if done.returncode:
+        words = _complaint(done.stderr) or f"exit code {done.returncode}"
+        raise MissingDependencyError(f"the compiler {problem}: {words}", hint=hint)
+
+
+def _complaint(text: str) -> str:
+    """The first error of a compiler's output, else its last line."""
+    errors = [line.strip() for line in text.splitlines() if "error" in line.lower()]
+    return errors[0] if errors else last_line(text)
