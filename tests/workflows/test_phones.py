@@ -27,11 +27,10 @@ from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
-from opscope.runtimes.executorch.runners.native import EXPERIMENTAL
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.phones import on_phone, phone_name
+from opscope.workflows.measure.phones import PHONE_VERSIONS, on_phone, phone_name
 from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
 from programs import write_tiny_program
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 pytestmark = needs_adb
 _SECONDS = 60.0
+
+LITERT_MODEL = Path(__file__).parents[1] / "data" / "litert" / "tiny_fp32.tflite"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -233,21 +234,26 @@ def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
 
 
 @pytest.mark.runtime
+@pytest.mark.parametrize("runtime", ["executorch", "litert"])
 def test_the_native_runner_measures_on_a_phone(
-    device: Endpoint, tmp_path: Path, toy_program: Path, monkeypatch: pytest.MonkeyPatch
+    device: Endpoint, tmp_path: Path, toy_program: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
     """From the command line, with its own C library, which the manifest calls experimental."""
+    if runtime == "litert":
+        pytest.importorskip("ai_edge_litert")
+    model = toy_program if runtime == "executorch" else LITERT_MODEL
     runtime_of(host_architecture() or "")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/opscope").symlink_to(native_cache())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     out = tmp_path / "out"
     words = ["--rounds", "1", "--runs", "2", "--warmup", "1", "--out", str(out), "--quiet"]
-    done = opscope("profile", str(toy_program), "--remote-device", device.address, "--power", "boost", *words)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = opscope("profile", str(model), "--remote-device", device.address, "--power", "boost", *words)
+    assert done.stderr == ""
+    assert done.returncode == 0
     manifest = Bundle.open(out).manifest
     assert (manifest.target.kind, manifest.target.address) == ("adb", f"{device.address}?power=boost")
-    assert manifest.environment.versions["c library"] == EXPERIMENTAL
+    assert manifest.environment.versions["c library"] == PHONE_VERSIONS["c library"]
     assert manifest.environment.phone is not None
     assert (manifest.environment.phone.power, manifest.environment.phone.settings["low_power"]) == ("boost", "1")
     cleared = {r.variant: len(r.measurement.mask.cleared) for r in manifest.repetitions if r.measurement.mask}

@@ -62,17 +62,18 @@ def _guarded(run: Callable[[], Measurement], further: tuple[type[Exception], ...
         return RunAnswer(error=f"{type(error).__name__}: {error}")
 
 
-def input_arrays(request: RunRequest, tensors: Sequence[Tensor]) -> list[Array]:
-    """The inputs of all calls: those of the request's file, else drawn from its seed; each of the type of its tensor.
+def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> list[Array]:
+    """The inputs of all calls, each of the type of its tensor.
 
     Args:
-        request: that asks for them.
+        values: path of an .npz with them, ``arr_`` and the number of each; None: they are drawn from the seed.
+        seed: of random ones.
         tensors: inputs of the calls, one call after the other.
     """
-    if request.values is None:
-        arrays = random_inputs(list(tensors), request.seed)
+    if values is None:
+        arrays = random_inputs(list(tensors), seed)
     else:
-        with np.load(request.values, allow_pickle=False) as file:
+        with np.load(values, allow_pickle=False) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(tensors))]
     return [as_type(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
 

@@ -19,12 +19,17 @@ from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
 from opscope.machine.environment import cpu_revision
-from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.peak_rates_cache import MachineIdentity, fingerprint
 from opscope.machine.switch.switch import fields_here, obstacle
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
 from opscope.runtimes.peak_rates.process import DRIFT_SECONDS, ROOFS_LIMIT, ROOFS_SECONDS, peak_rates_response
-from opscope.runtimes.switching import LibrarySwitch, cleared_away, is_switched_outside, variables_of
+from opscope.runtimes.switching import (
+    LibrarySwitch,
+    cleared_away,
+    is_switched_outside,
+    nothing_to_clear,
+    variables_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,9 +85,7 @@ class PackageTarget(HostedTarget):
             MissingDependencyError: the package is not installed.
             FeatureError: always, with the reason.
         """
-        library = self._library()
-        problem = f"{library.name} has no symbol cpuinfo_isa, so nothing can be cleared in it"
-        raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
+        raise nothing_to_clear(self._library())
 
     def environment(self) -> Environment:
         """The machine and its software."""

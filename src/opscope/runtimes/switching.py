@@ -13,7 +13,7 @@ from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import SwitchOffer
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.switch.build import ARCHITECTURES, switch_library
-from opscope.machine.switch.switch import Elsewhere, fields_here, obstacle, prepared, prepared_for
+from opscope.machine.switch.switch import fields_here, obstacle, prepared, prepared_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,14 +32,12 @@ class LibrarySwitch(NamedTuple):
         libraries: that ask for the features by which kernels are chosen.
         program: that is started; None: the Python that runs this.
         foreign: asks for the features, where the processes run behind an emulator or on another machine; else None.
-        there: tells the path on the host of a library, where that is another machine; else not needed.
     """
 
     host: Host
     libraries: Sequence[Path]
     program: Path | None = None
     foreign: Callable[[], ProbeAnswer] | None = None
-    there: Callable[[Path], str] = str
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the libraries.
@@ -85,16 +83,18 @@ class LibrarySwitch(NamedTuple):
         place = directory / _FOLDER
         place.mkdir(exist_ok=True)
         if self.foreign is not None:
-            return prepared_for(mechanism, self.libraries, clear, place, self._elsewhere())
+            send = (lambda files: self.host.provide("switch", files)) if self.host.remote else None
+            return prepared_for(mechanism, self.libraries, clear, place, send)
         return prepared(mechanism, self.libraries, clear, place, self.program)
-
-    def _elsewhere(self) -> Elsewhere | None:
-        if not self.host.remote:
-            return None
-        return Elsewhere(self.there, lambda files: self.host.provide("switch", files))
 
 
 _FOLDER = ".switch"
+
+
+def nothing_to_clear(library: Path) -> FeatureError:
+    """Why features cannot be cleared in a library that hides its variables."""
+    problem = f"{library.name} has no symbol cpuinfo_isa, so nothing can be cleared in it"
+    return FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
 
 
 def is_switched_outside(job: Job) -> bool:

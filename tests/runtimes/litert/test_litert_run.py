@@ -151,7 +151,7 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     [
         ("flex", Settings(), "FlexMatrixInverse"),
         ("dynamic", Settings(lock="warn"), "'image' has no fixed sizes"),
-        ("tiny_fp32", Settings(target="native"), "this machine only"),
+        ("tiny_fp32", Settings(target="runner:/bin/true"), "builds of executor_runner do not run LiteRT models"),
         ("tiny_fp32", Settings(data="weights.ptd"), "says itself where its weights are"),
         ("tiny_fp32", Settings(delegate="both", ablate=("avx2",), lock="warn"), "one comparison at a time"),
         ("tiny_fp32", Settings(delegate="gpu"), "no delegate 'gpu'"),  # type: ignore[arg-type]  # a mistake
@@ -197,7 +197,7 @@ def test_a_pte_has_no_choice_of_delegate(tmp_path: Path) -> None:
 
 def test_without_the_extra_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is for a version whose structures are not known."""
-    monkeypatch.setattr("opscope.runtimes.litert.installed._MODULE", "no_such_module")
+    monkeypatch.setattr("opscope.runtimes.litert.installed.MODULE", "no_such_module")
     with pytest.raises(MissingDependencyError, match="not installed") as caught:
         installed_litert()
     assert caught.value.hint == "pip install 'opscope[litert]'"

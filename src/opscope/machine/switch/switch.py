@@ -35,6 +35,7 @@ from opscope.machine.switch.sites import cpuid_sites
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from opscope.machine.cpu_reading import CpuReading
     from opscope.machine.switch.report import SwitchedLibrary, SwitchReport
 
 RECORD = "switch.json"
@@ -57,18 +58,6 @@ class PreparedSwitch(NamedTuple):
     variables: dict[str, str]
     record: Path
     report: Path
-
-
-class Elsewhere(NamedTuple):
-    """How another machine has the files of a process.
-
-    Attributes:
-        library: tells the path there of a library.
-        provide: sends files, and tells their paths there by the same names.
-    """
-
-    library: Callable[[Path], str]
-    provide: Callable[[Mapping[str, Path]], Mapping[str, str]]
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -122,11 +111,23 @@ def fields_here() -> tuple[str, list[str]]:
         FeatureError: it cannot be asked.
     """
     arch = isa.architecture(platform.machine())
-    expected = expected_fields(read_processor())
-    found = sorted(field for field, values in expected.items() if True in values)
+    return arch, fields_stated(arch, read_processor())
+
+
+def fields_stated(arch: str, told: CpuReading) -> list[str]:
+    """The fields that a processor itself states.
+
+    Args:
+        arch: its architecture, as in ``opscope.machine.isa``.
+        told: what it says.
+
+    Raises:
+        FeatureError: it does not say enough.
+    """
+    expected = expected_fields(told)
     if not isa.switchable(arch) <= expected.keys():
         raise FeatureError("the processor cannot be asked for its features", hint=WITHOUT_SWITCH)
-    return arch, found
+    return sorted(field for field, values in expected.items() if True in values)
 
 
 def prepared(
@@ -161,7 +162,7 @@ def prepared_for(
     libraries: Sequence[Path],
     clear: Sequence[str],
     directory: Path,
-    elsewhere: Elsewhere | None = None,
+    provide: Callable[[Mapping[str, Path]], Mapping[str, str]] | None = None,
 ) -> PreparedSwitch:
     """Like :func:`prepared`, for a process behind an emulator, or on another machine.
 
@@ -170,15 +171,15 @@ def prepared_for(
         libraries: as for :func:`prepared`; on another machine the very same files.
         clear: likewise.
         directory: of this run, on this machine.
-        elsewhere: the other machine; None for this one.
+        provide: sends files to the other machine, and tells their paths there by the same names; None for this one.
+            Libraries are known there by the names of their files.
     """
     rows, lines, asked = masks(mechanism, clear), [], []
     for library in dict.fromkeys(path.resolve() for path in libraries):
         sites = _sites(mechanism, library)
         if sites:
             asked.append(_Asked(str(library), len(sites)))
-            there = elsewhere.library(library) if elsewhere else str(library)
-            lines += [f"library {there if mechanism is Mechanism.TRAP else library.name}"]
+            lines += [f"library {library if mechanism is Mechanism.TRAP and provide is None else library.name}"]
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
     if not asked:
         named = ", ".join(path.name for path in libraries) or "nothing"
@@ -188,7 +189,7 @@ def prepared_for(
     _check_room(asked, place)
     report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
     text = [
-        f"report {report.name if elsewhere else report}",
+        f"report {report.name if provide else report}",
         *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows),
         *lines,
     ]
@@ -199,9 +200,9 @@ def prepared_for(
     write_atomically(record, msgspec.json.encode(told), follow=False)
     loads, library = _LOADED_BY[mechanism], switch_library(mechanism)
     paths = {_LIBRARY: str(library), _REQUEST: str(request)}
-    if elsewhere:
-        paths = dict(elsewhere.provide({_LIBRARY: library, _REQUEST: request}))
-    own, others = paths[_LIBRARY], None if elsewhere else os.environ.get(loads)
+    if provide:
+        paths = dict(provide({_LIBRARY: library, _REQUEST: request}))
+    own, others = paths[_LIBRARY], None if provide else os.environ.get(loads)
     if set(own) & set(_SEPARATORS):
         hint = f"name a directory without spaces and colons in {VARIABLE}"
         raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)

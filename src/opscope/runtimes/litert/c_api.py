@@ -30,7 +30,10 @@ _ELEMENT_TYPE_BYTES, _MOST_DIMENSIONS = 4, 8
 _MOST_EVENTS = 1 << 20
 _KERNELS = {"xnnpack": 0, "none": 2}
 _STATUS = {1: "an argument is invalid", 2: "memory is short", 3: "a runtime failure", 5: "unsupported", 6: "not found"}
-_PLACEHOLDER = "<placeholder signature>"
+PLACEHOLDER = "<placeholder signature>"
+"""What LiteRT calls the signature that it makes for a model without any."""
+DELEGATE = "xnnpack"
+"""Unless another one is asked for."""
 # A clock of whole microseconds may be one behind at either end.
 _SLACK = 2
 
@@ -169,7 +172,7 @@ class CompiledModel:
         def run() -> int:
             return int(function(self._compiled, numbers[0], numbers[1], filled, numbers[2], read))
 
-        return "" if name == _PLACEHOLDER else name, Call(number, inputs, outputs, run, filled, read, tuple(left))
+        return "" if name == PLACEHOLDER else name, Call(number, inputs, outputs, run, filled, read, tuple(left))
 
     def _resized(self, number: int, asked: Sequence[tuple[int, ...]], outputs: int) -> list[tuple[int, ...]]:
         """Give inputs other sizes; those of the outputs follow from them."""

@@ -10,13 +10,12 @@ import sys
 import time
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
-from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.experiment.tensors import from_bytes, to_bytes
@@ -24,11 +23,10 @@ from opscope.machine.affinity import stay_on
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.switch.switch import proof
 from opscope.machine.usage import usage_between, usage_now
-from opscope.program.structure.plan import Dynamism
 from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
-from opscope.runtimes.litert.c_api import CompiledModel, check_events, check_status
+from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
-from opscope.runtimes.litert.signatures import read_callable
+from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
 from opscope.runtimes.litert.trace import SCHEMA, LitertInference, LitertTrace
 
 if TYPE_CHECKING:
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
     from opscope.core.system.usage import ProcessUsage
     from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
-    from opscope.program.structure.signature import Signature
     from opscope.runtimes.litert.c_api import Call
+    from opscope.runtimes.litert.signatures import CalledSignature
 
-_DELEGATE = "xnnpack"
+    _Called: TypeAlias = CalledSignature[Call]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,13 +46,6 @@ def main(arguments: Sequence[str]) -> int:
     end_with_parent()
     _, path = arguments
     return answer_request(Path(path), run)
-
-
-class _Called(NamedTuple):
-    """A signature as the file declares it and as the runtime calls it; arrays in the order of the file."""
-
-    declared: Signature
-    call: Call
 
 
 def run(request: RunRequest, began: int) -> Measurement:
@@ -72,9 +63,11 @@ def run(request: RunRequest, began: int) -> Measurement:
     stay_on(request.affinity)
     installed = installed_litert()
     started = time.perf_counter_ns()
-    traced, delegate = request.trace is not None, request.delegate or _DELEGATE
+    traced, delegate = request.trace is not None, request.delegate or DELEGATE
     model = CompiledModel(installed.library, request.program, delegate, request.threads, profiled=traced)
-    calls = _calls(Path(request.program), model.calls(_open_sizes(request)), request.calls)
+    declared = read_callable(Path(request.program))
+    sizes = open_sizes(declared, request.calls, request.inputs)
+    calls = called_signatures(declared, model.calls(sizes), request.calls)
     loaded = time.perf_counter_ns()
     inputs = _fill(model, calls, request)
     inferred = _infer(model, calls, request)
@@ -85,7 +78,7 @@ def run(request: RunRequest, began: int) -> Measurement:
         first = next(iter(calls))
         told = LitertTrace(SCHEMA, installed.version, delegate, request.threads, first, inferred.traced)
         write_atomically(Path(request.trace), msgspec.json.encode(told))
-    outputs = [array for called in calls.values() for array in _outputs(model, called)]
+    outputs = [array for own in calls.values() for array in _outputs(model, own)]
     save_outputs(request.outputs, outputs)
     written = time.perf_counter_ns()
     return Measurement(
@@ -105,58 +98,24 @@ def run(request: RunRequest, began: int) -> Measurement:
     )
 
 
-def _calls(program: Path, there: Mapping[str, Call], wanted: Sequence[str]) -> dict[str, _Called]:
-    """What is called, by name, in the order of the first calls.
-
-    Raises:
-        RunError: the runtime has no such signature, or has other inputs than the file.
-    """
-    declared = read_callable(program).signatures
-    names = dict.fromkeys(wanted) or (declared[0].name,)
-    found = {}
-    for name in names:
-        own = next((one for one in declared if one.name == name), None)
-        call = there.get(name) or (next(iter(there.values())) if len(declared) == len(there) == 1 else None)
-        if own is None or call is None:
-            raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(there))}")
-        for ours, theirs in ((own.inputs, call.inputs), (own.outputs, call.outputs)):
-            if {one.name for one in ours} != set(theirs):
-                raise RunError(f"LiteRT names other inputs or outputs of {name!r} than the file: {', '.join(theirs)}")
-        found[name] = _Called(own, call)
-    return found
-
-
-def _open_sizes(request: RunRequest) -> dict[str, dict[str, list[int]]]:
-    """Sizes that the file leaves open, as they were asked for, by signature and input."""
-    declared = read_callable(Path(request.program)).signatures
-    names = dict.fromkeys(request.calls) or (declared[0].name,)
-    inputs = [(own.name, one) for name in names for own in declared if own.name == name for one in own.inputs]
-    found: dict[str, dict[str, list[int]]] = {}
-    for (name, one), planned in zip(inputs, request.inputs, strict=False):
-        if one.tensor.dynamism is not Dynamism.STATIC and planned.shape is not None:
-            found.setdefault(name, {})[one.name] = planned.shape
-    return found
-
-
 def _fill(model: CompiledModel, calls: Mapping[str, _Called], request: RunRequest) -> list[Tensor]:
-    """Fill the inputs of all calls; they are drawn in the order of the file, as for every runtime."""
-    slots = [(called, one) for called in calls.values() for one in called.declared.inputs]
-    tensors = [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for _, one in slots]
-    if request.inputs:
-        tensors = [Tensor(list(one.shape or ()), one.dtype) for one in request.inputs]
-    for (called, one), tensor, array in zip(slots, tensors, input_arrays(request, tensors), strict=True):
+    """Fill the inputs of all calls."""
+    slots = [(own, one) for own in calls.values() for one in own.declared.inputs]
+    tensors = input_tensors(calls.values(), request.inputs)
+    arrays = input_arrays(request.values, request.seed, tensors)
+    for (own, one), tensor, array in zip(slots, tensors, arrays, strict=True):
         data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
-        model.fill(called.call.input_buffers[called.call.inputs.index(one.name)], data)
+        model.fill(own.told.input_buffers[own.told.inputs.index(one.name)], data)
     return tensors
 
 
-def _outputs(model: CompiledModel, called: _Called) -> list[Array]:
+def _outputs(model: CompiledModel, own: _Called) -> list[Array]:
     """Outputs of the last call, in the order of the file."""
     found = []
-    for one in called.declared.outputs:
-        place = called.call.outputs.index(one.name)
-        data = model.content(called.call.output_buffers[place])
-        sizes = called.call.output_sizes[place] if called.call.output_sizes else one.tensor.sizes
+    for one in own.declared.outputs:
+        place = own.told.outputs.index(one.name)
+        data = model.content(own.told.output_buffers[place])
+        sizes = own.told.output_sizes[place] if own.told.output_sizes else one.tensor.sizes
         tensor = Tensor(list(sizes), one.tensor.dtype.name)
         found.append(from_bytes(data, tensor, range(len(tensor.shape))))
     return found
@@ -205,7 +164,7 @@ def _call(
     def call(one: _Called) -> tuple[int, int]:
         if traced is not None:
             model.profile()
-        run_model = one.call.run
+        run_model = one.told.run
         before = clock()
         status = run_model()
         after = clock()

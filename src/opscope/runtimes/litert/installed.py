@@ -15,8 +15,8 @@ PACKAGE = "ai-edge-litert"
 INSTALL_HINT = "pip install 'opscope[litert]'"
 KNOWN = ("2.3.0",)
 """Versions whose C structures were read from a running library: docs/reference/versions.md."""
-_MODULE = "ai_edge_litert"
-_LIBRARY = "libLiteRt"
+MODULE = "ai_edge_litert"
+LIBRARY = "libLiteRt"
 
 
 class InstalledLitert(NamedTuple):
@@ -38,7 +38,7 @@ def installed_litert() -> InstalledLitert:
         MissingDependencyError: it is not installed, has no library for this system, or is of a version whose
             structures are not known.
     """
-    spec = find_spec(_MODULE)
+    spec = find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=INSTALL_HINT)
@@ -47,7 +47,7 @@ def installed_litert() -> InstalledLitert:
     if found not in KNOWN:
         problem = f"ai-edge-litert {found} is installed; opscope knows the structures of {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
-    library = package / f"{_LIBRARY}{'.dylib' if sys.platform == 'darwin' else '.so'}"
+    library = package / f"{LIBRARY}{'.dylib' if sys.platform == 'darwin' else '.so'}"
     if not library.exists():
         raise MissingDependencyError(f"ai-edge-litert {found} has no runtime for this system", where=package)
     return InstalledLitert(found, library)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from opscope.core.errors import UsageError
+from opscope.bundle.manifest import Tensor
+from opscope.core.errors import RunError, UsageError
 from opscope.core.regular_files import opened
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.program.structure.signature import NamedTensor, Signature
 from opscope.runtimes.litert.tflite import IDENTIFIER, IDENTIFIER_OFFSET, decode_tflite, is_tflite_program, read_tflite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from opscope.bundle.manifest import PlannedInput
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph, TfliteTensor
 
 SUFFIX = ".tflite"
@@ -86,6 +88,98 @@ def check_callable(model: CallableModel, path: Path) -> None:
     if model.custom:
         problem = f"it calls custom operators, which the installed LiteRT does not have: {', '.join(model.custom)}"
         raise UsageError(problem, where=path, hint="convert the model to built-in operators")
+
+
+class NamedSides(Protocol):
+    """A signature as the runtime tells it: names in its own order."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Of its inputs."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Of its outputs."""
+        ...
+
+
+Told = TypeVar("Told", bound=NamedSides)
+
+
+class CalledSignature(NamedTuple, Generic[Told]):
+    """A signature that is called.
+
+    Attributes:
+        declared: as the file has it; arrays are in this order.
+        told: as the runtime has it.
+    """
+
+    declared: Signature
+    told: Told
+
+
+def called_signatures(
+    model: CallableModel, told: Mapping[str, Told], calls: Sequence[str]
+) -> dict[str, CalledSignature[Told]]:
+    """What is called, by name, in the order of the first calls.
+
+    Args:
+        model: the file.
+        told: the runtime's signatures, by name.
+        calls: names; empty for the first signature.
+
+    Raises:
+        RunError: the runtime has no such signature, or has other inputs than the file.
+    """
+    found = {}
+    for name in _names(model, calls):
+        own = model.signature(name)
+        alone = next(iter(told.values())) if len(model.signatures) == len(told) == 1 else None
+        there = told.get(name) or alone
+        if own is None or there is None:
+            raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(told))}")
+        for ours, theirs in ((own.inputs, there.inputs), (own.outputs, there.outputs)):
+            if {one.name for one in ours} != set(theirs):
+                raise RunError(f"LiteRT names other inputs or outputs of {name!r} than the file: {', '.join(theirs)}")
+        found[name] = CalledSignature(own, there)
+    return found
+
+
+def open_sizes(
+    model: CallableModel, calls: Sequence[str], inputs: Sequence[PlannedInput]
+) -> dict[str, dict[str, list[int]]]:
+    """Sizes that the file leaves open, as they are asked for, by signature and input.
+
+    Args:
+        model: the file.
+        calls: names of signatures; empty for the first one.
+        inputs: that are asked for, one signature after the other in the order of their first calls.
+    """
+    called = [own for name in _names(model, calls) if (own := model.signature(name)) is not None]
+    declared = [(own.name, one) for own in called for one in own.inputs]
+    found: dict[str, dict[str, list[int]]] = {}
+    for (name, one), planned in zip(declared, inputs, strict=False):
+        if one.tensor.dynamism is not Dynamism.STATIC and planned.shape is not None:
+            found.setdefault(name, {})[one.name] = planned.shape
+    return found
+
+
+def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[PlannedInput]) -> list[Tensor]:
+    """The inputs of all calls, in the order of the file, as for every runtime.
+
+    Args:
+        called: in the order of the first calls.
+        inputs: that are asked for; none for those that the file declares.
+    """
+    if inputs:
+        return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
+    declared = [one.tensor for own in called for one in own.declared.inputs]
+    return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
+
+
+def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
+    return tuple(dict.fromkeys(calls)) or (model.signatures[0].name,)
 
 
 def _callable(model: TfliteModel) -> CallableModel:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.core.errors import DeviceError
+from opscope.core.errors import DeviceError, FeatureError
 from opscope.experiment.protocol import LOG
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
+from opscope.machine import isa
 from opscope.runtimes.native.answer import ANSWER, INPUT, OUTPUT, Answer, judged
 from opscope.runtimes.native.folder import RUNNER, RuntimeFolder
 from opscope.runtimes.switching import LibrarySwitch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.experiment.protocol import ProbeAnswer
+    from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.native.answer import RunnerCall
 
@@ -45,6 +47,31 @@ class NativeProgram(NamedTuple):
     def of(cls, folder: RuntimeFolder) -> NativeProgram:
         """The runner of a folder."""
         return cls(folder.arch, folder.versions, folder)
+
+
+def program_for(device: Device, make: Callable[[str], RuntimeFolder], otherwise: str) -> NativeProgram:
+    """The runner for a device.
+
+    Args:
+        device: of Linux or Android.
+        make: the folder for an architecture.
+        otherwise: what to do for a device of another system, as a hint.
+
+    Raises:
+        FeatureError: there is no runtime for it.
+        MissingDependencyError: the wheel or a compiler for it is missing.
+        StorageError: the folder cannot be kept.
+        DeviceError: it cannot be reached.
+    """
+    facts = device.facts()
+    system, machine = facts.get("system", ""), facts.get("machine", "")
+    if system != "Linux":
+        problem = f"there is no prebuilt runtime for {system or 'a system that does not report its name'}"
+        raise FeatureError(problem, where=device.name, hint=otherwise)
+    try:
+        return NativeProgram.of(make(isa.architecture(machine)))
+    except FeatureError as error:
+        raise FeatureError(error.problem, where=device.name, hint=error.hint) from error
 
 
 class RunnerStarter(Generic[Answer]):
@@ -102,7 +129,7 @@ class RunnerStarter(Generic[Answer]):
         """
         brought = self._program.brought
         program = None if brought or not self._program.command else Path(self._program.command[0])
-        return LibrarySwitch(self._host, libraries, program, features if brought else None, self.library_there)
+        return LibrarySwitch(self._host, libraries, program, features if brought else None)
 
     def _folder_there(self) -> str:
         """Directory on the host of the folder with the runner; empty without one."""

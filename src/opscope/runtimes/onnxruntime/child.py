@@ -78,7 +78,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     session = _session(runtime, request, choice, traces)
     loaded = time.perf_counter_ns()
     tensors = _tensors(signature, request)
-    arrays = [np.ascontiguousarray(array) for array in input_arrays(request, tensors)]
+    arrays = [np.ascontiguousarray(array) for array in input_arrays(request.values, request.seed, tensors)]
     # The session reads them where they are: these names keep them there until the last call.
     values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
     binding = _bound(session, signature, values)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from opscope.hosts.adb.device import AdbDevice
 
 
+PHONE_VERSIONS = {"c library": "glibc of the bundle, experimental: not yet seen on a phone"}
+"""Stand in an Android device's manifest; the wheels of runtimes are not made for Android's own C library."""
+
+
 @functools.cache
 def phone_device(address: str) -> AdbDevice:
     """The device of an address: always the same, so that all experiments on it share what is known of it.
@@ -46,9 +50,9 @@ def phone_target(address: str) -> RunTarget:
         MissingDependencyError: adb is not installed.
         DeviceError: the device does not answer, or it is not clear which one is meant.
     """
-    from opscope.runtimes.executorch.runners.native import EXPERIMENTAL, native_on
+    from opscope.runtimes.executorch.runners.native import native_on
 
-    return native_on(phone_device(address), versions={"c library": EXPERIMENTAL})
+    return native_on(phone_device(address), versions=PHONE_VERSIONS)
 
 
 def phone_settings(address: str) -> dict[str, str | None]:

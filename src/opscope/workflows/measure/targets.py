@@ -10,9 +10,9 @@ from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
-from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
+from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind, forms
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, ProgramKind, kind_of_program
-from opscope.workflows.measure.phones import phone_device, phone_target
+from opscope.workflows.measure.phones import PHONE_VERSIONS, phone_device, phone_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,14 +115,40 @@ def target_running(model: str, name: str) -> RunTarget:
 
 
 def _package_target(kind: ProgramKind, name: str) -> RunTarget:
-    """The package of another runtime, on this machine."""
-    from opscope.runtimes.litert.target import litert_here
-    from opscope.runtimes.onnxruntime.target import onnxruntime_here
+    """The package of another runtime, on this machine; LiteRT's native runner wherever it runs."""
+    named = parse_target(name)
+    if named.kind in (AUTO, LOCAL):
+        from opscope.runtimes.litert.target import litert_here
+        from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
-    if parse_target(name).kind not in (AUTO, LOCAL):
+        return {LITERT.suffix: litert_here, ONNX_RUNTIME.suffix: onnxruntime_here}[kind.suffix]()
+    if kind != LITERT:
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
         raise UsageError(f"{kind.runtime} models run on this machine only, not on {name}", where="--target", hint=hint)
-    return {LITERT.suffix: litert_here, ONNX_RUNTIME.suffix: onnxruntime_here}[kind.suffix]()
+    return _litert_target(named, name)
+
+
+def _litert_target(named: TargetName, name: str) -> RunTarget:
+    """LiteRT's native runner.
+
+    Raises:
+        UsageError: it is of no use there.
+    """
+    from opscope.hosts.ssh import parse_address
+    from opscope.runtimes.litert.native.target import native_litert_emulated, native_litert_here, native_litert_on
+
+    kind, address = named
+    if named.runner or kind.only_builds:
+        hint = f"leave out the runner; {forms((NATIVE, SSH, ADB))} run it with opscope's own"
+        raise UsageError(f"builds of executor_runner do not run {LITERT.runtime} models", where=name, hint=hint)
+    if kind is SSH:
+        if parse_address(address).python:
+            problem = f"a Python of a device runs no {LITERT.runtime} models"
+            raise UsageError(problem, where=name, hint="leave out ?python=: opscope sends its own runner")
+        return native_litert_on(_ssh_device(address))
+    if kind is ADB:
+        return native_litert_on(phone_device(address), versions=PHONE_VERSIONS)
+    return native_litert_emulated() if kind is QEMU else native_litert_here()
 
 
 def recorded_target(manifest: Manifest) -> RunTarget:

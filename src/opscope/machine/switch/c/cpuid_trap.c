@@ -7,7 +7,7 @@
  * OPSCOPE_SWITCH names a file of lines, each of a word and its values:
  *   report PATH
  *   row LEAF SUBLEAF REGISTER BITS     hexadecimal; registers are 0 to 3 for eax, ebx, ecx, edx
- *   library PATH
+ *   library PATH                       or the name of a file, wherever it is loaded from: its code is looked at
  *   site ADDRESS                       of the library before it, relative to where it is loaded; hexadecimal
  * Without it, or when it is damaged, nothing is changed, and the report says nothing: that is no proof.
  */
@@ -37,7 +37,7 @@ struct library {
   char path[PATH_MAX];
   dev_t device;
   ino_t inode;
-  int known, first, sites;
+  int named, known, first, sites;
 };
 
 static struct row rows[MOST_ROWS];
@@ -78,7 +78,8 @@ static int read_line(char *line) {
     struct stat found;
     strcpy(library->path, path);
     library->first = address_count;
-    library->known = stat(path, &found) == 0;
+    library->named = !strchr(path, '/');
+    library->known = !library->named && stat(path, &found) == 0;
     if (library->known) {
       library->device = found.st_dev;
       library->inode = found.st_ino;
@@ -262,9 +263,12 @@ static uint32_t patch(int number, uintptr_t base, int32_t *detail) {
 static int library_at(const char *path) {
   struct stat found;
   if (!path || !*path || stat(path, &found)) return -1;
-  for (int number = 0; number < library_count; number++)
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  for (int number = 0; number < library_count; number++) {
+    if (libraries[number].named && !strcmp(libraries[number].path, name)) return number;
     if (libraries[number].known && libraries[number].device == found.st_dev && libraries[number].inode == found.st_ino)
       return number;
+  }
   return -1;
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Mechanism, Target
-from opscope.core.errors import FeatureError, RunError
+from opscope.core.errors import RunError
 from opscope.experiment.target import Capabilities, SwitchOffer, feature_groups
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
@@ -20,7 +21,7 @@ from opscope.runtimes.executorch.runners.native_start import NativeStarter, back
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 from opscope.runtimes.hosted import HostedTarget
-from opscope.runtimes.native.start import NativeProgram
+from opscope.runtimes.native.start import NativeProgram, program_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from opscope.machine.peak_rates_cache import MachineIdentity
     from opscope.program.peak_rates.peak_rates import PeakRates
     from opscope.runtimes.executorch.runners.python import PythonTarget
-
-EXPERIMENTAL = "glibc of the bundle, experimental: not yet seen on a phone"
-"""Stands in an Android device's manifest under ``c library``; the runtime's wheel is not made for Android's own."""
 
 
 class NativeTarget(HostedTarget):
@@ -162,19 +160,9 @@ def native_on(device: Device, cache: Path | None = None, versions: Mapping[str, 
         cache: where runtimes are kept here; the user's cache directory when it is not given.
         versions: to be told with those of the runner.
     """
-    return NativeTarget(device, lambda: _for_device(device, cache), versions or {})
-
-
-def _for_device(device: Device, cache: Path | None) -> NativeProgram:
-    facts = device.facts()
-    system, machine = facts.get("system", ""), facts.get("machine", "")
-    if system != "Linux":
-        problem = f"there is no prebuilt runtime for {system or 'a system that does not report its name'}"
-        raise FeatureError(problem, where=device.name, hint="use a Python there that has executorch: ?python=PATH")
-    try:
-        return NativeProgram.of(build_runtime(isa.architecture(machine), cache))
-    except FeatureError as error:
-        raise FeatureError(error.problem, where=device.name, hint=error.hint) from error
+    otherwise = "use a Python there that has executorch: ?python=PATH"
+    made = functools.partial(program_for, device, lambda arch: build_runtime(arch, cache), otherwise)
+    return NativeTarget(device, made, versions or {})
 
 
 def native_emulated(cache: Path | None = None) -> NativeTarget:

@@ -1,0 +1,280 @@
+"""Repetitions of .tflite models with the native runner: inputs made here, features switched, outputs read here."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, Measurement, Tensor
+from opscope.core.errors import OpscopeError, RunError
+from opscope.core.files import write_atomically
+from opscope.core.json import from_json
+from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer
+from opscope.experiment.target import JobOutcome
+from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading
+from opscope.machine.switch.switch import fields_stated, proof
+from opscope.runtimes.child import digest, input_arrays, save_outputs
+from opscope.runtimes.hosted import ended_by
+from opscope.runtimes.litert.c_api import DELEGATE, PLACEHOLDER, check_events
+from opscope.runtimes.litert.installed import PACKAGE
+from opscope.runtimes.litert.native.building import library_of
+from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
+from opscope.runtimes.litert.trace import SCHEMA, TRACE, EventRow, LitertInference, LitertTrace
+from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile
+from opscope.runtimes.native.start import RunnerStarter
+from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.bundle.manifest import Mechanism
+    from opscope.experiment.target import Job, SwitchOffer
+    from opscope.experiment.tensors import Array
+    from opscope.hosts.host import Host
+    from opscope.runtimes.litert.signatures import CalledSignature
+    from opscope.runtimes.native.start import NativeProgram
+    from opscope.runtimes.switching import LibrarySwitch
+
+_SHORT_SECONDS = 60.0
+_PROGRAM, _CALLS = "program.tflite", "calls.json"
+_PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
+_NO_RUNNER = "on this machine a model runs from Python, too: --target local"
+
+
+class RuntimeSignature(msgspec.Struct, frozen=True):
+    """A signature as the runtime tells it: names in its own order.
+
+    Attributes:
+        name: of the signature.
+        inputs: names.
+        outputs: likewise.
+    """
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class LitertAnswer(RunnerAnswer, frozen=True):
+    """What the runner writes: a measurement, the signatures, what the processor says, or an error.
+
+    Attributes:
+        signatures: in the order of the runtime, when they were asked for.
+        outputs: sizes of the outputs of every signature that was called, in the order of the runtime; null where they
+            are those of the file.
+        processor: what it says of itself, when it was asked.
+    """
+
+    signatures: list[RuntimeSignature] = msgspec.field(default_factory=list)
+    outputs: list[list[int] | None] = msgspec.field(default_factory=list)
+    processor: CpuReading | None = None
+
+
+class _TracedCall(msgspec.Struct, frozen=True):
+    """A call with its events, and the number of its signature."""
+
+    wall_ns: int
+    start_ns: int
+    signature: int
+    events: list[EventRow]
+
+
+class LitertJobs:
+    """Runs jobs with LiteRT's native runner.
+
+    Args:
+        host: where.
+        program: the runner.
+    """
+
+    def __init__(self, host: Host, program: NativeProgram) -> None:
+        self._runner = RunnerStarter(host, program, LitertAnswer)
+        self._program = program
+        self._told: dict[tuple[str, int, int], list[RuntimeSignature]] = {}
+
+    @cached_property
+    def probed(self) -> ProbeAnswer:
+        """The CPU's features as the processor there states them; asked once.
+
+        Raises:
+            FeatureError: it cannot be asked.
+            RunError: the runner cannot tell.
+        """
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            work = Path(directory)
+            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS))
+        if isinstance(heard, Failure) or heard.processor is None:
+            reason = heard.message if isinstance(heard, Failure) else "the runner reported none"
+            raise RunError(f"the features of the CPU cannot be read: {reason}", hint=_NO_RUNNER)
+        arch = self._program.arch
+        return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {})
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the library.
+
+        Raises:
+            FeatureError: it cannot be used there; the message says why.
+            MissingDependencyError: there is no compiler.
+        """
+        return self._switch().offer(mechanism)
+
+    def _switch(self) -> LibrarySwitch:
+        return self._runner.switch([library_of(self._program)], lambda: self.probed)
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
+        work = directory / ".native"
+        try:
+            work.mkdir(exist_ok=True)
+            return self._execute(job, directory, work)
+        except (OpscopeError, OSError) as error:
+            return ended_by(error)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+        program = Path(job.program)
+        told = self._signatures(program, work, directory / LOG)
+        if isinstance(told, Failure):
+            return JobOutcome(failure=told)
+        model = read_callable(program)
+        names = {("" if one.name == PLACEHOLDER else one.name): one for one in told}
+        called = called_signatures(model, names, job.calls)
+        numbers = {name: told.index(own.told) for name, own in called.items()}
+        inputs = input_tensors(called.values(), job.inputs)
+        arrays = input_arrays(job.values, job.seed, inputs)
+        sizes = _write_inputs(called, arrays, inputs, open_sizes(model, job.calls, job.inputs), work)
+        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+        flags = {
+            "library": self._runner.library_there(library_of(self._program)),
+            "delegate": job.delegate or DELEGATE,
+            "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
+            "input_sizes": ",".join(sizes),
+            "warmup": job.warmup,
+            "num_executions": job.inferences - job.warmup,
+            "cpu_threads": job.threads,
+            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "trace_path": _CALLS if job.traced else "",
+        }
+        traced = work / _CALLS
+        heard = self._runner.answer(
+            RunnerCall(
+                flags=flags,
+                work=work,
+                log=directory / LOG,
+                timeout=job.timeout_seconds,
+                sent={"model_path": SentFile("programs", _PROGRAM, program)},
+                inputs=len(inputs),
+                outputs=True,
+                brought={_CALLS: traced, **brought_by(switch)},
+                variables=variables_of(switch),
+            )
+        )
+        if isinstance(heard, Failure):
+            return JobOutcome(failure=heard)
+        proved = proof(switch.record) if switch else None
+        began = time.perf_counter_ns()
+        if job.traced:
+            self._write_trace(traced, job, {number: name for name, number in numbers.items()}, directory / TRACE)
+        outputs = _read_outputs(called, heard, work)
+        save_outputs(str(directory / OUTPUTS), outputs)
+        spent = time.perf_counter_ns() - began
+        return JobOutcome(
+            measurement=Measurement(
+                mask=proved,
+                threads=None,
+                inputs=inputs,
+                outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+                output_sha256=digest(outputs),
+                wall_ns=heard.warmup_ns + heard.wall_ns,
+                start_ns=heard.start_ns,
+                load_ns=heard.load_ns,
+                peak_rss_bytes=heard.peak_rss_bytes,
+                versions=dict(self._program.versions),
+                write_ns=heard.write_ns + spent,
+                off_cpu_ns=heard.off_cpu_ns,
+                usage=heard.usage,
+            )
+        )
+
+    def _signatures(self, program: Path, work: Path, log: Path) -> list[RuntimeSignature] | Failure:
+        """The runtime's signatures of a model; asked once for a file."""
+        state = program.stat()
+        key = (str(program), state.st_mtime_ns, state.st_size)
+        if key not in self._told:
+            flags = {"describe": 1, "library": self._runner.library_there(library_of(self._program))}
+            sent = {"model_path": SentFile("programs", _PROGRAM, program)}
+            heard = self._runner.answer(RunnerCall(flags, work, log, _SHORT_SECONDS, sent))
+            if isinstance(heard, Failure):
+                return heard
+            self._told[key] = heard.signatures
+        return self._told[key]
+
+    def _write_trace(self, told: Path, job: Job, names: Mapping[int, str], into: Path) -> None:
+        """Check the events of each call, and keep them as the Python child does.
+
+        Raises:
+            RunError: they are not as opscope knows them.
+        """
+        calls = from_json(told.read_bytes(), list[_TracedCall])
+        for one in calls:
+            check_events(one.events, one.wall_ns)
+        inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
+        version, first = self._program.versions[PACKAGE], next(iter(names.values()))
+        trace = LitertTrace(SCHEMA, version, job.delegate or DELEGATE, job.threads, first, inferences)
+        write_atomically(into, msgspec.json.encode(trace))
+
+
+def _write_inputs(
+    called: Mapping[str, CalledSignature[RuntimeSignature]],
+    arrays: Sequence[Array],
+    tensors: Sequence[Tensor],
+    sizes: Mapping[str, Mapping[str, Sequence[int]]],
+    work: Path,
+) -> list[str]:
+    """Write the inputs of all calls, one file each, in the order of the runtime.
+
+    Args:
+        called: what is called.
+        arrays: its inputs, in the order of the file.
+        tensors: likewise.
+        sizes: those that the file leaves open.
+        work: where the files go.
+
+    Returns:
+        The sizes of each of them, for the runner.
+    """
+    words: list[str] = []
+    given = iter(zip(arrays, tensors, strict=True))
+    for name, own in called.items():
+        of_input = {one.name: next(given) for one in own.declared.inputs}
+        for asked in own.told.inputs:
+            array, tensor = of_input[asked]
+            content = to_bytes(array, tensor.dtype, range(array.ndim))
+            (work / f"{INPUT}-{len(words)}.bin").write_bytes(content)
+            words.append("x".join(map(str, sizes.get(name, {}).get(asked, ()))) or "-")
+    return words
+
+
+def _read_outputs(
+    called: Mapping[str, CalledSignature[RuntimeSignature]], heard: LitertAnswer, work: Path
+) -> list[Array]:
+    """Outputs of the last calls, in the order of the file."""
+    found: list[Array] = []
+    first = 0
+    for own in called.values():
+        for one in own.declared.outputs:
+            number = first + own.told.outputs.index(one.name)
+            sizes = heard.outputs[number]
+            tensor = Tensor(list(one.tensor.sizes if sizes is None else sizes), one.tensor.dtype.name)
+            data = (work / f"{OUTPUT}-{number}.bin").read_bytes()
+            found.append(from_bytes(data, tensor, range(len(tensor.shape))))
+        first += len(own.told.outputs)
+    return found

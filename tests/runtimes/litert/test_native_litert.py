@@ -1,0 +1,314 @@
+"""LiteRT without Python in the process: the same as from Python, here, on a device and behind an emulator.
+
+The device is a real sshd on the loopback interface, the emulator is QEMU; the library is the wheel's, each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import sshd
+from native_runner import native_cache
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
+from opscope.core.errors import FeatureError, MissingDependencyError, RunError, UsageError
+from opscope.core.table import Scope
+from opscope.experiment.target import Job, RunTarget
+from opscope.hosts.device import Device
+from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
+from opscope.machine import isa
+from opscope.machine.switch.switch import fields_here
+from opscope.readers.registry import read_trace
+from opscope.runtimes.litert.native.building import runner_for
+from opscope.runtimes.litert.native.target import (
+    NativeLitertTarget,
+    native_litert_emulated,
+    native_litert_here,
+    native_litert_on,
+)
+from opscope.runtimes.litert.target import litert_here
+from opscope.runtimes.litert.trace import TRACE
+from opscope.runtimes.native.building import find_compiler, host_architecture
+from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.targets import target_running
+from opscope.workflows.validate.validation import validate
+from qemu import use_emulator
+
+DATA = Path(__file__).parents[2] / "data"
+SMALL, MODELS = DATA / "litert", DATA / "tflite"
+CALLS = 6
+INT8_BY_SME = {"Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "Fully Connected (NC, PQS8, QC8W) GEMM"}
+pytestmark = [
+    pytest.mark.runtime,
+    pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"),
+]
+
+
+@pytest.fixture
+def here() -> NativeLitertTarget:
+    """The runner on this machine, built once for all tests."""
+    try:
+        find_compiler()
+    except MissingDependencyError:
+        pytest.skip("needs a C++ compiler")
+    return native_litert_here(native_cache())
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sshd.Sshd:
+    """A device; runtimes are built once for all tests."""
+    if host_architecture() is None:
+        pytest.skip("the runtime for a device is built on Linux")
+    with sshd.running(tmp_path / "board") as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        yield server
+
+
+def on_device(server: sshd.Sshd) -> NativeLitertTarget:
+    """The device as a place where models run."""
+    place = parse_address(server.address)
+    return native_litert_on(Device(SshShell(place), str(server.home)), native_cache())
+
+
+def job(program: Path, *, traced: bool = True, calls: tuple[str, ...] = (), delegate: str = "xnnpack") -> Job:
+    """A short run of a model."""
+    return Job(str(program), None, 1, CALLS, 7, 300.0, traced=traced, warmup=2, calls=calls, delegate=delegate)  # type: ignore[arg-type]  # one of two words
+
+
+def measured(target: RunTarget, asked: Job, directory: Path) -> Measurement:
+    """What a run gave; its failure fails the test."""
+    directory.mkdir(exist_ok=True)
+    outcome = target.execute(asked, directory)
+    assert outcome.measurement is not None, outcome.failure
+    return outcome.measurement
+
+
+def operators(directory: Path) -> list[tuple[str, str]]:
+    """Scope and name of every operator of the last inference."""
+    frame = read_trace(directory / TRACE).table.frame
+    last = frame.filter(frame["inference"] == frame["inference"].max())
+    kept = last.filter(last["scope"].is_in([Scope.DELEGATE_OP.value, Scope.DELEGATE_CALL.value, Scope.KERNEL.value]))
+    return list(zip(kept["scope"].to_list(), kept["name"].to_list(), strict=True))
+
+
+RUNNABLE = [
+    *(SMALL / f"{name}.tflite" for name in ("choice", "loop", "partial", "tiny_fp32", "tiny_int8", "two_signatures")),
+    *(MODELS / f"{name}.tflite" for name in ("attention", "cnn_int8", "outside", "parts", "wide_dynamic")),
+]
+
+
+@pytest.mark.parametrize("program", RUNNABLE, ids=lambda path: path.stem)
+def test_the_runner_computes_and_traces_what_python_does(
+    here: NativeLitertTarget, program: Path, tmp_path: Path
+) -> None:
+    """Inputs, outputs bit by bit, and the operators in their order; every call has the duration that is answered."""
+    native = measured(here, job(program), tmp_path / "native")
+    python = measured(litert_here(), job(program), tmp_path / "python")
+    assert native.output_sha256 == python.output_sha256
+    assert (native.inputs, native.outputs) == (python.inputs, python.outputs)
+    assert operators(tmp_path / "native") == operators(tmp_path / "python")
+    assert read_trace(tmp_path / "native" / TRACE).table.inference_times().duration.tolist() == native.wall_ns
+    assert len(native.wall_ns) == CALLS
+    assert sorted(path.name for path in (tmp_path / "native").iterdir()) == ["log.txt", "outputs.npz", TRACE]
+
+
+@pytest.mark.parametrize("delegate", ["xnnpack", "none"])
+def test_sizes_that_the_file_leaves_open_are_given(here: NativeLitertTarget, delegate: str, tmp_path: Path) -> None:
+    """Of inputs, from which those of the outputs follow; without them the file's own are taken."""
+    from opscope.bundle.manifest import PlannedInput
+
+    asked = msgspec.structs.replace(
+        job(SMALL / "dynamic.tflite", delegate=delegate), inputs=(PlannedInput([3, 32, 32, 3], "float32"),)
+    )
+    native, python = measured(here, asked, tmp_path / "n"), measured(litert_here(), asked, tmp_path / "p")
+    assert native.outputs == python.outputs
+    assert native.outputs[0].shape[0] == 3
+    assert native.output_sha256 == python.output_sha256
+
+
+def test_signatures_are_called_in_turn(here: NativeLitertTarget, tmp_path: Path) -> None:
+    """Each on inputs of its own, and each call is told with its name."""
+    done = measured(here, job(SMALL / "two_signatures.tflite", calls=("decode", "encode")), tmp_path)
+    assert [one.shape for one in done.inputs] == [[2, 8], [2, 8], [2, 16]]
+    methods = read_trace(tmp_path / TRACE).table.inference_times().method
+    assert [methods[row] for row in range(CALLS)] == ["decode", "encode"] * 3
+
+
+def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: NativeLitertTarget, tmp_path: Path) -> None:
+    """A file that LiteRT refuses, one that is gone, and a signature that is not there."""
+    cut, other = tmp_path / "cut.tflite", tmp_path / "other.tflite"
+    other.write_bytes(b"TFL3" * 500)
+    cut.write_bytes((SMALL / "tiny_fp32.tflite").read_bytes()[:2000])
+    for program, calls, words in (
+        (other, (), "LiteRT refused the model: LiteRtCreateModelFromFile ended with"),
+        (cut, (), "the process was ended by SIGSEGV"),
+        (tmp_path / "none.tflite", (), "No such file"),
+        (SMALL / "two_signatures.tflite", ("absent",), "has no signature 'absent'; it has: decode, encode"),
+        (SMALL / "flex.tflite", (), "LiteRT refused the model"),
+    ):
+        failure = here.execute(job(program, calls=calls), tmp_path).failure
+        assert failure is not None
+        assert words in failure.message
+        assert failure.kind in (FailureKind.EXIT, FailureKind.STORAGE, FailureKind.SIGNAL)
+
+
+def switched(target: NativeLitertTarget, program: Path, tmp_path: Path, mechanism: Mechanism, group: str) -> None:
+    """The mechanism alone changes nothing, and with features off the proof has answers that were masked."""
+    probe = target.offer(mechanism).probe
+    clear = isa.cleared_fields(probe.arch, [group], frozenset(probe.fields))
+    assert clear
+    found = {}
+    for name, off in (("untouched", None), ("all", []), ("off", clear)):
+        base = job(program, traced=False)
+        asked = msgspec.structs.replace(base, clear=off, switch=mechanism)
+        found[name] = measured(target, asked, tmp_path / name)
+    assert found["untouched"].output_sha256 == found["all"].output_sha256
+    assert found["untouched"].mask is None
+    for name, off in (("all", []), ("off", clear)):
+        mask = found[name].mask
+        assert mask is not None
+        assert (mask.mechanism, mask.cleared, bool(mask.masked)) == (mechanism, off, bool(off))
+        assert mask.executions
+
+
+def strongest() -> str:
+    """The group that is switched off here when nothing else is asked."""
+    arch, fields = fields_here()
+    return isa.default_ablation(arch, frozenset(fields)).name
+
+
+def trap_or_skip(target: NativeLitertTarget) -> None:
+    """Without the trap the test is skipped."""
+    try:
+        target.offer(Mechanism.TRAP)
+    except (FeatureError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+
+
+def test_features_are_switched_off_here(here: NativeLitertTarget, tmp_path: Path) -> None:
+    """By the trap, as for Python."""
+    trap_or_skip(here)
+    switched(here, SMALL / "tiny_fp32.tflite", tmp_path, Mechanism.TRAP, strongest())
+
+
+def test_features_are_switched_off_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:
+    """The library that does it goes with the runner, and what it counted comes back."""
+    target = on_device(board)
+    trap_or_skip(target)
+    switched(target, SMALL / "tiny_fp32.tflite", tmp_path, Mechanism.TRAP, strongest())
+    with pytest.raises(FeatureError, match="hwcap needs Linux on aarch64, this is x86_64"):
+        target.offer(Mechanism.HWCAP)
+
+
+def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:
+    """A whole bundle with nothing that contradicts it; on the device nothing of the runs is left."""
+    target = on_device(board)
+    settings = Settings(rounds=2, runs=3, warmup=1, roofs=False, lock="warn", delegate="both")
+    profile(str(MODELS / "cnn_int8.tflite"), settings=settings, out=tmp_path / "out", target=target)
+    kept = Bundle.open(tmp_path / "out").manifest
+    assert (kept.target.kind, kept.target.address) == ("ssh", board.address)
+    assert {"ai-edge-litert", "compiler"} <= kept.environment.versions.keys()
+    assert validate(tmp_path / "out").valid
+    assert {path.name for path in board.home.iterdir()} <= {"programs", "runtimes", "inputs", "switch"}
+
+
+def test_sme_runs_under_an_emulator_and_not_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of the kernels say it: those with packed int8 inputs are SME's."""
+    use_emulator(monkeypatch)
+    try:
+        target = native_litert_emulated(native_cache())
+        target.offer(Mechanism.HWCAP)
+    except MissingDependencyError as error:
+        pytest.skip(f"needs the runtime for aarch64: {error}; {error.hint}")
+    probe = target.offer(Mechanism.HWCAP).probe
+    for name, group in (("on", None), ("off", "sme")):
+        clear = isa.cleared_fields(probe.arch, [group], frozenset(probe.fields)) if group else []
+        asked = msgspec.structs.replace(job(MODELS / "cnn_int8.tflite"), clear=clear, switch=Mechanism.HWCAP)
+        measured(target, asked, tmp_path / name)
+    assert {name for _, name in operators(tmp_path / "on")} >= INT8_BY_SME
+    assert not any("PQS8" in name for _, name in operators(tmp_path / "off"))
+    switched(target, SMALL / "tiny_int8.tflite", tmp_path, Mechanism.HWCAP, "sme")
+    assert target.environment().machine == "aarch64"
+    assert "sme2" in (target.environment().features or [])
+    with pytest.raises(FeatureError, match="trap does not work under an emulator"):
+        target.offer(Mechanism.TRAP)
+
+
+def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
+    """There is none, and it is said."""
+    target = on_device(board)
+    assert (target.roofs(None, 1), target.identity()) == (None, None)
+    with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
+        target.probe()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ssh:board?python=python3", "a Python of a device runs no LiteRT models"),
+        ("ssh:board?runner=/bin/true", "builds of executor_runner do not run LiteRT models"),
+        ("runner:/bin/true", "builds of executor_runner do not run LiteRT models"),
+    ],
+)
+def test_targets_that_cannot_run_such_models_are_refused(name: str, words: str) -> None:
+    """With what to do instead."""
+    with pytest.raises(UsageError, match=words.replace("?", r"\?")) as caught:
+        target_running("model.tflite", name)
+    assert caught.value.hint
+
+
+def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wheel to download, no compiler, no such architecture: before anything is sent."""
+    other = "x86_64" if host_architecture() == "aarch64" else "aarch64"
+    monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(tmp_path / "none"))
+    with pytest.raises(MissingDependencyError, match=f"no C\\+\\+ compiler for {other}"):
+        runner_for(other, tmp_path)
+    with pytest.raises(FeatureError, match="no prebuilt runtime for Linux on riscv64"):
+        runner_for("riscv64", tmp_path)
+    compiler = tmp_path / "cxx"
+    compiler.write_text("#!/bin/sh\necho fake 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(compiler))
+    for variable, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path))):
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(MissingDependencyError, match=f"the runtime for {other} cannot be downloaded") as caught:
+        runner_for(other, tmp_path)
+    assert "PIP_FIND_LINKS" in str(caught.value.hint)
+
+
+def test_a_runner_that_says_nothing_is_an_error(tmp_path: Path) -> None:
+    """Of the features, too."""
+    from opscope.bundle.manifest import Target
+    from opscope.hosts.this_machine import ThisMachine
+    from opscope.runtimes.litert.native.jobs import LitertJobs
+    from opscope.runtimes.native.start import NativeProgram
+
+    jobs = LitertJobs(ThisMachine(Target("native", "")), NativeProgram("x86_64", {}, command=["/bin/true"]))
+    with pytest.raises(RunError, match="the features of the CPU cannot be read"):
+        _ = jobs.probed
+    assert jobs.execute(job(SMALL / "tiny_fp32.tflite"), tmp_path).failure
+
+
+def test_the_command_line_runs_it_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:
+    """One command from the model to the report, and the features that were off are told with their proof."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "opscope").symlink_to(native_cache())
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = ["profile", str(SMALL / "tiny_fp32.tflite"), "--target", f"ssh:{board.address}"]
+    words += ["--rounds", "2", "--runs", "3", "--no-roofs", "--lock", "warn", "--out", "out", "--json", "told.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "opscope", *words],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))
+    assert told["schema"] == "opscope.profile/1"
+    assert (tmp_path / "out" / "report.html").exists()
