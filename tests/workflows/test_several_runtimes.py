@@ -201,15 +201,15 @@ def test_a_delegate_is_for_litert_only(tmp_path: Path) -> None:
 @needs_litert
 def test_one_runtime_that_cannot_run_there_refuses_both(tmp_path: Path) -> None:
     """Before anything is measured."""
-    (experiment,) = read_experiments(written(tmp_path, f'target = "ssh:nowhere"\n{PAIR}')).experiments
-    with pytest.raises(UsageError, match="LiteRT models run"):
+    (experiment,) = read_experiments(written(tmp_path, f'target = "ssh:nowhere?python=python3"\n{PAIR}')).experiments
+    with pytest.raises(UsageError, match="runs no LiteRT models"):
         target_of(experiment)
 
 
 @pytest.mark.runtime
 def test_a_runtime_that_is_missing_refuses_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the extra, and nothing was measured."""
-    monkeypatch.setattr("opscope.runtimes.litert.installed._MODULE", "no_such_module")
+    monkeypatch.setattr("opscope.runtimes.litert.installed.MODULE", "no_such_module")
     (experiment,) = read_experiments(written(tmp_path, PAIR)).experiments
     with pytest.raises(MissingDependencyError, match="not installed") as caught:
         target_of(experiment)

@@ -62,6 +62,7 @@ class PackageTarget(HostedTarget):
         trace: name of the file with the events of a traced run.
         library: tells the library that asks for the CPU's features.
         versions: tells those of the package.
+        stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
     def __init__(
@@ -70,13 +71,15 @@ class PackageTarget(HostedTarget):
         trace: str,
         library: Callable[[], Path],
         versions: Callable[[], Mapping[str, str]],
+        stand_in: str | None = None,
     ) -> None:
         super().__init__(ThisMachine(Target(LOCAL.name, "")))
         self._modules, self._trace, self._library, self._versions = modules, trace, library, versions
+        self._stand_in = stand_in
 
     def capabilities(self) -> Capabilities:
-        """The name of its traces."""
-        return Capabilities(host=self._host, trace=self._trace)
+        """The name of its traces, and what it stands in for."""
+        return Capabilities(host=self._host, trace=self._trace, stand_in=self._stand_in)
 
     def probe(self) -> ProbeAnswer:
         """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found.

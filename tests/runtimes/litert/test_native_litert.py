@@ -220,26 +220,42 @@ def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> No
     assert {path.name for path in board.home.iterdir()} <= {"programs", "runtimes", "inputs", "switch"}
 
 
-def test_sme_runs_under_an_emulator_and_not_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of the kernels say it: those with packed int8 inputs are SME's."""
+@pytest.fixture
+def arm(monkeypatch: pytest.MonkeyPatch) -> NativeLitertTarget:
+    """64-bit Arm under QEMU; without a part of it the test is skipped."""
     use_emulator(monkeypatch)
     try:
         target = native_litert_emulated(native_cache())
         target.offer(Mechanism.HWCAP)
     except MissingDependencyError as error:
         pytest.skip(f"needs the runtime for aarch64: {error}; {error.hint}")
-    probe = target.offer(Mechanism.HWCAP).probe
-    for name, group in (("on", None), ("off", "sme")):
-        clear = isa.cleared_fields(probe.arch, [group], frozenset(probe.fields)) if group else []
-        asked = msgspec.structs.replace(job(MODELS / "cnn_int8.tflite"), clear=clear, switch=Mechanism.HWCAP)
-        measured(target, asked, tmp_path / name)
-    assert {name for _, name in operators(tmp_path / "on")} >= INT8_BY_SME
-    assert not any("PQS8" in name for _, name in operators(tmp_path / "off"))
-    switched(target, SMALL / "tiny_int8.tflite", tmp_path, Mechanism.HWCAP, "sme")
-    assert target.environment().machine == "aarch64"
-    assert "sme2" in (target.environment().features or [])
+    return target
+
+
+def test_features_are_switched_off_under_an_emulator(arm: NativeLitertTarget, tmp_path: Path) -> None:
+    """By the hardware capabilities, which the C library tells; the trap is for another processor."""
+    switched(arm, SMALL / "tiny_int8.tflite", tmp_path, Mechanism.HWCAP, "sme")
+    assert arm.environment().machine == "aarch64"
+    assert "sme2" in (arm.environment().features or [])
     with pytest.raises(FeatureError, match="trap does not work under an emulator"):
-        target.offer(Mechanism.TRAP)
+        arm.offer(Mechanism.TRAP)
+
+
+def test_sme_runs_under_an_emulator_and_not_without(arm: NativeLitertTarget, tmp_path: Path) -> None:
+    """The names of the kernels say it: those with packed int8 inputs are SME's. The report says so of each variant."""
+    settings = Settings(rounds=1, runs=2, warmup=1, ablate=("sme",), lock="warn")
+    profile(str(MODELS / "cnn_int8.tflite"), settings=settings, out=tmp_path / "out", target=arm)
+    variants = tmp_path / "out" / "variants"
+    found = {one: {name for path in (variants / one).rglob(TRACE) for _, name in operators(path.parent)}
+             for one in ("accelerated", "baseline")}  # fmt: skip
+    assert found["accelerated"] >= INT8_BY_SME
+    assert found["baseline"]
+    assert not any("PQS8" in name for name in found["baseline"])
+    report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "SME or SME2 kernels selected for 3 of 4 convolutions and products" in report
+    assert "calls cannot be counted in this runtime's library" in report
+    assert "--count" not in report
+    assert validate(tmp_path / "out").valid
 
 
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:

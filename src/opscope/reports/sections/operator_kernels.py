@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
@@ -32,6 +33,9 @@ KIND_TEXTS = {
     EvidenceKind.REGISTERED: "registered, not necessarily run",
 }
 _COUNT = "count them: opscope kernels BUNDLE --count"
+_COUNTED = ".pte"
+"""Suffix of the programs whose runtime lets calls be counted; the libraries of others hide their functions."""
+_BY_NAME = "Kernels are known by the names of the operators alone: calls cannot be counted in this runtime's library."
 
 
 class UseCell(NamedTuple):
@@ -132,9 +136,11 @@ def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list
     columns = content.kernels.columns if content.kernels else []
     counted = {column.variant for column in columns if column.kind is EvidenceKind.COUNTED}
     arm = content.manifest.environment.machine in {"aarch64", "arm64"}
-    if arm and any(ladder.operators and ladder.variant not in counted for ladder in ladders):
-        return [f"No calls were counted, so no kernel is known to have run; {_COUNT}."]
-    return []
+    silent = [ladder.variant for ladder in ladders if ladder.operators and ladder.variant not in counted]
+    if not arm or not silent:
+        return []
+    counts = any(Path(content.manifest.model_of(variant).program).suffix == _COUNTED for variant in silent)
+    return [f"No calls were counted, so no kernel is known to have run; {_COUNT}." if counts else _BY_NAME]
 
 
 def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:

@@ -9,11 +9,14 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 MODULES = PackageModules("opscope.runtimes.litert.child", "opscope.runtimes.litert.peak_rates.child")
 
 
-def litert_here() -> PackageTarget:
+def litert_here(stand_in: str | None = None) -> PackageTarget:
     """The installed LiteRT.
+
+    Args:
+        stand_in: why it is used in place of the native runner, as one sentence; None: it was asked for.
 
     Raises:
         MissingDependencyError: there is none that can be driven.
     """
     found = installed_litert()
-    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, stand_in)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import BUILD
@@ -9,6 +10,8 @@ from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
 from opscope.experiment.target import capabilities, reserved
 from opscope.experiment.target_names import parse_target
+from opscope.measurements.programs import LITERT
+from opscope.runtimes.litert.installed import MODULE, PACKAGE
 from opscope.workflows.measure.checks import (
     Check,
     State,
@@ -20,7 +23,7 @@ from opscope.workflows.measure.checks import (
 )
 from opscope.workflows.measure.phones import phone_settings
 from opscope.workflows.measure.switching import chosen_switch
-from opscope.workflows.measure.targets import target_named
+from opscope.workflows.measure.targets import target_named, target_running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +52,9 @@ def target_checks(name: str) -> list[Check]:
     try:
         target = target_named(name)
         if parse_target(name).kind.emulated:
-            return _emulated(target)
+            return [*_emulated(target), *_litert(name)]
         with reserved(target):
-            return _device(target)
+            return [*_device(target), *_litert(name)]
     except UsageError:
         raise
     except OpscopeError as error:
@@ -92,6 +95,21 @@ def _device(target: RunTarget) -> list[Check]:
         governor_check(environment),
         virtual_check(environment),
     ]
+
+
+def _litert(name: str) -> list[Check]:
+    """Whether LiteRT models run there, if LiteRT is installed here; nothing is said of targets that never run any."""
+    if find_spec(MODULE) is None:
+        return []
+    try:
+        target = target_running(f"model{LITERT.suffix}", name)
+        version = target.environment().versions[PACKAGE]
+        chosen = chosen_switch(target)
+    except UsageError:
+        return []
+    except OpscopeError as error:
+        return [Check("litert", State.NOTE, error.problem, error.hint or "")]
+    return [Check("litert", State.OK, f"{version}; its features are switched by {chosen.mechanism.value}")]
 
 
 def _runtime(environment: Environment, able: Capabilities) -> str:

@@ -11,7 +11,7 @@ from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind, forms
-from opscope.measurements.programs import LITERT, ONNX_RUNTIME, ProgramKind, kind_of_program
+from opscope.measurements.programs import LITERT, ProgramKind, kind_of_program
 from opscope.workflows.measure.phones import PHONE_VERSIONS, phone_device, phone_target
 
 if TYPE_CHECKING:
@@ -115,27 +115,27 @@ def target_running(model: str, name: str) -> RunTarget:
 
 
 def _package_target(kind: ProgramKind, name: str) -> RunTarget:
-    """The package of another runtime, on this machine; LiteRT's native runner wherever it runs."""
-    named = parse_target(name)
-    if named.kind in (AUTO, LOCAL):
-        from opscope.runtimes.litert.target import litert_here
-        from opscope.runtimes.onnxruntime.target import onnxruntime_here
+    """The package of another runtime."""
+    from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
-        return {LITERT.suffix: litert_here, ONNX_RUNTIME.suffix: onnxruntime_here}[kind.suffix]()
-    if kind != LITERT:
+    named = parse_target(name)
+    if kind == LITERT:
+        return _litert_target(named, name)
+    if named.kind not in (AUTO, LOCAL):
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
         raise UsageError(f"{kind.runtime} models run on this machine only, not on {name}", where="--target", hint=hint)
-    return _litert_target(named, name)
+    return onnxruntime_here()
 
 
 def _litert_target(named: TargetName, name: str) -> RunTarget:
-    """LiteRT's native runner.
+    """LiteRT with its native runner, or from Python on this machine.
 
     Raises:
-        UsageError: it is of no use there.
+        UsageError: such models do not run there.
     """
     from opscope.hosts.ssh import parse_address
     from opscope.runtimes.litert.native.target import native_litert_emulated, native_litert_here, native_litert_on
+    from opscope.runtimes.litert.target import litert_here
 
     kind, address = named
     if named.runner or kind.only_builds:
@@ -148,7 +148,16 @@ def _litert_target(named: TargetName, name: str) -> RunTarget:
         return native_litert_on(_ssh_device(address))
     if kind is ADB:
         return native_litert_on(phone_device(address), versions=PHONE_VERSIONS)
-    return native_litert_emulated() if kind is QEMU else native_litert_here()
+    if kind is QEMU:
+        return native_litert_emulated()
+    if kind is LOCAL:
+        return litert_here()
+    try:
+        return native_litert_here()
+    except MissingDependencyError as error:
+        if kind is NATIVE:
+            raise
+        return litert_here(stand_in=f"{error.problem}; {_FROM_PYTHON}")
 
 
 def recorded_target(manifest: Manifest) -> RunTarget:
@@ -223,10 +232,8 @@ def _here(kind: TargetKind) -> RunTarget:
             raise
         if obstacle:
             raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
-        return python_here(stand_in=f"{error.problem}; {_FROM_PYTHON}")
+        return python_here(stand_in=f"{error.problem}; {_FROM_BINDINGS}")
 
 
-_FROM_PYTHON = (
-    "models ran from Python instead (target local): memory and start-up include Python and torch, "
-    "and loading the method counts in the first inference"
-)
+_FROM_PYTHON = "models ran from Python instead (target local): memory and start-up include Python"
+_FROM_BINDINGS = f"{_FROM_PYTHON} and torch, and loading the method counts in the first inference"
