@@ -26,6 +26,7 @@ OTHERS = {
     "runtimes/executorch/runners/kernel_counter.py": SCRATCH,
     "runtimes/executorch/runners/native_answer.py": SCRATCH,
     "runtimes/executorch/runners/python.py": SCRATCH,
+    "runtimes/litert/native/jobs.py": SCRATCH,
     "runtimes/native/wheels.py": SCRATCH,
     "runtimes/litert/peak_rates/child.py": SCRATCH,
     "runtimes/package_target.py": SCRATCH,

@@ -150,6 +150,7 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     ("name", "settings", "word"),
     [
         ("flex", Settings(), "FlexMatrixInverse"),
+        ("mediapipe", Settings(delegate="both"), "only the XNNPACK delegate runs these operators"),
         ("dynamic", Settings(lock="warn"), "'image' has no fixed sizes"),
         ("tiny_fp32", Settings(target="runner:/bin/true"), "builds of executor_runner do not run LiteRT models"),
         ("tiny_fp32", Settings(data="weights.ptd"), "says itself where its weights are"),
@@ -162,6 +163,22 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
     with pytest.raises(UsageError, match=word):
         profile(MODELS / f"{name}.tflite", settings=settings, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@needs_litert
+def test_custom_operators_that_the_delegate_has_are_run_and_known(tmp_path: Path) -> None:
+    """Those of MediaPipe: every operator is one of the file, with its work."""
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    profile(MODELS / "mediapipe.tflite", settings=settings, out=tmp_path / "out")
+    own = [one for one in analyze(tmp_path / "out").operators if one.backend == "XNNPACK"]
+    found = [(one.name.partition(" (")[0], one.attribution, one.macs, one.bytes) for one in own]
+    assert found == [
+        ("ArgMax Pooling", "exact", 0, 4 * (256 + 2 * 64)),
+        ("TanH", "exact", 0, 4 * 2 * 64),
+        ("Unpooling", "exact", 0, 4 * (2 * 64 + 256)),
+        ("Deconvolution", "exact", 8 * 8 * 4 * 2 * 2 * 3, 4 * (256 + 48 + 3 + 768)),
+    ]
+    assert validate(tmp_path / "out").valid
 
 
 @needs_litert

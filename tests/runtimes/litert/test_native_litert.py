@@ -46,10 +46,7 @@ DATA = Path(__file__).parents[2] / "data"
 SMALL, MODELS = DATA / "litert", DATA / "tflite"
 CALLS = 6
 INT8_BY_SME = {"Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "Fully Connected (NC, PQS8, QC8W) GEMM"}
-pytestmark = [
-    pytest.mark.runtime,
-    pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"),
-]
+pytestmark = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 
 
 @pytest.fixture
@@ -100,7 +97,10 @@ def operators(directory: Path) -> list[tuple[str, str]]:
 
 
 RUNNABLE = [
-    *(SMALL / f"{name}.tflite" for name in ("choice", "loop", "partial", "tiny_fp32", "tiny_int8", "two_signatures")),
+    *(
+        SMALL / f"{name}.tflite"
+        for name in ("choice", "loop", "mediapipe", "partial", "tiny_fp32", "tiny_int8", "two_signatures")
+    ),
     *(MODELS / f"{name}.tflite" for name in ("attention", "cnn_int8", "outside", "parts", "wide_dynamic")),
 ]
 

@@ -149,7 +149,7 @@ _ATEN = {"LeakyReLU": "leaky_relu", "ReciprocalSquareRoot": "rsqrt"}
 
 _MOVEMENTS = """
 StaticTranspose StaticReshape StaticSlice StaticConstantPad Copy Convert DepthToSpace2D SpaceToDepth2D EvenSplit
-Concatenate2 Concatenate3 Concatenate4 Concatenate5
+Unpooling2d Concatenate2 Concatenate3 Concatenate4 Concatenate5
 """.split()
 
 _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {

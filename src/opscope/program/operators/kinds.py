@@ -390,7 +390,7 @@ KINDS: tuple[Kind, ...] = (
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d quantized_max_pool2d
         quantized_max_pool2d_nchw quantized_max_pool2d_nhwc quantized_avg_pool2d
         """,
-        nodes="AvgPooling2d MaxPooling2d ArgMaxPooling2d GlobalAvgPooling2d",
+        nodes="AvgPooling2d MaxPooling2d ArgMaxPooling2d Unpooling2d GlobalAvgPooling2d",
         coreml="avg_pool max_pool l2_pool",
         vulkan="avg_pool2d max_pool2d",
         onnx="""

@@ -52,6 +52,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "StaticSum": ("Sum",),
     "StaticTranspose": ("Transpose",),
     "Tanh": ("TanH",),
+    "Unpooling2d": ("Unpooling",),
 }
 """Names by which an event of a node kind may go, the present one first."""
 

@@ -2,9 +2,9 @@
 
 Source: ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` of LiteRT at commit f6745779 (2026-08-21), ``VisitNode`` and
 the checks of types, of stored options and of numbers of inputs that the functions behind it make; tried with release
-2.3.0 on the models of ``tests/data/tflite``. They are rules for a file alone: a build of the delegate with other
-options takes other operators, variables and custom operators of MediaPipe among them, and an operator that meets all
-of them here may still be refused for an option that is not checked.
+2.3.0 on the models of ``tests/data``. They are rules for a file alone: a build of the delegate with other options takes
+other operators, variables among them, and an operator that meets all of them here may still be refused for an option
+that is not checked. The custom operators of MediaPipe that it takes have to be of float32, their places, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.runtimes.litert.tflite_names import MEDIAPIPE
 
 if TYPE_CHECKING:
     from opscope.runtimes.litert.tflite import TfliteOperator, TfliteSubgraph, TfliteTensor
@@ -29,7 +30,11 @@ DELEGATED = frozenset(
     """.split()
 )
 """Built-in operators that the delegate has a rule for."""
-_FIXED_WEIGHTS = {"CONV_2D": (1, 2), "DEPTHWISE_CONV_2D": (1, 2), "TRANSPOSE_CONV": (0, 1), "PRELU": (1,)}
+_FIXED_WEIGHTS = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "Convolution2DTransposeBias"), (1, 2)),
+    "TRANSPOSE_CONV": (0, 1),
+    "PRELU": (1,),
+}
 _OPTIONS = {
     **dict.fromkeys("PAD MEAN SUM REDUCE_MAX REDUCE_MIN TRANSPOSE RESIZE_BILINEAR RESHAPE".split(), (1,)),
     "SLICE": (1, 2),
@@ -40,14 +45,16 @@ _PAIRS = (
     "ADD BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MAXIMUM MINIMUM MUL PRELU SQUARED_DIFFERENCE SUB"
 )
 _LEAST_INPUTS = {**dict.fromkeys(_PAIRS.split(), 2), "TRANSPOSE_CONV": 3, "STRIDED_SLICE": 4, "SPLIT": 2}
+_LEAST_INPUTS |= {"Convolution2DTransposeBias": 3, "MaxUnpooling2D": 2}
 _BOUNDS = frozenset({"NONE", "RELU", "RELU_N1_TO_1", "RELU6"})
 _FLOAT_ONLY = frozenset(
     """
     ABS AVERAGE_POOL_2D CEIL COS DIV EXP FLOOR GELU HARD_SWISH LOG MAXIMUM MINIMUM NEG PRELU RELU RELU6 RELU_N1_TO_1
     ROUND RSQRT SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE
     """.split()
-)
+).union(MEDIAPIPE)
 """Taken of floating point alone."""
+
 _DATA_INPUT = {"TRANSPOSE_CONV": 2, "SPLIT": 1}
 """Place of the data among the inputs, where it is not the first."""
 _FLOATS = frozenset({"float32", "float16"})
@@ -112,9 +119,9 @@ def refusal(
     """
     if operator.flex:
         return _because(Cause.NO_RULE, "an operator of TensorFlow, which only the Flex delegate runs", operator.name)
-    if operator.custom:
+    if operator.custom and operator.name not in MEDIAPIPE:
         return _because(Cause.NO_RULE, "a custom operator, which the delegate does not know", operator.name)
-    if operator.name not in DELEGATED:
+    if operator.name not in DELEGATED | MEDIAPIPE:
         return _because(Cause.NO_RULE, "the XNNPACK delegate has no rule for it", None)
     least = _LEAST_INPUTS.get(operator.name, 1)
     if len(operator.inputs) < least or min(operator.inputs[:least]) < 0 or not operator.outputs:
@@ -140,7 +147,7 @@ def _type_refused(
     operator: TfliteOperator, given: list[TfliteTensor], made: list[TfliteTensor]
 ) -> PortableReason | None:
     place = _DATA_INPUT.get(operator.name, 0)
-    data = [*given[place : place + 1], *made[:1]]
+    data = [*given[place : place + 1], *(made if operator.custom else made[:1])]
     for tensor in data:
         name = tensor.dtype.name
         quantised = name in _QUANTISED and tensor.quantisation is not None

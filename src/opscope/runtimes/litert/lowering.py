@@ -30,6 +30,7 @@ from opscope.program.structure.plan import (
     PlannedTensor,
 )
 from opscope.program.xnnpack.graph import (
+    ArgMaxPooling,
     Concatenation,
     Convolution,
     DelegateGraph,
@@ -70,6 +71,7 @@ _KINDS = {
     "BATCH_MATMUL": "BatchMatrixMultiply",
     "CEIL": "Ceiling",
     "CONV_2D": "Conv2d",
+    "Convolution2DTransposeBias": "ConvTranspose2d",
     "COS": "Cos",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2d",
     "DEPTH_TO_SPACE": "DepthToSpace2D",
@@ -86,6 +88,8 @@ _KINDS = {
     "LOGISTIC": "Sigmoid",
     "MAXIMUM": "Maximum",
     "MAX_POOL_2D": "MaxPooling2d",
+    "MaxPoolingWithArgmax2D": "ArgMaxPooling2d",
+    "MaxUnpooling2D": "Unpooling2d",
     "MEAN": "GlobalAvgPooling2d",
     "MINIMUM": "Minimum",
     "MUL": "Multiply",
@@ -367,6 +371,8 @@ class _GraphBuilder:
             "CONV_2D": self._convolution,
             "DEPTHWISE_CONV_2D": self._depthwise,
             "TRANSPOSE_CONV": self._transposed,
+            "Convolution2DTransposeBias": self._transposed,
+            "MaxPoolingWithArgmax2D": self._argmax_pooling,
             "AVERAGE_POOL_2D": self._pooling,
             "MAX_POOL_2D": self._pooling,
             "RESHAPE": self._reshaping,
@@ -396,7 +402,7 @@ class _GraphBuilder:
         return self._window(operator, data, weights, (1, max(1, weights[3] // max(1, data[3])), data[3]))
 
     def _transposed(self, operator: TfliteOperator) -> Attributes | None:
-        data, weights = self._images(operator, 2)
+        data, weights = self._images(operator, 2 if operator.name == "TRANSPOSE_CONV" else 0)
         if data is None or weights is None:
             return None
         return self._window(operator, data, weights, (weights[3], weights[0], 1), back=True)
@@ -437,6 +443,9 @@ class _GraphBuilder:
         rows = zip(data[1:3], options.window, options.strides, (1, 1), strict=True)
         (top, bottom), (left, right) = (_border(options.same, *row) for row in rows)
         return Pooling(top, right, bottom, left, *options.window, *options.strides, 1, 1)
+
+    def _argmax_pooling(self, operator: TfliteOperator) -> Attributes:
+        return ArgMaxPooling(0, 0, 0, 0, *operator.options.window)
 
     def _reshaping(self, operator: TfliteOperator) -> Attributes:
         return Reshaping(self._shape(operator.outputs[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from opscope.bundle.manifest import Tensor
@@ -10,6 +11,7 @@ from opscope.core.regular_files import opened
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.program.structure.signature import NamedTensor, Signature
 from opscope.runtimes.litert.tflite import IDENTIFIER, IDENTIFIER_OFFSET, decode_tflite, is_tflite_program, read_tflite
+from opscope.runtimes.litert.tflite_names import MEDIAPIPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +77,7 @@ def decode_callable(data: bytes | memoryview, where: str) -> CallableModel:
 
 
 def check_callable(model: CallableModel, path: Path) -> None:
-    """Refuse a model that the runtime of the wheel cannot run.
+    """Refuse a model that the runtime of the wheel cannot run, with or without its delegate.
 
     Raises:
         UsageError: naming the operators.
@@ -85,8 +87,9 @@ def check_callable(model: CallableModel, path: Path) -> None:
         problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"
         hint = "convert the model without SELECT_TF_OPS; opscope runs models of LiteRT's own operators"
         raise UsageError(problem, where=path, hint=hint)
-    if model.custom:
-        problem = f"it calls custom operators, which the installed LiteRT does not have: {', '.join(model.custom)}"
+    unknown = [name for name in model.custom if name not in MEDIAPIPE]
+    if unknown:
+        problem = f"it calls custom operators, which the installed LiteRT does not have: {', '.join(unknown)}"
         raise UsageError(problem, where=path, hint="convert the model to built-in operators")
 
 
@@ -107,7 +110,8 @@ class NamedSides(Protocol):
 Told = TypeVar("Told", bound=NamedSides)
 
 
-class CalledSignature(NamedTuple, Generic[Told]):
+@dataclass(frozen=True)
+class CalledSignature(Generic[Told]):
     """A signature that is called.
 
     Attributes:
@@ -180,6 +184,19 @@ def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[Plan
 
 def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(calls)) or (model.signatures[0].name,)
+
+
+def check_without_delegate(path: Path) -> None:
+    """Refuse a model that LiteRT's own kernels cannot run.
+
+    Raises:
+        UsageError: naming the operators.
+        OpscopeError: as of :func:`read_callable`.
+    """
+    custom = read_callable(path).custom
+    if custom:
+        problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(custom)}"
+        raise UsageError(problem, where=path, hint="leave out --delegate, or choose xnnpack")
 
 
 def _callable(model: TfliteModel) -> CallableModel:

@@ -8,6 +8,7 @@ permutations, sizes.
 from __future__ import annotations
 
 import math
+import struct
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +33,7 @@ from opscope.readers.fields import (
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.mapped import mapped_file
 from opscope.readers.other_files import not_recognised
-from opscope.runtimes.litert.tflite_names import BUILTIN_OPERATORS, NUMBER_TYPES
+from opscope.runtimes.litert.tflite_names import BUILTIN_OPERATORS, MEDIAPIPE, NUMBER_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +147,7 @@ class TfliteOperator(msgspec.Struct, frozen=True):
         version: of the operator.
         inputs: numbers of tensors; -1 for one that is left out.
         outputs: numbers of tensors.
-        options: of a built-in operator.
+        options: of a built-in operator, and of those of MediaPipe.
     """
 
     name: str
@@ -376,6 +377,7 @@ def _operators(
 ) -> tuple[TfliteOperator, ...]:
     inputs, outputs = vectors(tables, 1, INT32), vectors(tables, 2, INT32)
     options = _options(tables)
+    own = vectors(tables, 5, UINT8) if any(name in MEDIAPIPE for name, _, _ in codes) else ()
     found = []
     for row, code in enumerate(numbers(tables, 0, UINT32)):
         if code >= len(codes):
@@ -384,7 +386,8 @@ def _operators(
         _check(tables, outputs[row], tensors, f"an output of operator {row}")
         if any(not 0 <= graph < graphs for graph in options[row].subgraphs):
             raise tables.buffer.error(f"operator {row} runs a subgraph that is not there", int(tables.at[row]))
-        found.append(TfliteOperator(*codes[code], inputs[row], outputs[row], options[row]))
+        told = _of_mediapipe(bytes(own[row])) if codes[code][0] in MEDIAPIPE else options[row]
+        found.append(TfliteOperator(*codes[code], inputs[row], outputs[row], told))
     return tuple(found)
 
 
@@ -423,6 +426,19 @@ def _options(tables: Tables) -> list[TfliteOptions]:
             values = {name: column[place] for name, column in columns.items()}
             found[row] = msgspec.convert(values, TfliteOptions)
     return found
+
+
+def _of_mediapipe(data: bytes) -> TfliteOptions:
+    """Options of its operators: the structures of LiteRT's C, ``TfLiteTransposeConvParams`` and ``TfLitePoolParams``.
+
+    Both begin with padding (1 for the same size), and the stride's width and height; of a pooling the window's follow.
+    """
+    whole = data[: len(data) // 4 * 4].ljust(_PARAMETERS.size, b"\0")
+    padding, across, down, width, height = _PARAMETERS.unpack_from(whole)
+    return TfliteOptions(same=padding == 1, strides=(max(down, 1), max(across, 1)), window=(height, width))
+
+
+_PARAMETERS = struct.Struct("<5i")
 
 
 def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequence[object]:

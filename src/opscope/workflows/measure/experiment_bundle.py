@@ -25,6 +25,7 @@ from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.litert.signatures import check_without_delegate
 from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.workflows.measure.model_files import (
     bundled_files,
@@ -125,6 +126,7 @@ def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) 
     if wrong or (experiment.delegate is not None and LITERT not in kinds):
         problem = "only a LiteRT model (.tflite) runs with and without its delegate"
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
+    _check_without_delegate(experiment)
     wrong = next((v.name for v in experiment.variants if v.options and of[v.name] is not ONNX_RUNTIME), None)
     if wrong or (experiment.options and ONNX_RUNTIME not in kinds):
         problem = "only a model of ONNX Runtime (.onnx) has options of a session"
@@ -133,6 +135,14 @@ def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) 
     session_choice(experiment.options)
     for variant in experiment.variants:
         session_choice(variant.options)
+
+
+def _check_without_delegate(experiment: Experiment) -> None:
+    """Refuse models that cannot do without the delegate where it is left out."""
+    asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
+    for model, delegate in asked or [(experiment.model, experiment.delegate)]:
+        if delegate in {"none", "both"} and kind_of_program(model) is LITERT:
+            check_without_delegate(Path(model))
 
 
 def build_of(
