@@ -61,6 +61,23 @@ def test_what_stays_outside_is_what_ran_outside(name: str) -> None:
     assert steps == [(event[0], event[2]) for event in EVENTS[name] if event[1] == _OUTSIDE]
 
 
+def test_products_of_sparse_weights_are_convolutions_of_planes_on_arm() -> None:
+    """Names as a model of MediaPipe with sparse weights gave them under QEMU; x86-64 has no kernels for these."""
+    names = _calls(EVENTS["cnn"])[0]
+    planes = {
+        "Convolution (NHWC, F32) IGEMM": "Convolution (NCHW, F32) Conv2D HWC2CHW",
+        "Convolution (NHWC, F32) DWConv": "Convolution (NCHW, F32) DWConv",
+    }
+    told = [planes.get(name, name) for name in names]
+    told[2] = "Convolution (NCHW, F32) SPMM"
+    (graph,) = _model("cnn").graphs
+    match = match_events(graph.graph, told)
+    assert match.problem is None
+    assert [event.main for event in match.events] == [e.main for e in match_events(graph.graph, names).events]
+    told[1] = "Convolution (NCHW, F32) SPMM"  # XNNPACK never runs a depthwise convolution so
+    assert match_events(graph.graph, told).problem
+
+
 def test_events_of_another_model_are_refused() -> None:
     """Convolutions are never added or joined: another number of them is another model."""
     names = _calls(EVENTS["cnn"])[0]

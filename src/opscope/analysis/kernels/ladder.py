@@ -173,6 +173,9 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     return _unknown(rung, why)
 
 
+_SPARSE = "SPMM"
+
+
 def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     """Whether the library chose one, by the operator's name in the trace."""
     rung, types = EvidenceLevel.SELECTED, _types(row.name)
@@ -191,7 +194,9 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
         )
-    return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
+    sparse = row.name.rpartition(")")[2].split()[:1] == [_SPARSE]
+    why = "a kernel for sparse weights, none of which uses SME" if sparse else "types that are not packed for SME"
+    return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: {why}", source)
 
 
 def _types(name: str) -> list[str]:

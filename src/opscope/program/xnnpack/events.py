@@ -16,6 +16,8 @@ _OWN = """
 Abs Add Ceiling Clamp Convert Copy ELU Exp Floor LeakyReLU Log Maximum Minimum Multiply Negate PReLU Sigmoid
 Softmax Square Subtract
 """.split()
+# Where weights are sparse and the processor has kernels for them, products of pixels run as convolutions of planes.
+_SPARSE = "Convolution SPMM"
 OPERATORS: dict[str, tuple[str, ...]] = {
     **{kind: (kind,) for kind in _OWN},
     "ArgMaxPooling2d": ("ArgMax Pooling",),
@@ -24,13 +26,13 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "BatchMatrixMultiply": ("Batch Matrix Multiply",),
     CONCATENATE: ("Copy", "Concatenate"),
     "ConvTranspose2d": ("Deconvolution",),
-    "Conv2d": ("Convolution",),
+    "Conv2d": ("Convolution", _SPARSE),
     "Cos": ("Cosine",),
     "DepthToSpace2D": ("Depth To Space",),
     "DepthwiseConv2d": ("Convolution",),
     "Div": ("Divide",),
     "EvenSplit": ("Copy",),
-    "FullyConnected": ("Fully Connected", "Dynamic Fully Connected"),
+    "FullyConnected": ("Fully Connected", "Dynamic Fully Connected", _SPARSE),
     "Gelu": ("GELU", "ApproxGELU"),
     "GlobalAvgPooling2d": ("Mean", "Global Average Pooling"),
     "Hardswish": ("HardSwish",),
@@ -74,6 +76,9 @@ class EventName(NamedTuple):
     floats: frozenset[str]
 
 
+_SPARSE_END = ") SPMM"
+
+
 @lru_cache(maxsize=4096)
 def event_name(name: str) -> EventName:
     """The parts of a name as recorded; of a name in no known form everything is the operator."""
@@ -83,7 +88,8 @@ def event_name(name: str) -> EventName:
     tags = [tag.strip() for tag in (form["tags"] or "").split(",")]
     widths = [int(tag[1:]) for tag in tags if re.fullmatch(r"X\d{1,3}", tag)]
     floats = {_FLOATS[part] for tag in tags for part in tag.removeprefix("P").split("_") if part in _FLOATS}
-    return EventName(folded(form["operator"]), widths[0] if widths else None, frozenset(floats))
+    operator = _SPARSE if name.endswith(_SPARSE_END) else form["operator"]
+    return EventName(folded(operator), widths[0] if widths else None, frozenset(floats))
 
 
 def folded(operator: str) -> str:
