@@ -219,7 +219,10 @@ def _known(value: object) -> str:
 
 
 def _load(shown: Analysis | None) -> str:
-    known = [p.load_ns for p in shown.latency.processes if p.load_ns is not None] if shown else []
+    """Loading as traces tell it, else as it was timed where nothing was traced: not every runtime's trace has it."""
+    arms = [shown.latency, *([shown.untraced.latency] if shown.untraced else [])] if shown else []
+    told = ([own.load_ns for own in arm.processes if own.load_ns is not None] for arm in arms)
+    known = next(filter(None, told), [])
     return units.time_text(median(known)) if known else "an unknown time"
 
 
