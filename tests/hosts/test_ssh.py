@@ -513,8 +513,8 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     limited = board.home / "limited"
     limited.write_text('#!/bin/sh\nulimit -f 8\nexec "$@"\n')
     limited.chmod(0o755)
-    real = used._jobs._runner._command
-    used._jobs._runner._command = lambda: [str(limited), *real()]
+    real = used.jobs._runner._command
+    used.jobs._runner._command = lambda: [str(limited), *real()]
     failure = used.execute(Job(str(toy_program), [], 1, 300, 0, 60.0), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.DEVICE

@@ -8,9 +8,8 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Mechanism, Target
-from opscope.core.errors import RunError
-from opscope.experiment.target import Capabilities, SwitchOffer, feature_groups
+from opscope.bundle.manifest import Target
+from opscope.experiment.target import Capabilities
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
@@ -20,25 +19,21 @@ from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.native_start import NativeStarter, backend_of, libraries_of
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
-from opscope.runtimes.hosted import HostedTarget
 from opscope.runtimes.native.start import NativeProgram, program_for
+from opscope.runtimes.native.target import RunnerTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, JobOutcome
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.machine.peak_rates_cache import MachineIdentity
-    from opscope.program.peak_rates.peak_rates import PeakRates
     from opscope.runtimes.executorch.runners.python import PythonTarget
 
 
-class NativeTarget(HostedTarget):
-    """Runs jobs with the native runner.
+class NativeTarget(RunnerTarget):
+    """Runs jobs with ExecuTorch's native runner.
 
     Loading a program includes loading its method here; with Python that is part of the first inference.
 
@@ -58,22 +53,12 @@ class NativeTarget(HostedTarget):
         python: PythonTarget | None = None,
         probe: Callable[[], ProbeAnswer] | None = None,
     ) -> None:
-        super().__init__(host)
-        self._make, self._versions = program, dict(versions)
-        self._python, self._asks = python, probe
+        super().__init__(host, program, versions, python)
+        self._asks = probe
 
     @cached_property
-    def program(self) -> NativeProgram:
-        """The runner.
-
-        Raises:
-            FeatureError: there is none for the host.
-            MissingDependencyError: a compiler or the wheel is missing.
-        """
-        return self._make()
-
-    @cached_property
-    def _jobs(self) -> NativeJobs:
+    def jobs(self) -> NativeJobs:
+        """What runs its jobs."""
         program = self.program
         return NativeJobs(NativeStarter(self._host, program), program.versions, program.arch, self._asks)
 
@@ -84,45 +69,8 @@ class NativeTarget(HostedTarget):
         )
 
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them.
-
-        Raises:
-            DeviceError: a device cannot be reached or used, or cannot run the runner.
-            FeatureError: no runtime is known for it.
-        """
-        return self._jobs.probed
-
-    def environment(self) -> Environment:
-        """The machine and its software, the compiler included."""
-        groups = feature_groups(self.probe)
-        versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
-        return self._host.environment(groups, versions)
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
-        return self._jobs.execute(job, directory)
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runner's libraries."""
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._jobs.offer(mechanism)
-
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
-        """The ceilings with these features and threads; None where Python, which measures them, is not at hand."""
-        return self._python.roofs(clear, threads) if self._python else None
-
-    def identity(self) -> MachineIdentity | None:
-        """What the ceilings depend on; None where they are not measured."""
-        return self._python.identity() if self._python else None
-
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
-        """The same ceilings as these, measured again.
-
-        Raises:
-            RunError: they are not measured there.
-        """
-        if self._python is None:
-            raise RunError("this target measures no ceilings")
-        return self._python.roofs_again(sample)
+        """The CPU's features as the runtime there sees them."""
+        return self.jobs.probed
 
 
 def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:

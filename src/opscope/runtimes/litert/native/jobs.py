@@ -133,7 +133,7 @@ class LitertJobs:
         work = directory / ".native"
         try:
             work.mkdir(exist_ok=True)
-            return self._execute(job, directory, work)
+            return self._execute(job, directory.resolve(), work.resolve())
         except (OpscopeError, OSError) as error:
             return ended_by(error)
         finally:

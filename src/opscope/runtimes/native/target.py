@@ -1,0 +1,145 @@
+"""What the targets of all native runners share: each makes its runner when it is needed, and its jobs ask it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from opscope.bundle.manifest import Mechanism
+from opscope.core.errors import RunError
+from opscope.experiment.target import SwitchOffer, feature_groups
+from opscope.machine import environment
+from opscope.runtimes.hosted import HostedTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Environment
+    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.experiment.target import Job, JobOutcome
+    from opscope.hosts.host import Host
+    from opscope.machine.peak_rates_cache import MachineIdentity
+    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.runtimes.native.start import NativeProgram
+
+
+class RunnerJobs(Protocol):
+    """Repetitions with a runner."""
+
+    @property
+    def probed(self) -> ProbeAnswer:
+        """The CPU's features.
+
+        Raises:
+            FeatureError: they cannot be proved.
+            RunError: the runner cannot tell.
+        """
+        ...
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
+        ...
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries, other than ``cpuinfo``."""
+        ...
+
+
+class MeasuresCeilings(Protocol):
+    """A target of the same host that measures its ceilings."""
+
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+        """The ceilings with these features and threads."""
+        ...
+
+    def identity(self) -> MachineIdentity | None:
+        """What they depend on; None where that is not known."""
+        ...
+
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
+        """The same ceilings as these, measured again."""
+        ...
+
+
+class RunnerTarget(HostedTarget, ABC):
+    """Runs jobs with a native runner.
+
+    Args:
+        host: where.
+        program: makes the runner when it is needed first, since it may depend on what the host is.
+        versions: of the host's software that go with those of the runner.
+        ceilings: a target of the same host that measures its ceilings; None where they are not measured.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        program: Callable[[], NativeProgram],
+        versions: Mapping[str, str],
+        ceilings: MeasuresCeilings | None,
+    ) -> None:
+        super().__init__(host)
+        self._make, self._versions, self._ceilings = program, dict(versions), ceilings
+
+    @cached_property
+    def program(self) -> NativeProgram:
+        """The runner.
+
+        Raises:
+            FeatureError: there is none for the host.
+            MissingDependencyError: a compiler or the wheel is missing.
+        """
+        return self._make()
+
+    @property
+    @abstractmethod
+    def jobs(self) -> RunnerJobs:
+        """What runs its jobs."""
+
+    @abstractmethod
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them, when they can be cleared in its memory.
+
+        Raises:
+            DeviceError: a device cannot be reached or used, or cannot run the runner.
+            FeatureError: they cannot be cleared so, or no runtime is known for the host.
+        """
+
+    def environment(self) -> Environment:
+        """The machine and its software, the compiler included."""
+        groups = feature_groups(lambda: self.jobs.probed)
+        versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
+        return self._host.environment(groups, versions)
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        return self.jobs.execute(job, directory)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries.
+
+        Raises:
+            FeatureError: it cannot be used there; the message says why.
+            MissingDependencyError: there is no compiler.
+        """
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
+
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
+        """The ceilings with these features and threads; None where they are not measured."""
+        return self._ceilings.roofs(clear, threads) if self._ceilings else None
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings depend on; None where they are not measured."""
+        return self._ceilings.identity() if self._ceilings else None
+
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
+        """The same ceilings as these, measured again.
+
+        Raises:
+            RunError: they are not measured there.
+        """
+        if self._ceilings is None:
+            raise RunError("this target measures no ceilings")
+        return self._ceilings.roofs_again(sample)
