@@ -383,3 +383,16 @@ def test_a_wrong_flag_is_named_with_those_there_are(words: list[str], message: s
 def test_what_a_run_lacks_is_said(flags: list[str], message: str, toy_program: Path, tmp_path: Path) -> None:
     """A method, inputs of the right number and size, a place for outputs."""
     assert message in (answer(tmp_path, f"--model_path={toy_program}", *flags).error or "")
+
+
+@runtime
+def test_an_output_of_another_size_fails_one_repetition(toy_program: Path, tmp_path: Path) -> None:
+    """The runner says four numbers and leaves three bytes: no exception, and nothing is believed."""
+    runner = tmp_path / "runner"
+    told = '{"outputs":[{"sizes":[4],"dim_order":[0],"type":6}],"wall_ns":[1000]}'
+    runner.write_text(f"#!/bin/sh\nprintf abc >out-0.bin\necho '{told}' >answer.json\n")
+    runner.chmod(0o755)
+    asked = msgspec.structs.replace(job(toy_program), clear=None)
+    failure = native_here(runner=[str(runner)]).execute(asked, tmp_path).failure
+    assert failure is not None
+    assert (failure.kind, "does not fit the program" in failure.message) == (FailureKind.EXIT, True)

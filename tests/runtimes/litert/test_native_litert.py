@@ -18,25 +18,29 @@ import pytest
 import sshd
 from native_runner import native_cache
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
+from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput, Target
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError, UsageError
 from opscope.core.table import Scope
 from opscope.experiment.target import Job, RunTarget
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
+from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.native.building import runner_for
+from opscope.runtimes.litert.native.jobs import LitertJobs
 from opscope.runtimes.litert.native.target import (
     NativeLitertTarget,
     native_litert_emulated,
     native_litert_here,
     native_litert_on,
 )
+from opscope.runtimes.litert.signatures import read_callable
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.native.building import find_compiler, host_architecture
+from opscope.runtimes.native.start import NativeProgram
 from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
@@ -123,8 +127,6 @@ def test_the_runner_computes_and_traces_what_python_does(
 @pytest.mark.parametrize("delegate", ["xnnpack", "none"])
 def test_sizes_that_the_file_leaves_open_are_given(here: NativeLitertTarget, delegate: str, tmp_path: Path) -> None:
     """Of inputs, from which those of the outputs follow; without them the file's own are taken."""
-    from opscope.bundle.manifest import PlannedInput
-
     asked = msgspec.structs.replace(
         job(SMALL / "dynamic.tflite", delegate=delegate), inputs=(PlannedInput([3, 32, 32, 3], "float32"),)
     )
@@ -302,15 +304,41 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
 
 def test_a_runner_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     """Of the features, too."""
-    from opscope.bundle.manifest import Target
-    from opscope.hosts.this_machine import ThisMachine
-    from opscope.runtimes.litert.native.jobs import LitertJobs
-    from opscope.runtimes.native.start import NativeProgram
-
     jobs = LitertJobs(ThisMachine(Target("native", "")), NativeProgram("x86_64", {}, command=["/bin/true"]))
     with pytest.raises(RunError, match="the features of the CPU cannot be read"):
         _ = jobs.probed
     assert jobs.execute(job(SMALL / "tiny_fp32.tflite"), tmp_path).failure
+
+
+RUNNER = """#!/bin/sh
+case "$*" in
+  *--describe=1*)
+    echo '{"signatures":[{"name":"serving_default","inputs":["image"],"outputs":["output_0"]}]}' >answer.json ;;
+  *)
+    echo '{"outputs":[null],"wall_ns":[1000]}' >answer.json
+    printf abc >out-0.bin
+    echo 'DAMAGE' >calls.json ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_what_a_runner_leaves_is_not_believed(tmp_path: Path, traced: bool) -> None:
+    """A damaged trace, and an output of another size: a failed repetition, and no more than that."""
+    runner = tmp_path / "runner"
+    runner.write_text(RUNNER)
+    runner.chmod(0o755)
+    program = SMALL / "tiny_fp32.tflite"
+    own = read_callable(program).signatures[0]
+    script = RUNNER.replace("image", own.inputs[0].name).replace("output_0", own.outputs[0].name)
+    runner.write_text(script.replace("serving_default", own.name))
+    versions = {"ai-edge-litert": "2.3.0"}
+    jobs = LitertJobs(ThisMachine(Target("native", "")), NativeProgram("x86_64", versions, command=[str(runner)]))
+    failure = jobs.execute(job(program, traced=traced), tmp_path).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.EXIT
+    assert "what the runner left does not fit the model" in failure.message
+    assert not (tmp_path / ".native").exists()
 
 
 def test_the_command_line_runs_it_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ class NativeJobs:
             return self._execute(job, directory, work)
         except (FeatureError, DeviceError, RunError, OSError) as error:
             return ended_by(error)
+        except ValueError as error:
+            return ended_by(RunError(f"what the runner left does not fit the program: {error}"))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

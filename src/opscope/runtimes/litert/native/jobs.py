@@ -136,6 +136,8 @@ class LitertJobs:
             return self._execute(job, directory.resolve(), work.resolve())
         except (OpscopeError, OSError) as error:
             return ended_by(error)
+        except (ValueError, IndexError) as error:
+            return ended_by(RunError(f"what the runner left does not fit the model: {error}"))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
