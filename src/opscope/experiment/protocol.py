@@ -18,6 +18,7 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
         struct_size: of ``cpuinfo_isa``; null where the library's symbol table states none.
         layout_size: of the layout that was proved.
         offsets: field -> byte offset in it, of all fields whose place is certain.
+        fixed: fields that libraries set because they know the cores: the mechanism ``hwcap`` cannot switch them off.
     """
 
     arch: str
@@ -25,6 +26,7 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
     struct_size: int | None
     layout_size: int
     offsets: dict[str, int]
+    fixed: list[str] = []
 
 
 class ProbeRefusal(msgspec.Struct, frozen=True):

@@ -220,6 +220,14 @@ def _arm_fields(hwcap: int, hwcap2: int, midrs: list[int]) -> dict[str, frozense
     return {name: frozenset([value, *_overruled(name, midrs)]) for name, value in told.items()}
 
 
+def fixed_fields(reading: CpuReading) -> list[str]:
+    """Fields that cpuinfo sets because it knows these cores, whatever the system says of them; see :func:`hwcap_bits`.
+
+    No bits of AT_HWCAP take them away.
+    """
+    return sorted(name for name in (*_HWCAP, *_HWCAP2, "fp16arith") if True in _overruled(name, reading.midrs))
+
+
 def _overruled(field: str, midrs: list[int]) -> set[bool]:
     """Values that cpuinfo may give a field because of a core."""
     parts = {midr & _PART for midr in midrs}

@@ -8,9 +8,12 @@ Which layout a library has is told by the size of the symbol; that it is this on
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # The newest orders; older layouts lack the fields that came later.
 _X86_64_FIELDS = tuple(
@@ -190,11 +193,25 @@ def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
     return [names[: number + 1] for number in range(len(names))]
 
 
-def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[str]:
+def stays_on(fields: Iterable[str]) -> FeatureError:
+    """Why fields cannot be switched off that libraries set because they know the cores."""
+    problem = f"hwcap cannot switch off {', '.join(fields)} here: libraries know these cores, and do not ask the system"
+    return FeatureError(problem, hint="choose another group of `opscope features`, or --ablate none")
+
+
+def cleared_fields(
+    arch: str, names: list[str], fields: frozenset[str], fixed: frozenset[str] = frozenset()
+) -> list[str]:
     """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order.
 
+    Args:
+        arch: architecture.
+        names: of the groups.
+        fields: that the CPU has.
+        fixed: those of them that the mechanism cannot switch off.
+
     Raises:
-        FeatureError: a group is unknown, or the CPU does not have it.
+        FeatureError: a group is unknown, the CPU does not have it, or it stays on.
     """
     wanted: set[str] = set()
     for name in names:
@@ -203,4 +220,6 @@ def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[
             have = ", ".join(g.name for g in present(arch, fields)) or "none"
             raise FeatureError(f"this CPU does not have {name}, so it cannot be switched off", hint=f"it has: {have}")
         wanted.update(candidate.fields)
+    if wanted & fixed:
+        raise stays_on(sorted(wanted & fixed))
     return sorted(wanted & fields, key=_ORDER[arch].index)

@@ -11,7 +11,10 @@ from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import SwitchOffer
+from opscope.machine.cpu_reading import fixed_fields
+from opscope.machine.isa import stays_on
 from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.processor import read_processor
 from opscope.machine.switch.build import ARCHITECTURES, switch_library
 from opscope.machine.switch.switch import fields_here, obstacle, prepared, prepared_for
 
@@ -54,7 +57,7 @@ class LibrarySwitch(NamedTuple):
             if refusal:
                 raise FeatureError(refusal, hint=WITHOUT_SWITCH)
             arch, fields = fields_here()
-            probe = ProbeAnswer(arch, fields, None, 0, {})
+            probe = ProbeAnswer(arch, fields, None, 0, {}, fixed_fields(read_processor()))
         elif self.host.remote or mechanism is Mechanism.HWCAP:
             probe = self.foreign()
             if probe.arch != ARCHITECTURES[mechanism]:
@@ -80,12 +83,19 @@ class LibrarySwitch(NamedTuple):
 
     def prepared_with(self, mechanism: Mechanism, clear: Sequence[str], directory: Path) -> PreparedSwitch:
         """What a process needs so that a mechanism switches fields off for it; otherwise like :meth:`prepared`."""
+        wrong = set(clear) & set(self._fixed()) if mechanism is Mechanism.HWCAP else ()
+        if wrong:
+            raise stays_on(sorted(wrong))
         place = directory / _FOLDER
         place.mkdir(exist_ok=True)
         if self.foreign is not None:
             send = (lambda files: self.host.provide("switch", files)) if self.host.remote else None
             return prepared_for(mechanism, self.libraries, clear, place, send)
         return prepared(mechanism, self.libraries, clear, place, self.program)
+
+    def _fixed(self) -> Sequence[str]:
+        """Fields that libraries set whatever they are answered."""
+        return self.foreign().fixed if self.foreign else fixed_fields(read_processor())
 
 
 _FOLDER = ".switch"

@@ -44,6 +44,11 @@ class ChosenSwitch(NamedTuple):
         return self.offer.probe
 
     @property
+    def fixed(self) -> frozenset[str]:
+        """Fields that it cannot switch off."""
+        return frozenset(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())
+
+    @property
     def recorded(self) -> Mechanism | None:
         """As a variant of the manifest says it."""
         return None if self.mechanism is Mechanism.CPUINFO else self.mechanism

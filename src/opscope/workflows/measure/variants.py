@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import DelegateName, Environment, Mechanism
     from opscope.experiment.planned import Experiment, PlannedVariant
-    from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget
     from opscope.workflows.measure.switching import ChosenSwitch
 
@@ -81,7 +80,7 @@ def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
     try:
         switch = chosen_switch(target, experiment.switch)
-        steps = _steps(experiment, switch.probe)
+        steps = _steps(experiment, switch)
     except FeatureError as error:
         if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
@@ -114,8 +113,8 @@ def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[Plan
     wanted = dict.fromkeys(variant.ablate for variant in planned if variant.ablate)
     switch = chosen_switch(target, experiment.switch) if wanted else None
     if switch:
-        fields = frozenset(switch.probe.fields)
-        cleared |= {groups: isa.cleared_fields(switch.probe.arch, list(groups), fields) for groups in wanted}
+        arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
+        cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in wanted}
     recorded = switch.recorded if switch else None
     found = [
         Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity), recorded)
@@ -145,17 +144,17 @@ class _Step(NamedTuple):
     cleared: list[str]
 
 
-def _steps(experiment: Experiment, probed: ProbeAnswer) -> list[_Step]:
+def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
     """What is switched off, step by step; the last one is the baseline.
 
     Raises:
         FeatureError: the CPU lacks what is to be switched off.
     """
-    fields = frozenset(probed.fields)
+    arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
     asked = list(experiment.ablate)
-    default = "" if asked else isa.default_ablation(probed.arch, fields).name
-    groups = isa.ladder(probed.arch, fields) if experiment.ladder else [asked or [default]]
-    return [_Step(names, isa.cleared_fields(probed.arch, names, fields)) for names in groups]
+    default = "" if asked else isa.default_ablation(arch, fields - fixed).name
+    groups = isa.ladder(arch, fields - fixed) if experiment.ladder else [asked or [default]]
+    return [_Step(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
 
 
 def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:

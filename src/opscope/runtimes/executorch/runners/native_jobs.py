@@ -17,7 +17,7 @@ from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
-from opscope.machine.cpu_reading import CPUID_LEAVES
+from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
@@ -222,4 +222,5 @@ def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
     """
     layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
     fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
-    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets)
+    fixed = fixed_fields(told.processor)
+    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets, fixed)

@@ -18,7 +18,7 @@ from opscope.core.json import from_json
 from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
-from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading
+from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.switch.switch import fields_stated, proof
 from opscope.runtimes.child import digest, input_arrays, save_outputs
 from opscope.runtimes.hosted import ended_by
@@ -114,7 +114,7 @@ class LitertJobs:
             reason = heard.message if isinstance(heard, Failure) else "the runner reported none"
             raise RunError(f"the features of the CPU cannot be read: {reason}", hint=_NO_RUNNER)
         arch = self._program.arch
-        return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {})
+        return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {}, fixed_fields(heard.processor))
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the library.
