@@ -22,6 +22,7 @@ from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_rules import RULES, TABLE
 from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.xnnpack.events import is_sparse_product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -173,9 +174,6 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     return _unknown(rung, why)
 
 
-_SPARSE = "SPMM"
-
-
 def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     """Whether the library chose one, by the operator's name in the trace."""
     rung, types = EvidenceLevel.SELECTED, _types(row.name)
@@ -194,8 +192,8 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
         )
-    sparse = row.name.rpartition(")")[2].split()[:1] == [_SPARSE]
-    why = "a kernel for sparse weights, none of which uses SME" if sparse else "types that are not packed for SME"
+    sparse = "a kernel for sparse weights, none of which uses SME"
+    why = sparse if is_sparse_product(row.name) else "types that are not packed for SME"
     return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: {why}", source)
 
 

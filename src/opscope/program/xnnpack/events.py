@@ -76,7 +76,12 @@ class EventName(NamedTuple):
     floats: frozenset[str]
 
 
-_SPARSE_END = ") SPMM"
+_SPARSE_END = re.compile(r"\) SPMM(?: #\d+)?\s*\Z")
+
+
+def is_sparse_product(name: str) -> bool:
+    """Whether an event is of a kernel for sparse weights, by its name as recorded."""
+    return _SPARSE_END.search(name) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -88,7 +93,7 @@ def event_name(name: str) -> EventName:
     tags = [tag.strip() for tag in (form["tags"] or "").split(",")]
     widths = [int(tag[1:]) for tag in tags if re.fullmatch(r"X\d{1,3}", tag)]
     floats = {_FLOATS[part] for tag in tags for part in tag.removeprefix("P").split("_") if part in _FLOATS}
-    operator = _SPARSE if name.endswith(_SPARSE_END) else form["operator"]
+    operator = _SPARSE if is_sparse_product(name) else form["operator"]
     return EventName(folded(operator), widths[0] if widths else None, frozenset(floats))
 
 

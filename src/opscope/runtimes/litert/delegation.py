@@ -4,7 +4,7 @@ Source: ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` of LiteRT at commit f67
 the checks of types, of stored options and of numbers of inputs that the functions behind it make; tried with release
 2.3.0 on the models of ``tests/data``. They are rules for a file alone: a build of the delegate with other options takes
 other operators, variables among them, and an operator that meets all of them here may still be refused for an option
-that is not checked. The custom operators of MediaPipe that it takes have to be of float32, their places, too.
+that is not checked. The custom operators of MediaPipe that it takes have to be of float32, the indices of maxima, too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ _FLOAT_ONLY = frozenset(
     """.split()
 ).union(MEDIAPIPE)
 """Taken of floating point alone."""
-
 _DATA_INPUT = {"TRANSPOSE_CONV": 2, "SPLIT": 1}
 """Place of the data among the inputs, where it is not the first."""
 _FLOATS = frozenset({"float32", "float16"})
