@@ -167,12 +167,12 @@ def test_thresholds_that_make_no_sense(text: str) -> None:
 
 
 def test_outputs_are_checked_before_anything_is_read(tmp_path: Path) -> None:
-    """Two on standard output, or a directory that is missing; the bundles need not even exist."""
+    """Two on standard output, or in one file; the bundles need not even exist."""
     two = run("a", "--against", "b", "--json", "-", "--junit", "-")
     assert (two.returncode, "already printed" in two.stderr) == (2, True)
-    missing = run("a", "--against", "b", "--markdown", tmp_path / "no" / "check.md")
-    assert (missing.returncode, "make the directory first" in missing.stderr) == (3, True)
-    assert not (tmp_path / "no").exists()
+    same = run("a", "--against", "b", "--json", tmp_path / "r", "--markdown", tmp_path / "r")
+    assert (same.returncode, "--json and --markdown name the same file" in same.stderr) == (19, True)
+    assert not (tmp_path / "r").exists()
 
 
 def test_the_json_obeys_its_schema(report: GateReport) -> None:

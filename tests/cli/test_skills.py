@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opscope.api import install_skills, skills
-from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.errors import BundleError, NotFoundError, OverwriteError, StorageError, TraceFormatError
 from opscope.workflows.agent_skills import parsed
 
 NAMES = {
@@ -67,14 +67,25 @@ def test_a_changed_skill_is_not_overwritten(tmp_path: Path) -> None:
     """The user's own changes stay, and no other file is written; --overwrite replaces them."""
     mine = tmp_path / "opscope-gate-in-ci" / "SKILL.md"
     mine.parent.mkdir()
-    mine.write_text("mine")
+    changed = next(skill.text for skill in skills() if skill.name == "opscope-gate-in-ci") + "mine"
+    mine.write_text(changed)
     done = opscope("install", tmp_path)
     assert done.returncode == BundleError.exit_code
     assert "differs" in done.stderr
     assert "--overwrite" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
     assert opscope("install", tmp_path, "--overwrite").returncode == 0
-    assert mine.read_text() != "mine"
+    assert mine.read_text() != changed
+
+
+def test_a_file_that_is_no_skill_of_ours_is_never_overwritten(tmp_path: Path) -> None:
+    """Not with --overwrite either, and no other file is written."""
+    mine = tmp_path / "opscope-gate-in-ci" / "SKILL.md"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    done = opscope("install", tmp_path, "--overwrite")
+    assert (done.returncode, mine.read_text()) == (OverwriteError.exit_code, "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
 
 
 def test_an_unknown_skill_is_told_with_near_names(tmp_path: Path) -> None:

@@ -60,11 +60,10 @@ def command(
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:
     """Tables of every trace; of several, each in its own directory, numbered as they were given."""
     from opscope.analysis.analysis import Analysis
-    from opscope.core.files import write_atomically
+    from opscope.core.outputs import write_outputs
     from opscope.reports.formats.tables import csv_files
 
     for number, value in enumerate(found):
         if isinstance(value, Analysis):
             place = directory if len(found) == 1 else directory / f"{number}-{Path(value.trace.path).stem}"
-            for name, text in csv_files(value).items():
-                write_atomically(place / name, text.encode())
+            write_outputs({place / name: text.encode() for name, text in csv_files(value).items()})

@@ -169,7 +169,6 @@ def command(
     """
     from opscope.core.errors import UsageError
 
-    _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
     share = None if threshold is None else threshold_share(threshold)
     given: dict[str, object] = {
         "--out": out,
@@ -501,23 +500,6 @@ def _check_measured(options: Mapping[str, object]) -> None:
             raise UsageError(
                 problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
             )
-
-
-def _check_outputs(targets: dict[str, str | None]) -> None:
-    """Refuse what could not be written, before anything is read.
-
-    Raises:
-        UsageError: two outputs would be mixed on standard output.
-        NotFoundError: the directory of a file is missing.
-    """
-    from opscope.core.errors import NotFoundError, UsageError
-
-    printed = [name for name, target in targets.items() if target == STANDARD_OUTPUT]
-    if len(printed) > 1:
-        raise UsageError(f"{printed[0]} is already printed", where=printed[1], hint="write one of the two to a file")
-    for name, target in targets.items():
-        if target not in {None, STANDARD_OUTPUT} and not Path(str(target)).absolute().parent.is_dir():
-            raise NotFoundError(f"{name}: its directory does not exist", where=target, hint="make the directory first")
 
 
 def _decide(told: _Told, candidate: str) -> None:

@@ -66,7 +66,7 @@ def command(
     bundle's evidence arm, and their timings are never used.
     """
     from opscope.api import kernel_filter, kernels
-    from opscope.core.files import write_atomically
+    from opscope.core.outputs import write_outputs
     from opscope.reports.formats.kernel_csv import kernel_csv
     from opscope.reports.kernel_evidence import kernel_markdown, kernel_summary
 
@@ -77,8 +77,8 @@ def command(
     write_json(view, json)
     if md:
         write(kernel_markdown(view).encode(), md)
-    for name, content in kernel_csv(view).items() if kit_csv else ():
-        write_atomically((kit_csv or Path()) / name, content)
+    if kit_csv:
+        write_outputs({kit_csv / name: content for name, content in kernel_csv(view).items()})
     if not quiet and STANDARD_OUTPUT not in {json, md}:
         show(kernel_summary(view))
 

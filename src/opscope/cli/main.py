@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from opscope.cli.foreign_code import code_notice
+from opscope.cli.gated import GatedCommand
 from opscope.cli.output import say
 from opscope.core.errors import (
     EXIT_INTERNAL,
@@ -107,10 +108,10 @@ def _registered(name: str) -> typer.Typer:
         group = cast("typer.Typer", module.app)
         group.info.epilog = code_notice(name)
         for command in group.registered_commands:
-            command.epilog = code_notice(name)
+            command.epilog, command.cls = code_notice(name), GatedCommand
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name, epilog=code_notice(name))(module.command)
+    alone.command(name, cls=GatedCommand, epilog=code_notice(name))(module.command)
     return alone
 
 

@@ -95,13 +95,13 @@ def notice(text: str) -> None:
 
 def write(content: bytes | Iterable[bytes], target: str | Path) -> None:
     """Write bytes, or parts of them, to a file or, for ``-``, to standard output."""
-    from opscope.core.files import write_atomically
+    from opscope.core.outputs import write_outputs
 
     if target == STANDARD_OUTPUT:
         sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
         sys.stdout.buffer.flush()
     else:
-        write_atomically(Path(target), content)
+        write_outputs({Path(target): content})
 
 
 def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str | None) -> None:

@@ -37,11 +37,8 @@ def command(
     to do. 8: it is not a bundle. Nothing is changed. Results are written before it exits.
     """
     from opscope.api import validate
-    from opscope.core.errors import UsageError
     from opscope.reports.validation import validation_markdown, validation_summary
 
-    if json == STANDARD_OUTPUT == markdown:
-        raise UsageError("--json is already printed", where="--markdown", hint="write one of the two to a file")
     validation = validate(bundle, like=like)
     write_json(validation, json)
     if markdown:

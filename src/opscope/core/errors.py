@@ -206,6 +206,13 @@ class MemoryLimitError(OpscopeError):
     meaning = "an input takes more memory than the limit (--max-memory), or than the machine has"
 
 
+class OverwriteError(OpscopeError):
+    """An output would replace, or a clean-up would delete, what opscope did not write."""
+
+    exit_code = 19
+    meaning = "an output would replace an input, another output or a file that opscope did not write; nothing was lost"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

@@ -1,7 +1,9 @@
 """Writing files so that a reader sees the old content or the new one, and that what the system refuses is said.
 
-Everything that opscope writes goes through :func:`write_atomically` or :func:`write_new`; scratch files of its own
-processes are the exception. ``tests/house/test_one_writer.py`` holds the sources against it.
+Files of opscope's own places (bundles, stores, the cache) are written by :func:`write_atomically` or
+:func:`write_new`, what a user asked for by :func:`opscope.core.outputs.write_outputs`, which asks whether it may
+replace what is there. Scratch files of its own processes are the exception. ``tests/house/test_one_writer.py`` holds
+the sources against it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -19,7 +22,7 @@ from opscope.core.refusals import refusal
 from opscope.core.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 _BLOCK = 1 << 20
@@ -71,15 +74,23 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, follow: bo
 
 
 @contextlib.contextmanager
-def written_atomically(path: Path, *, follow: bool = True) -> Iterator[IO[bytes]]:
+def written_atomically(
+    path: Path, *, follow: bool = True, may_replace: Callable[[Path, Path], None] | None = None
+) -> Iterator[IO[bytes]]:
     """A file to write to, as :func:`write_atomically` writes: it comes to its place when the block ends without error.
+
+    Args:
+        path: as there.
+        follow: as there.
+        may_replace: called with the place and the finished file before it comes there; what it raises leaves the old
+            file as it is.
 
     Raises:
         StorageError: the system refused; the old content of a regular file is still there.
     """
     with storage_errors(path):
         real = Path(os.path.realpath(path)) if follow else path
-        with _stream(path) if follow and is_stream(path) else _replacement(real) as file:
+        with _stream(path) if follow and is_stream(path) else _replacement(real, may_replace) as file:
             yield file
 
 
@@ -148,15 +159,17 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _replacement(path: Path) -> Iterator[IO[bytes]]:
+def _replacement(path: Path, may_replace: Callable[[Path, Path], None] | None) -> Iterator[IO[bytes]]:
     """A file that takes the place of what is there at the end of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:_LONGEST_STEM]}.{os.urandom(4).hex()}.tmp")
     with _created(temporary, _replaceable(path)) as file:
         yield file
     try:
+        if may_replace is not None:
+            may_replace(path, temporary)
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
@@ -206,6 +219,35 @@ def _keep_owner_and_mode(file: int, like: os.stat_result) -> None:
             break
     if stat.S_IMODE(made.st_mode) != stat.S_IMODE(like.st_mode):
         os.fchmod(file, stat.S_IMODE(like.st_mode))
+
+
+@contextlib.contextmanager
+def scratch_directory(path: Path) -> Iterator[Path]:
+    """A directory that is made here, and removed with all that is in it when the block ends.
+
+    Raises:
+        FileExistsError: something is there already; it stays.
+        OSError: the system refused.
+    """
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def discard(directory: Path, names: Iterable[str]) -> None:
+    """Remove files of opscope's by their names, and their directory when nothing else is in it.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    with storage_errors(directory):
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if not any(directory.iterdir()):
+                directory.rmdir()
 
 
 def leads_out(name: str) -> bool:

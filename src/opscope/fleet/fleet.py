@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opscope.core.errors import NotFoundError
-from opscope.core.files import write_atomically
 from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
@@ -103,11 +103,7 @@ def fleet_report(
         "md": lambda: fleet_markdown(found).encode(),
         "json": lambda: to_json(found),
     }
-    written = []
-    for form in formats:
-        written.append(Path(out) / f"{NAME}.{form}")
-        write_atomically(written[-1], contents[form]())
-    return written
+    return write_outputs({Path(out) / f"{NAME}.{form}": contents[form]() for form in formats})
 
 
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:

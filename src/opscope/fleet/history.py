@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.core.errors import NotFoundError, RegressionError, UsageError, did_you_mean
-from opscope.core.files import write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.core.outputs import write_outputs
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
@@ -140,7 +140,7 @@ def acknowledge_changes(found: History, known: str | Path, note: str, clock: Tim
     when = (clock or SystemClock()).now().isoformat(timespec="seconds")
     after = acknowledged(found, before, note, when)
     if len(after.changes) > len(before.changes):
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(after), indent=1) + b"\n")
+        write_outputs({path: msgspec.json.format(msgspec.json.encode(after), indent=1) + b"\n"})
     return len(after.changes) - len(before.changes)
 
 

@@ -27,11 +27,20 @@ def record_of_export(program: Path) -> ExportRecord | None:
     file = program.with_name(RECORD)
     if not file.is_file():
         return None
+    record = read_record(file)
+    return record if record.program.sha256 == sha256_of(program) else None
+
+
+def read_record(file: Path) -> ExportRecord:
+    """The record of an export.
+
+    Raises:
+        TraceFormatError: it is damaged.
+    """
     try:
-        record = from_json(file_bytes(file), ExportRecord)
+        return from_json(file_bytes(file), ExportRecord)
     except msgspec.MsgspecError as error:
         raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
-    return record if record.program.sha256 == sha256_of(program) else None
 
 
 def recorded_tokens(program: Path) -> dict[str, int]:

@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
+from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.console import NameCell, Text
@@ -91,7 +92,7 @@ def gate_markdown(report: GateReport) -> str:
     notes = [f"Not comparable, and compared anyway: {problem}" for problem in report.mismatches] + report.notes
     if notes:
         sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in notes), ""]))
-    return "\n".join(sections)
+    return marked_markdown("\n".join(sections))
 
 
 def value_text(quantity: Quantity, value: float | None) -> str:

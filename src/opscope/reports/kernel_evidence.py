@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
+from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text, share_text
 from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
@@ -111,7 +112,7 @@ def _answer(step: LevelAnswer) -> str:
 
 def kernel_markdown(view: KernelView) -> str:
     """The same as Markdown, with the source or the reason of every answer."""
-    return "\n".join(_markdown(view)) + "\n"
+    return marked_markdown("\n".join(_markdown(view)))
 
 
 def _markdown(view: KernelView) -> Iterator[str]:

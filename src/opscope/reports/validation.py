@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.padding import Padding
 
 from opscope.bundle.validation import CheckStatus
+from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text
 from opscope.reports.content.console import Text, TextTable
 from opscope.reports.content.text import markdown, plain
@@ -103,7 +104,7 @@ def validation_markdown(validation: Validation) -> str:
     rows = ["| | check | found |", "| --- | --- | --- |"]
     rows += [f"| {c.status.value} | {c.name} | {markdown(_message(c), _LONG)} |" for c in in_order(validation)]
     details = [line for check in validation.failed() for line in _details(check)]
-    return "\n".join([*head, *rows, *details, ""])
+    return marked_markdown("\n".join([*head, *rows, *details, ""]))
 
 
 def _details(check: BundleCheck) -> Sequence[str]:

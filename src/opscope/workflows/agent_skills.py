@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import BundleError, NotFoundError, TraceFormatError, did_you_mean
-from opscope.core.files import storage_errors, write_atomically
+from opscope.core.files import storage_errors
+from opscope.core.outputs import write_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,11 +100,7 @@ def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrit
     places = {Path(directory) / skill.name / SKILL_FILE: skill.text for skill in chosen}
     if not overwrite:
         _check_unchanged(places)
-    for place, text in places.items():
-        with storage_errors(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, text.encode())
-    return list(places)
+    return write_outputs({place: text.encode() for place, text in places.items()})
 
 
 def _check_unchanged(places: dict[Path, str]) -> None:

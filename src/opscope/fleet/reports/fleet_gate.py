@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import Outcome
+from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text, share_text, time_text
 from opscope.fleet.reports.common_moves import fact_text, move_text, percent
 from opscope.fleet.reports.history import subject_line
@@ -87,7 +88,7 @@ def fleet_gate_markdown(report: FleetGate) -> str:
     sections += _section("Slower with the others of its device or model", together, _MOST_TOGETHER)
     sections += _section("May be slower: the next runs will show", report.suspects, _MOST_TOGETHER)
     sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in _notes(report)), ""]))
-    return "\n".join(sections)
+    return marked_markdown("\n".join(sections))
 
 
 def fleet_gate_junit(report: FleetGate) -> bytes:

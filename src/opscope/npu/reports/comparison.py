@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import Outcome
+from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
@@ -167,7 +168,7 @@ def tiles_gate_markdown(report: TilesGate) -> str:
         lines += ["", *_stalls_line(report.slower), ""]
     notes = _notes(report)
     lines += ["### Notes", "", *(f"- {markdown(one, _LONG)}" for one in notes), ""] if notes else []
-    return "\n".join(lines)
+    return marked_markdown("\n".join(lines))
 
 
 def tiles_junit(report: TilesGate) -> bytes:

@@ -209,6 +209,7 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
         StorageError: the system refused.
     """
     from opscope.core.json import to_json
+    from opscope.core.outputs import write_outputs
     from opscope.npu.reports.page import tiles_html, tiles_markdown
 
     files = {
@@ -217,16 +218,7 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
         "report.html": tiles_html(tiles.examined).encode(),
         **published(tiles, str(out)),
     }
-    return written(files, Path(out))
-
-
-def written(files: dict[str, bytes], out: Path) -> list[Path]:
-    """Write files by name into a directory; their paths."""
-    from opscope.core.files import write_atomically
-
-    for name, content in files.items():
-        write_atomically(out / name, content)
-    return [out / name for name in files]
+    return write_outputs({Path(out) / name: content for name, content in files.items()})
 
 
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:

@@ -150,15 +150,15 @@ def published_path(request: TilesRequest) -> Path | None:
 def write_sweep(found: Sweep, out: Path) -> list[Path]:
     """Write sweep.json, sweep.md and sweep.html."""
     from opscope.core.json import to_json
+    from opscope.core.outputs import write_outputs
     from opscope.npu.reports.sweep import sweep_html, sweep_markdown
-    from opscope.npu.workflows.aie import written
 
     files = {
         "sweep.json": to_json(found),
         "sweep.md": sweep_markdown(found).encode(),
         "sweep.html": sweep_html(found).encode(),
     }
-    return written(files, out)
+    return write_outputs({out / name: content for name, content in files.items()})
 
 
 def sweep_problem(swept: Swept) -> OpscopeError | None:

@@ -1,4 +1,4 @@
-"""What all templates share: names are escaped in HTML, filters make them plain, and nothing may be undefined."""
+"""What all templates share: escaped names, filters that make them plain, the mark of opscope, nothing undefined."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from opscope.analysis.findings.quality import grade_left
+from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
 from opscope.reports.content.messages import first_clause, further_clauses, grade_text, sentence
 from opscope.reports.content.text import markdown, plain
+from opscope.reports.content.written_by import WRITTEN_BY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,4 +47,5 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
         "time": time_text,
         **filters,
     }
+    made.globals |= {"written_by": WRITTEN_BY, "markdown_mark": MARKDOWN_MARK}
     return made

@@ -89,7 +89,7 @@ def perfetto(parts: Sequence[TrackGroup]) -> Iterator[bytes]:
         parts: one or more, of one clock; the processes of the first come first.
     """
     origins: list[int] = []
-    yield b'{"displayTimeUnit":"ns","traceEvents":['
+    yield b'{"displayTimeUnit":"ns","otherData":{"generator":"opscope"},"traceEvents":['
     for part in parts:
         facts = _Facts(part.facts)
         for process, name in enumerate(part.processes):

@@ -38,7 +38,6 @@ from opscope.reports.content.content import (
 from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.content.template import environment
-from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.accuracy import accuracy_section
 from opscope.reports.sections.answers import section_answers
@@ -168,7 +167,6 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "variables": [f"{name}={value}" for name, value in (manifest.environment.variables or {}).items()],
         "failed": len(manifest.failures()),
         "again": reproduction(manifest),
-        "written_by": WRITTEN_BY,
         "method_of": _method_of(shown),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,13 +19,14 @@ from opscope.analysis.preflight.exported import (
     agreement_with_graph,
     delegation,
 )
-from opscope.core.errors import BundleError, ExportError, OpscopeError, UsageError
+from opscope.core.errors import BundleError, ExportError, OpscopeError, OverwriteError, UsageError
 from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
 from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
 from opscope.measurements.attribution import usable_model
-from opscope.measurements.export_record import RECORD
+from opscope.measurements.export_record import RECORD, read_record
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import FP16, QUANTISED, Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG, export_into
@@ -98,16 +101,18 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     _check_place(path, overwrite=overwrite)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
+        scratch = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    with scratch:
+        staging = Path(scratch.name) / path.name
+        staging.mkdir()
         record = _kept_log(path, staging, lambda: checked_export(model, choice, staging, own, tolerance, heard))
         if slim_record:
             record = _with_slim_record(record, staging)
+        _check_place(path, overwrite=overwrite)
         with storage_errors(path):
-            staging.chmod(0o755)
-            _put(staging, path)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+            if path.is_dir():
+                path.rename(Path(scratch.name) / "replaced")
+            staging.rename(path)
     return ExportDone(path, record)
 
 
@@ -269,17 +274,26 @@ def _check_place(path: Path, *, overwrite: bool) -> None:
     if not overwrite:
         hint = "choose another --out, or replace it with --overwrite"
         raise BundleError("the output directory already holds an export", where=path, hint=hint)
+    _check_export(path)
 
 
-def _put(staging: Path, path: Path) -> None:
-    """Move the finished directory to its place; what was there is gone only when the new one stands."""
-    if not path.is_dir():
-        staging.rename(path)
-        return
-    old = staging.with_name(f"{staging.name}.old")
-    path.rename(old)
-    staging.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+def _check_export(path: Path) -> None:
+    """Refuse to replace a directory that holds more than an export, or another one than its record says.
+
+    Raises:
+        OverwriteError: naming the file that opscope did not write.
+        TraceFormatError: the record is damaged.
+    """
+    record = read_record(path / RECORD)
+    ours = {file.name: file.sha256 for file in (record.program, record.etrecord, record.graph) if file}
+    for file in sorted(path.iterdir()):
+        if file.name not in {RECORD, EXPORT_LOG} and ours.get(file.name) != _hash(file):
+            problem = f"{file.name} is not as the export wrote it, or not of the export"
+            raise OverwriteError(problem, where=path, hint="move it away, or choose another --out")
+
+
+def _hash(file: Path) -> str | None:
+    return sha256_of(file) if file.is_file() and not file.is_symlink() else None
 
 
 def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> ExportRecord:
@@ -287,11 +301,28 @@ def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> Ex
     try:
         return make()
     except ExportError as error:
-        log, kept = staging / EXPORT_LOG, path.with_name(f"{path.name}-export.log")
-        if not log.exists():
+        if not (staging / EXPORT_LOG).exists():
             raise
-        write_atomically(kept, blocks_of(log))
-        raise ExportError(error.problem, where=kept, hint=error.hint) from error
+        raise with_kept_log(error, staging, path) from error
+
+
+def with_kept_log(error: ExportError, work: Path, out: Path) -> ExportError:
+    """The error with the log of the export, which is kept beside what was not written.
+
+    Args:
+        error: why the export failed.
+        work: directory of the export.
+        out: of what was to be written.
+
+    Raises:
+        StorageError: the log cannot be kept.
+    """
+    for number in itertools.count(1):
+        kept = out.with_name(f"{out.name}-export{'' if number == 1 else f'-{number}'}.log")
+        with contextlib.suppress(OverwriteError):
+            write_outputs({kept: blocks_of(work / EXPORT_LOG)})
+            return ExportError(error.problem, where=kept, hint=error.hint)
+    raise AssertionError("unreachable: names are not limited")
 
 
 def _file(path: Path) -> ExportedFile:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.bundle import MODEL, is_bundle
 from opscope.bundle.manifest import Model
 from opscope.core.errors import ExportError, NotFoundError, TraceFormatError, UsageError
-from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
+from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.core.system.stages import enter
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
 from opscope.measurements.programs import KINDS, kind_of_program
@@ -18,7 +18,7 @@ from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG
 from opscope.runtimes.executorch.export.sources import source_of
 from opscope.runtimes.executorch.pte import read_executable, read_program
-from opscope.workflows.export.exporting import checked_export
+from opscope.workflows.export.exporting import checked_export, with_kept_log
 from opscope.workflows.measure.program_data import DATA_SUFFIX, program_data
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
             experiment.model, choice, work, experiment.models, None, heard=lambda step: enter(stage, step)
         )
     except ExportError as error:
-        log = out.with_name(f"{out.name}-export.log")
-        write_atomically(log, blocks_of(work / EXPORT_LOG))
-        raise ExportError(error.problem, where=log, hint=error.hint) from error
+        raise with_kept_log(error, work, out) from error
     etrecord = [record.etrecord.name] if record.etrecord else []
     return [work / name for name in (record.program.name, *etrecord, RECORD, EXPORT_LOG)]
 

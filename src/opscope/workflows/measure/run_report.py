@@ -10,8 +10,8 @@ import msgspec
 from opscope.analysis.compare.compare import Comparison
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, RunError
-from opscope.core.files import write_atomically
 from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.sides import bundle_side
 from opscope.reports.content.content import ReportContent
@@ -111,5 +111,5 @@ def _compare(pair: PlannedComparison, baseline: ExperimentResult, candidate: Exp
     left, right = Bundle.open(Path(baseline.path)), Bundle.open(path)
     compared = comparison_of(bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None))
     name = f"comparisons/{pair.candidate[1]}-against-{pair.baseline[1]}.json"
-    write_atomically(path / name, to_json(compared), follow=False)
+    write_outputs({path / name: to_json(compared)}, follow=False)
     return compared

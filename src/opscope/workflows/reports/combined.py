@@ -13,6 +13,7 @@ from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.grouping import grouped
 from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparability import comparability_notes, mismatches
@@ -22,7 +23,7 @@ from opscope.reports.combined.values import Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.reports.combined_result import CombinedResult
-from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content, write_files
+from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,7 +174,7 @@ def combined_report(
         files[f"{COMBINED}.md"] = combined_markdown(report).encode()
     if "html" in formats:
         files[f"{COMBINED}.html"] = combined_html(report).encode()
-    return write_files(Path(out), files)
+    return write_outputs({Path(out) / name: text for name, text in files.items()})
 
 
 def _checked(places: list[Path]) -> list[Path]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
-from opscope.core.files import head_of, is_stream, write_atomically
+from opscope.core.files import head_of, is_stream
+from opscope.core.outputs import Output, check_outputs, write_outputs
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
 
@@ -104,7 +105,7 @@ def convert(
         to: one of ``CONVERT_FORMATS``.
         out: the file, for formats of several files the directory; None: beside the trace, with the format's suffix.
         warmup: inferences of each process to mark as warm-up; as in :func:`opscope.api.analyze`.
-        force: replace files that are there.
+        force: replace files of the same format that opscope wrote.
         options: what only some formats need; None: nothing.
 
     Returns:
@@ -116,20 +117,21 @@ def convert(
         TraceFormatError: a file is damaged or of an unknown format.
         MismatchError: the program or the record is not the trace's.
         BundleError: an output file exists.
+        OverwriteError: opscope did not write it, or it is an input.
         StorageError: the output cannot be written.
     """
     request = _request(path, to, warmup, options)
     place = None if out is None else Path(out)
     known = (_SUFFIXES[to],) if to in _SUFFIXES else _SEVERAL[to]
+    foreseen = [_target(request, suffix, place) for suffix in known or ()]
+    check_outputs([Output("the output", target) for target in foreseen], [Path(request.path.partition("#")[0])])
     if not force:
-        _check_new([_target(request, suffix, place) for suffix in known or ()])
+        _check_new(foreseen)
     contents = _FORMATS[to](request)
     targets = [_target(request, suffix, place) for suffix in contents]
     if not force:
         _check_new(targets)
-    for target, content in zip(targets, contents.values(), strict=True):
-        write_atomically(target, content)
-    return targets
+    return write_outputs(dict(zip(targets, contents.values(), strict=True)))
 
 
 def converted(

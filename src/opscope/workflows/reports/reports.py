@@ -11,14 +11,14 @@ import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.files import write_atomically
 from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
 from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
 from opscope.measurements.sides import bundle_side, compared_pairs, control_pairs
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
@@ -142,14 +142,7 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
         files["report.md"] = markdown_report(shown).encode()
     if "html" in formats:
         files["report.html"] = html(shown).encode()
-    return write_files(directory, files, follow=follow)
-
-
-def write_files(directory: Path, files: Mapping[str, bytes], *, follow: bool = True) -> list[Path]:
-    """Write files of these names, and say where they are."""
-    for name, text in files.items():
-        write_atomically(directory / name, text, follow=follow)
-    return [directory / name for name in files]
+    return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:

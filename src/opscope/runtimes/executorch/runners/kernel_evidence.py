@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.bundle.kernel_evidence import EvidenceRun, KernelLibrary, evidence_directory, save_evidence
+from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import FeatureError, TraceFormatError
-from opscope.core.files import sha256_of, storage_errors
+from opscope.core.files import discard, sha256_of, storage_errors
 from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
-from opscope.experiment.protocol import TRACE
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Job, capabilities
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.runtimes.executorch.installed import BACKEND
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 _LIBRARY = f"{BACKEND}.so"
 _SECONDS = 600.0
+_LEFT = (RECORD, COUNTS, TRACE, OUTPUTS, LOG)
+"""What a run may leave in its directory."""
 
 
 class CountedLibrary(NamedTuple):
@@ -98,8 +99,8 @@ def count_variant(
     """
     directory = evidence_directory(bundle, variant.name)
     with storage_errors(directory):
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
+        discard(directory, _LEFT)
+        directory.mkdir(parents=True, exist_ok=True)
     started = clock.now().isoformat(timespec="seconds")
     job = _job(bundle, variant, counted.counter)
     outcome = target.execute(job, directory)

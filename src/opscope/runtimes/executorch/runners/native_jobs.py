@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Tensor
 from opscope.core.errors import DeviceError, FeatureError, RunError
-from opscope.core.files import written_atomically
+from opscope.core.files import scratch_directory, written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
@@ -83,16 +82,13 @@ class NativeJobs:
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
-        work = directory / ".native"
         try:
-            work.mkdir(exist_ok=True)
-            return self._execute(job, directory, work)
+            with scratch_directory(directory / ".native") as work:
+                return self._execute(job, directory, work)
         except (FeatureError, DeviceError, RunError, OSError) as error:
             return ended_by(error)
         except ValueError as error:
             return ended_by(RunError(f"what the runner left does not fit the program: {error}"))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the runner's libraries."""

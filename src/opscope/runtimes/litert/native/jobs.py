@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from functools import cached_property
@@ -13,7 +12,7 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, Measurement, Tensor
 from opscope.core.errors import OpscopeError, RunError
-from opscope.core.files import write_atomically
+from opscope.core.files import scratch_directory, write_atomically
 from opscope.core.json import from_json
 from opscope.experiment.protocol import LOG, OUTPUTS, ProbeAnswer
 from opscope.experiment.target import JobOutcome
@@ -130,16 +129,13 @@ class LitertJobs:
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
-        work = directory / ".native"
         try:
-            work.mkdir(exist_ok=True)
-            return self._execute(job, directory.resolve(), work.resolve())
+            with scratch_directory(directory / ".native") as work:
+                return self._execute(job, directory.resolve(), work.resolve())
         except (OpscopeError, OSError) as error:
             return ended_by(error)
         except (ValueError, IndexError) as error:
             return ended_by(RunError(f"what the runner left does not fit the model: {error}"))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
     def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
         program = Path(job.program)

@@ -1,0 +1,243 @@
+"""Files that commands leave where a user asked for them: nothing is replaced without proof that opscope wrote it.
+
+The proof is a mark that the format has room for: the ``schema`` of JSON, the generator of HTML, a comment at the end of
+Markdown, the exact header of CSV. What opscope writes in formats without one (flame graphs, graphs for Model Explorer,
+the files of other tools) is remembered by its SHA-256 in the cache: bytes that opscope wrote may be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import OverwriteError, StorageError
+from opscope.core.files import is_stream, sha256_of, storage_errors, written_atomically
+from opscope.core.system.cache import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+MARKDOWN_MARK = "<!-- written by opscope -->"
+"""Last line of every Markdown file."""
+RECORD = "opscope.bundle"
+"""Mark of a bundle's manifest, which no output ever replaces."""
+_LEDGER = "written.txt"
+_ENDS = 1 << 13  # bytes at either end of a file that are searched for a mark
+_JSON = re.compile(rb'\s*\[?\s*\{\s*"schema"\s*:\s*"(opscope\.)(?:no-)?([a-z-]+)/')
+_HEADS = (
+    ("HTML", re.compile(rb'\s*<!doctype html>.*?<meta name="generator" content="opscope ', re.DOTALL)),
+    ("JUnit XML", re.compile(rb'<\?xml [^>]*\?>\s*<testsuites name="opscope"')),
+    ("OpenMetrics", re.compile(rb"# TYPE opscope_")),
+    ("speedscope", re.compile(rb'\{"\$schema":"https://www.speedscope.app/[^{}]*"exporter":"opscope ')),
+    ("Perfetto", re.compile(rb'\{"displayTimeUnit":"ns","otherData":\{"generator":"opscope"\}')),
+    ("skill", re.compile(rb"---\nname: opscope-")),
+    ("configuration", re.compile(rb"# [^\n]*`opscope run FILE`")),
+)
+_TAILS = (
+    ("Markdown", re.compile(re.escape(MARKDOWN_MARK.encode()) + rb"\s*\Z")),
+    ("Parquet", re.compile(rb"opscope\.sha256.*PAR1\Z", re.DOTALL)),
+)
+_HEADER = re.compile(rb"\A\w+(?:,\w+){2,}\r?\n")
+_KIT_HEADER = b"model_id,"
+"""How the header of the Arm kit's tables begins: the kit writes the same, so it proves nothing."""
+_HINT = "name another file, or remove it first"
+
+
+class Output(NamedTuple):
+    """A place that a call is to write to.
+
+    Attributes:
+        option: that named it, for messages.
+        path: of the file or directory.
+        is_directory: whether files are written into it.
+    """
+
+    option: str
+    path: Path
+    is_directory: bool = False
+
+
+def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
+    """Refuse a call that would lose bytes, before anything is read.
+
+    Args:
+        outputs: all that the call writes.
+        inputs: all that it reads: files, and directories such as bundles.
+
+    Raises:
+        OverwriteError: an output is an input, a file of a bundle that is read, another output, or a file that opscope
+            did not write.
+        StorageError: the system refuses to tell.
+    """
+    read = list(inputs)
+    seen: dict[object, str] = {}
+    for output in outputs:
+        with storage_errors(output.path):
+            if output.is_directory or _is_endless(output.path):
+                continue
+            _check_inputs(output, read)
+            for key in _identities(output.path):
+                if key in seen:
+                    problem = f"{seen[key]} and {output.option} name the same file"
+                    raise OverwriteError(problem, where=output.path, hint="name two files")
+                seen[key] = output.option
+        check_ours(output.path)
+
+
+def check_ours(path: Path, *, follow: bool = True) -> None:
+    """Refuse to replace what opscope did not write; free places, empty files, devices and pipes lose nothing.
+
+    Args:
+        path: of an output.
+        follow: whether links are followed; else a link or a pipe is something that somebody else put there.
+
+    Raises:
+        OverwriteError: there is a file, and nothing proves that opscope wrote it.
+        StorageError: it cannot be looked at, or is a block device.
+    """
+    with storage_errors(path):
+        if follow and path.is_block_device():
+            raise OverwriteError("a block device is never written to", where=path, hint="name a file")
+        try:
+            found = path.stat() if follow else path.lstat()
+        except FileNotFoundError:
+            return
+        if stat.S_ISREG(found.st_mode):
+            proved = found.st_size == 0 or mark_of(path) not in {None, RECORD} or _is_remembered(path)
+        else:
+            proved = follow  # directories are refused where they are opened
+    if not proved:
+        raise OverwriteError("the file is there, and opscope did not write it", where=path, hint=_HINT)
+
+
+def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool = True) -> list[Path]:
+    """Write files where a user asked for them, each in one step; all places are looked at before the first is written.
+
+    Args:
+        files: content by path.
+        follow: as of :func:`opscope.core.files.write_atomically`.
+
+    Returns:
+        The paths, in their order.
+
+    Raises:
+        OverwriteError: a file is there that opscope did not write, or one of another kind.
+        StorageError: the system refused; what was there is still there.
+    """
+    for path in files:
+        check_ours(path, follow=follow)
+    for path, content in files.items():
+        with written_atomically(path, follow=follow, may_replace=_check_kind) as file:
+            file.writelines([content] if isinstance(content, bytes) else content)
+    return list(files)
+
+
+def mark_of(path: Path) -> str | None:
+    """What a regular file is, by the mark that opscope leaves in files of this kind; None without one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(_ENDS)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _ENDS))
+        tail = file.read(_ENDS)
+    json = _JSON.match(head)
+    if json:
+        return (json[1] + json[2]).decode()
+    known = [name for name, pattern in _HEADS if pattern.match(head)]
+    known += [name for name, pattern in _TAILS if pattern.search(tail)]
+    header = _HEADER.match(head)
+    if header and not head.startswith(_KIT_HEADER):
+        known.append(f"CSV of {header[0].decode().strip()}")
+    return known[0] if known else None
+
+
+def marked_markdown(text: str) -> str:
+    """Markdown with the mark at its end, which no renderer shows."""
+    return f"{text.rstrip()}\n\n{MARKDOWN_MARK}\n"
+
+
+def _check_kind(old: Path, new: Path) -> None:
+    """Refuse to replace a file by one of another kind, and remember what bears no mark.
+
+    Args:
+        old: what is there; it may be missing.
+        new: what takes its place.
+    """
+    mark = mark_of(new)
+    if mark is None:
+        _remember(new)
+    if not os.path.lexists(old) or old.stat().st_size == 0:
+        return
+    there = mark_of(old)
+    if there != mark or (mark is None and not _is_remembered(old)):
+        problem = f"the file is there and holds something else ({there or 'no mark of opscope'}, not {mark or 'this'})"
+        raise OverwriteError(problem, where=old, hint=_HINT)
+
+
+def _check_inputs(output: Output, inputs: Iterable[Path]) -> None:
+    own = _identities(output.path)
+    for path in inputs:
+        if own & _identities(path):
+            problem = f"{output.option} names an input, which would be replaced"
+            raise OverwriteError(problem, where=output.path, hint="name another file")
+        if _is_part(output.path, path):
+            problem = f"{output.option} names a file of a bundle that is read"
+            raise OverwriteError(problem, where=output.path, hint="name a file outside of the bundle")
+
+
+def _is_part(file: Path, directory: Path) -> bool:
+    """Whether a file that is there lies in a bundle, or in a run of the Arm kit."""
+    inside = file.exists() and Path(os.path.realpath(directory)) in Path(os.path.realpath(file)).parents
+    return inside and (directory / "manifest.json").exists()
+
+
+def _identities(path: Path) -> set[object]:
+    """What tells a file from all others: its real path, and its number on its device where it is there."""
+    found: set[object] = {os.path.realpath(path)}
+    if path.exists():
+        there = path.stat()
+        found.add((there.st_dev, there.st_ino))
+    return found
+
+
+def _is_endless(path: Path) -> bool:
+    """Whether several may be written to it and nothing is lost: a terminal, /dev/null."""
+    return is_stream(path) and path.is_char_device()
+
+
+def _ledger() -> Path | None:
+    try:
+        return cache_directory() / _LEDGER
+    except StorageError:
+        return None
+
+
+def _lines() -> Iterator[bytes]:
+    place = _ledger()
+    if place is not None and place.is_file():
+        with place.open("rb") as file:
+            yield from file
+
+
+def _is_remembered(path: Path) -> bool:
+    """Whether opscope wrote exactly these bytes, on this machine."""
+    wanted = f"{sha256_of(path)}\n".encode()
+    return any(line == wanted for line in _lines())
+
+
+def _remember(path: Path) -> None:
+    """Keep the hash of a file; where nothing can be kept, it will not be replaced later."""
+    place = _ledger()
+    if place is None or _is_remembered(path):
+        return
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("ab") as file:
+            file.write(f"{sha256_of(path)}\n".encode())
+    except OSError:
+        return
