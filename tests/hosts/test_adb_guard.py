@@ -20,6 +20,7 @@ from opscope.core.errors import DeviceError, UsageError
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.guard import Hold, owner_text
 from opscope.hosts.adb.power import NAMES, PROFILES, power_named
+from opscope.hosts.own_directory import MARK, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -242,7 +243,7 @@ def test_settings_that_cannot_be_put_back_are_not_forgotten(device: Endpoint) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
-@pytest.mark.parametrize(("options", "problem"), [("size=4k,nr_inodes=3", "storage is full"), ("ro", "read-only")])
+@pytest.mark.parametrize(("options", "problem"), [("size=4k,nr_inodes=4", "storage is full"), ("ro", "read-only")])
 def test_a_device_that_cannot_be_written_to(options: str, problem: str, device: Endpoint) -> None:
     """Full or mounted read-only: nothing is changed there."""
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(device.phone.tmp)], check=False)
@@ -250,8 +251,9 @@ def test_a_device_that_cannot_be_written_to(options: str, problem: str, device: 
         pytest.skip("file systems cannot be mounted here")
     try:
         if options != "ro":
-            for name in ("opscope", "opscope/lock"):
-                (device.phone.tmp / name).mkdir() if name == "opscope" else (device.phone.tmp / name).touch()
+            (device.phone.tmp / OWN).mkdir()
+            for name in (MARK, "lock"):
+                (device.phone.tmp / OWN / name).touch()
         with pytest.raises(DeviceError, match=problem):
             hold(device)
         assert settings(device) == FOUND

@@ -18,6 +18,7 @@ from opscope.core.errors import BusyError, DeviceError
 from opscope.hosts.device import Device
 from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
+from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 
@@ -232,14 +233,14 @@ def test_a_run_here_and_one_that_comes_by_ssh_exclude_each_other(board: sshd.Ssh
 
 def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.Sshd) -> None:
     """One that begins or ends removes nothing of the other."""
-    first, second = device(board), device(board)
+    first, second, base = device(board), device(board), board.home / OWN
     with first.reserved(LockRequest("wait")) as alone:
-        (board.home / "work").mkdir()
-        (board.home / "work" / "mine").touch()
+        (base / "work").mkdir()
+        (base / "work" / "mine").touch()
         with second.reserved(LockRequest("warn")) as beside:
             assert not beside.held
             assert second.guarded(["true"], f"{second.base}/{second._work}/0", 5.0).code == 0
-            assert len([path for path in board.home.iterdir() if path.name.startswith("work")]) == 2
-        assert (board.home / "work" / "mine").exists()
+            assert len(list(base.glob("work*"))) == 2
+        assert (base / "work" / "mine").exists()
         assert len(alone.record().beside) == 1
-    assert [path for path in board.home.iterdir() if path.name.startswith("work")] == []
+    assert list(base.glob("work*")) == []

@@ -26,6 +26,7 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.target import Job
 from opscope.hosts.device import Device
+from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.peak_rates.drift import drift_sample
@@ -497,10 +498,12 @@ def test_a_device_that_cannot_run_what_was_sent_is_told_apart(tmp_path: Path, mo
 @runtime
 def test_a_full_device_is_said_with_its_room(board: sshd.Sshd, small_disk: Path) -> None:
     """The runtime does not fit: the place, the room, what to do; no half of it is left."""
-    with pytest.raises(DeviceError, match=f"cannot be kept in {small_disk} on the device, . MiB are free") as caught:
+    with pytest.raises(
+        DeviceError, match=f"cannot be kept in {small_disk}/{OWN} on the device, . MiB are free"
+    ) as caught:
         target(board, small_disk).probe()
     assert "?dir=PATH" in str(caught.value.hint)
-    assert not list((small_disk / "runtimes").iterdir())
+    assert not list((small_disk / OWN / "runtimes").iterdir())
 
 
 @runtime
@@ -524,7 +527,9 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
 @runtime
 def test_a_read_only_device_is_said_to_be(board: sshd.Sshd, read_only: Path) -> None:
     """With the words of its system."""
-    with pytest.raises(DeviceError, match=f"cannot be kept in {read_only}/o on the device.*(Read-only|Permission)"):
+    with pytest.raises(
+        DeviceError, match=f"cannot be kept in {read_only}/o/{OWN} on the device.*(Read-only|Permission)"
+    ):
         target(board, read_only / "o").probe()
 
 

@@ -46,7 +46,7 @@ runner = "mine"
 """
 # Tells that it runs, and waits for a file where the directory of the device has one of its own.
 _RUNNER = f"""
-device = pathlib.Path.cwd().parents[1].parent.name
+device = pathlib.Path.cwd().parents[2].parent.name
 pathlib.Path({{place!r}}, "runs-" + device).touch()
 while pathlib.Path({{place!r}}, "hold-" + device).exists():
     time.sleep(0.02)

@@ -27,6 +27,7 @@ from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
+from opscope.hosts.own_directory import OWN
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
@@ -207,7 +208,7 @@ def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
     device: Endpoint,
 ) -> None:
     """On the device stands what they were; nothing else is done there."""
-    gone = Hold(AdbShell(device.address), DIRECTORY, "ada@desk", PROFILES["boost"])
+    gone = Hold(AdbShell(device.address), f"{DIRECTORY}/{OWN}", "ada@desk", PROFILES["boost"])
     device.reboot()
     gone.end()
     assert device.phone.setting("low_power") == "0"

@@ -19,6 +19,7 @@ from opscope.core.system.capped_log import trim_log
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine, lock_identity
+from opscope.hosts.own_directory import OWN, prepare, remove
 from opscope.hosts.process import log_tail
 from opscope.hosts.processors import check_processor
 from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
@@ -58,7 +59,7 @@ class Device:
 
     Args:
         shell: the way to it.
-        base: directory there for all that is ours.
+        parent: directory there in which opscope has one of its own; see :mod:`opscope.hosts.own_directory`.
         lock: that is held while it is used; None: one that is of use on any system.
     """
 
@@ -70,8 +71,8 @@ class Device:
     _notes: tuple[str, ...] = ()
     """Files that this script leaves."""
 
-    def __init__(self, shell: RemoteShell, base: str, lock: Lock | None = None) -> None:
-        self._shell, self._asked_base = shell, base
+    def __init__(self, shell: RemoteShell, parent: str, lock: Lock | None = None) -> None:
+        self._shell, self._parent = shell, parent
         self._kept: set[str] = set()
         self._hashes: dict[tuple[str, int, int], str] = {}
         self._lock = lock or DeviceLock(shell)
@@ -94,13 +95,16 @@ class Device:
 
     @cached_property
     def base(self) -> str:
-        """The directory for all that is ours, absolute.
+        """The directory for all that is ours, absolute, made and marked.
 
         Raises:
             DeviceError: the device cannot be reached.
+            OverwriteError: something else is there.
             UsageError: the path holds what the programs on the way would misread.
         """
-        return self.absolute(self._asked_base)
+        found = self.absolute(f"{self._parent}/{OWN}")
+        prepare(self._shell, found)
+        return found
 
     def absolute(self, path: str) -> str:
         """A path of the device that begins at the user's home, or is absolute already.
@@ -142,18 +146,20 @@ class Device:
         Raises:
             BusyError: another one holds it, and nothing else was asked for.
             DeviceError: it cannot be held.
+            OverwriteError: the directory for what is ours is somebody else's.
         """
+        base = self.base
         hold = hold_machine(self._lock, request or LockRequest("fail"))
         alone = hold.held and not hold.beside()
         self._reserved, self._work = True, _WORK if alone else f"{_WORK}-{os.getpid()}-{time.monotonic_ns()}"
         try:
             if alone:
-                self._sh('rm -rf "$1" "$1"-*', f"{self.base}/{_WORK}")
+                remove(self._shell, base, [_WORK, f"{_WORK}-*"])
             yield hold
         finally:
             self._reserved = False
             with contextlib.suppress(DeviceError):
-                self._sh('rm -rf "$1"', f"{self.base}/{self._work}")
+                remove(self._shell, base, [self._work])
             self._lock.release()
 
     def lock_identity(self) -> str:
@@ -183,10 +189,11 @@ class Device:
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths of files on the device, which are sent when it does not have them."""
-        place = f"{self.base}/{kind}/{digest or self._digest(files)}"
+        own = f"{kind}/{digest or self._digest(files)}"
+        place = f"{self.base}/{own}"
         if place not in self._kept:
             if self._sh('[ -d "$1" ]', place).code:
-                self._send(files, place)
+                self._send(files, own)
             self._kept.add(place)
         return {name: f"{place}/{name}" for name in files}
 
@@ -198,7 +205,8 @@ class Device:
     @contextlib.contextmanager
     def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
-        work = f"{self.base}/{self._work}/{next(self._numbers)}"
+        own = f"{self._work}/{next(self._numbers)}"
+        work = f"{self.base}/{own}"
         ended = self.guarded(self._words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
         self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
@@ -208,7 +216,7 @@ class Device:
         try:
             yield status
         finally:
-            self._sh('rm -rf "$1"', work)
+            remove(self._shell, self.base, [own])
 
     def _words(self, command: GuardedCommand) -> list[str]:
         pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
@@ -231,11 +239,12 @@ class Device:
             self._hashes[key] = sha256_of(path)
         return self._hashes[key]
 
-    def _send(self, files: Mapping[str, Path], place: str) -> None:
+    def _send(self, files: Mapping[str, Path], own: str) -> None:
         """Send files under another name, and give them theirs when all are there."""
-        part = f"{place}.{os.getpid()}-{time.monotonic_ns()}.part"
+        place, part_own = f"{self.base}/{own}", f"{own}.{os.getpid()}-{time.monotonic_ns()}.part"
+        part = f"{self.base}/{part_own}"
         try:
-            self._must(self._sh('rm -rf "$1" && mkdir -p "$1"', part))
+            self._must(self._sh('mkdir -p "${1%/*}" && mkdir "$1"', part))
             with tempfile.TemporaryDirectory(prefix="opscope-") as named:
                 links = [Path(named) / name for name in files]
                 for link in links:
@@ -243,13 +252,13 @@ class Device:
                 self._shell.push(links, part)
             self._must(self._sh('[ -d "$2" ] || mv "$1" "$2"', part, place))
         except DeviceError as error:
-            raise self._explained(error, part) from error
+            raise self._explained(error, part_own) from error
 
-    def _explained(self, error: DeviceError, part: str) -> DeviceError:
+    def _explained(self, error: DeviceError, own: str) -> DeviceError:
         """The error, with what the device's storage has to do with it."""
         with contextlib.suppress(DeviceError):
             found = self.storage()
-            self._sh('rm -rf "$1"', part)
+            remove(self._shell, self.base, [own])
             room = "" if found.free is None else f", {found.free >> 20} MiB are free"
             reason = error.problem if found.writable else found.said or error.problem
             problem = f"files cannot be kept in {self.base} on the device{room}: {reason}"
@@ -279,7 +288,8 @@ class Device:
         if code is None or _TIMED_OUT in files:
             return GuardedEnd(None, files)
         if code == _NO_DIRECTORY and not files:
-            raise self._explained(DeviceError("no directory for a run can be made", where=self.name), work)
+            own = work.removeprefix(f"{self.base}/")
+            raise self._explained(DeviceError("no directory for a run can be made", where=self.name), own)
         return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:

@@ -177,6 +177,9 @@ class DeviceLock:
             lock, _, who = rest.partition(" ")
             problem = f"a run that has ended left its lock behind ({who or 'by an unknown process'})"
             return DeviceError(problem, where=where, hint=f"remove it there: rm -r {lock}")
+        if verdict == "foreign":
+            problem = f"{rest} is there, and is not a lock of opscope"
+            return DeviceError(problem, where=where, hint="remove it there, or name another place in OPSCOPE_LOCK")
         if verdict == "refused":
             return DeviceError(f"no lock can be written there: {rest}", where=where, hint=_REFUSED)
         return DeviceError("the machine did not say whether it is free", where=where, hint="try again")

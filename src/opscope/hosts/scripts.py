@@ -59,6 +59,8 @@ lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
 # host may have taken the lock meanwhile.
 # Who measures beside the holder leaves two marks that go with it: one in the lock, which tells the holder, and one next
 # to the lock, which tells those who come later. Marks are links to a text: no other file can be written by making one.
+# The directory opens to others when the holder's file stands in it: nobody can put a link in that file's place before.
+# A directory that holds anything else is no lock, and stays as it is.
 LOCK = r"""
 trap '' HUP
 umask 022
@@ -72,7 +74,31 @@ for word in $boot; do mark=$mark$word; done
 own=$1
 mode=$2
 take() {
-  mkdir -m 1777 "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
+  mkdir -m 700 "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder" && chmod 1777 "$lock"
+}
+is_lock() {
+  [ ! -L "$1" ] || return 1
+  for file in "$1"/* "$1"/.[!.]*; do
+    [ -e "$file" ] || [ -L "$file" ] || continue
+    case ${file##*/} in
+      holder) [ -f "$file" ] && [ ! -L "$file" ] || return 1 ;;
+      beside.*) [ -L "$file" ] || return 1 ;;
+      *) return 1 ;;
+    esac
+  done
+  read_holder "$1"
+  case $pid in *[!0-9]*) return 1 ;; esac
+}
+drop() {
+  is_lock "$1" || return 1
+  for file in "$1"/beside.*; do
+    [ -L "$file" ] && rm -f "$file"
+  done
+  rm -f "$1/holder"
+  rmdir "$1"
+}
+let_go() {
+  [ -L "$lock.guest.$$" ] && rm -f "$lock.guest.$$"
 }
 read_holder() {
   pid= then= who=
@@ -100,16 +126,20 @@ held() {
   ln -s "$own" "$lock/beside.$$" 2>/dev/null
   echo "beside $1"
   cat >/dev/null
-  rm -f "$lock.guest.$$"
+  let_go
   exit 0
 }
 if [ "$mode" = beside ]; then
-  rm -f "$lock.guest.$$"
+  let_go
   ln -s "$mark $own" "$lock.guest.$$" 2>/dev/null
 fi
 if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
   if [ ! -d "$lock" ]; then
     echo "refused $lock"
+    exit 1
+  fi
+  if ! is_lock "$lock"; then
+    echo "foreign $lock"
     exit 1
   fi
   read_holder "$lock"
@@ -129,7 +159,7 @@ if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
       mv "$lock.$$" "$lock"
       held "$who"
     fi
-    rm -rf "$lock.$$"
+    drop "$lock.$$"
   fi
   if ! take "$1"; then
     echo "left $lock $who"
@@ -138,7 +168,7 @@ if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
 fi
 others=$(guests)
 if [ -n "$others" ] && [ "$mode" != beside ]; then
-  rm -rf "$lock"
+  drop "$lock"
   echo "held $(echo "$others" | head -n 1)"
   exit 1
 fi
@@ -147,11 +177,11 @@ number=0
   number=$((number + 1))
   ln -s "$other" "$lock/beside.before$number"
 done
-rm -f "$lock.guest.$$"
+let_go
 echo taken
 cat >/dev/null
 read_holder "$lock"
-[ "$pid" = "$$" ] && rm -rf "$lock"
+[ "$pid" = "$$" ] && drop "$lock"
 """.replace("@PLACE", _LOCK_PLACE)
 
 # What tells this lock from all others: the boot of its machine, and where it is there.
@@ -236,6 +266,7 @@ esac
 
 # $1 directory: whether files can be kept in it, and the room there.
 STORAGE = r"""
-mkdir -p "$1" && : >"$1/.opscope" && echo writable && rm -f "$1/.opscope"
+probe=$1/.room-$$
+mkdir -p "$1" && mkdir "$probe" && echo writable && rmdir "$probe"
 df -Pk "$1" 2>/dev/null | tail -n 1
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-DIRECTORY = ".cache/opscope"
+DIRECTORY = ".cache"
 _ADDRESS_OPTIONS = ("python", "dir", "runner")
 _HOST = re.compile(r"(?P<host>(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(?P<port>\d{1,5}))?\Z")
 _HIGHEST_PORT = 65_535
@@ -43,7 +43,7 @@ class SshAddress(NamedTuple):
         text: as it was given.
         host: name in the user's configuration or on the network, with a user before it where one was given.
         port: None for the usual one, or that of the configuration.
-        directory: of the device, for what is kept and run there; relative to the user's home.
+        directory: of the device, in which opscope keeps one of its own; relative to the user's home.
         python: of the device, that has executorch; None to bring a runner.
         runner: an executor_runner here, built for the device; None to bring the native runner.
     """

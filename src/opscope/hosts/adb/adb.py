@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-DIRECTORY = "/data/local/tmp/opscope"
+DIRECTORY = "/data/local/tmp"
 """Where opscope keeps its files on a device; ``/data/local/tmp`` is where adb may write and execute."""
 
 
@@ -49,7 +49,7 @@ class AdbAddress(NamedTuple):
     Attributes:
         serial: its serial number, or HOST:PORT; empty for the only one there is.
         power: name of the power profile that is set while something is measured; None leaves the settings as they are.
-        directory: of the device, for what is kept and run there.
+        directory: of the device, in which opscope keeps one of its own.
         runner: an executor_runner here, built with the NDK; None to bring the native runner.
         patience: how long the device is waited for after it was lost, in seconds.
     """

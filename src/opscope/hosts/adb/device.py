@@ -15,6 +15,7 @@ from opscope.hosts.adb.state import read_device, read_state
 from opscope.hosts.device import Device
 from opscope.hosts.host import PRINTED
 from opscope.hosts.lock import DeviceLock
+from opscope.hosts.own_directory import OWN
 from opscope.hosts.scripts import START
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class AdbDevice(Device):
     Args:
         shell: the way to it.
         power: settings to make while it is held; None leaves them as they are.
-        directory: where opscope keeps its files there.
+        directory: in which opscope keeps one of its own.
         patience: how long it is waited for after it was lost, in seconds.
         address: that a manifest has, by which it is found again; empty for its serial number.
     """
@@ -133,7 +134,7 @@ class AdbDevice(Device):
         patience: float = PATIENCE,
         address: str = "",
     ) -> None:
-        self._hold = AdbLock(shell, directory, power)
+        self._hold = AdbLock(shell, f"{directory}/{OWN}", power)
         super().__init__(shell, directory, self._hold)
         self._adb, self._power, self._patience, self._address = shell, power, patience, address
         self._gone = False

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import DeviceError
 from opscope.hosts.adb.errors import refusal, storage_error
+from opscope.hosts.own_directory import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ class Hold:
         power: settings to make; None for none.
 
     Raises:
+        OverwriteError: the directory is somebody else's.
         DeviceError: another host holds it, it cannot be written to, or it refuses a setting.
 
     Attributes:
@@ -58,6 +60,7 @@ class Hold:
         self.saved: dict[str, str | None] = {}
         self.restored: dict[str, str | None] = {}
         words = power.words() if power else []
+        prepare(shell, directory)
         script = _SCRIPT.read_text(encoding="utf-8")
         self._process = shell.spawn(["sh", "-c", script, "opscope-guard", directory, owner, *words])
         try:
