@@ -74,7 +74,7 @@ def _output(parameter: Parameter, word: str) -> Output:
     from opscope.core.outputs import Output
 
     path, metavar = Path(word), str(getattr(parameter, "metavar", "") or "")
-    return Output(_option(parameter), path, metavar == "DIR" or path.is_dir())
+    return Output(_option(parameter), path, metavar == "DIR" or (metavar == "PATH|-" and path.is_dir()))
 
 
 def _option(parameter: Parameter) -> str:

@@ -7,6 +7,7 @@ the files of other tools) is remembered by its SHA-256 in the cache: bytes that 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -68,8 +69,8 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
         inputs: all that it reads: files, and directories such as bundles.
 
     Raises:
-        OverwriteError: an output is an input, a file of a bundle that is read, another output, or a file that opscope
-            did not write.
+        OverwriteError: an output is an input, a file of a bundle, another output, or a file that opscope did not
+            write.
         StorageError: the system refuses to tell.
     """
     read = list(inputs)
@@ -95,8 +96,8 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
         follow: whether links are followed; else a link or a pipe is something that somebody else put there.
 
     Raises:
-        OverwriteError: there is a file, and nothing proves that opscope wrote it.
-        StorageError: it cannot be looked at, or is a block device.
+        OverwriteError: there is a file, and nothing proves that opscope wrote it; or it is a block device.
+        StorageError: it is a directory, or cannot be looked at.
     """
     with storage_errors(path):
         if follow and path.is_block_device():
@@ -105,10 +106,12 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
             found = path.stat() if follow else path.lstat()
         except FileNotFoundError:
             return
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if stat.S_ISREG(found.st_mode):
             proved = found.st_size == 0 or mark_of(path) not in {None, RECORD} or _is_remembered(path)
         else:
-            proved = follow  # directories are refused where they are opened
+            proved = follow
     if not proved:
         raise OverwriteError("the file is there, and opscope did not write it", where=path, hint=_HINT)
 
@@ -185,15 +188,15 @@ def _check_inputs(output: Output, inputs: Iterable[Path]) -> None:
         if own & _identities(path):
             problem = f"{output.option} names an input, which would be replaced"
             raise OverwriteError(problem, where=output.path, hint="name another file")
-        if _is_part(output.path, path):
-            problem = f"{output.option} names a file of a bundle that is read"
-            raise OverwriteError(problem, where=output.path, hint="name a file outside of the bundle")
+    if _is_part(output.path):
+        problem = f"{output.option} names a file of a bundle"
+        raise OverwriteError(problem, where=output.path, hint="name a file outside of the bundle")
 
 
-def _is_part(file: Path, directory: Path) -> bool:
-    """Whether a file that is there lies in a bundle, or in a run of the Arm kit."""
-    inside = file.exists() and Path(os.path.realpath(directory)) in Path(os.path.realpath(file)).parents
-    return inside and (directory / "manifest.json").exists()
+def _is_part(file: Path) -> bool:
+    """Whether a file that is there lies in a bundle."""
+    records = (place / "manifest.json" for place in Path(os.path.realpath(file)).parents)
+    return file.is_file() and any(record.is_file() and mark_of(record) == RECORD for record in records)
 
 
 def _identities(path: Path) -> set[object]:

@@ -1,0 +1,334 @@
+"""Every output of every command against all that could be in its place: no byte is lost that opscope did not write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import pytest
+
+from aie_traces import Span, Tile, json_text
+from opscope.api import add_to_store
+from opscope.cli.gated import is_output
+from opscope.cli.main import COMMANDS, CommandModules, main
+from opscope.core.errors import OverwriteError
+from opscope.core.outputs import MARKDOWN_MARK, mark_of, write_outputs
+from smoke_files import DATA
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+pytest.importorskip("duckdb")
+MINE = b"mine, and of no format that opscope writes\n"
+MEASURES = {("profile", ""), ("export", ""), ("run", ""), ("check", "--out")}
+"""Commands that measure: what is refused before they begin is tried, and a pipe or /dev/null is not."""
+
+
+INPUTS = {"trace.pte", "trace.etdump", "bundle", "lab.toml", "tiles.json"}
+
+
+class Output(NamedTuple):
+    """An output of a command: its option, empty for an argument, and what the command is given besides."""
+
+    command: str
+    option: str
+    words: tuple[str, ...]
+    source: str
+    is_directory: bool
+
+    @property
+    def measures(self) -> bool:
+        """Whether the command would begin to measure, once its outputs are found in order."""
+        return bool({(self.command, ""), (self.command, self.option)} & MEASURES)
+
+    def __str__(self) -> str:
+        return f"{self.command} {self.option}".strip()
+
+
+_WORDS = {
+    "profile": ("trace.pte",),
+    "analyze": ("trace.etdump",),
+    "compare": ("trace.etdump", "other.etdump"),
+    "check": ("trace.etdump", "--against", "other.etdump"),
+    "report": ("bundle",),
+    "export": ("toy_cnn",),
+    "run": ("lab.toml",),
+    "preflight": ("trace.pte",),
+    "kernels": ("bundle",),
+    "aie": ("tiles.json",),
+    "history": ("latency", "--store", "store"),
+    "convert": ("trace.etdump", "--to", "csv", "--force"),
+    "validate": ("bundle",),
+    "store add": ("bundle", "--store", "store"),
+    "store query": ("SELECT 1", "--store", "store", "--format", "csv"),
+    "store list": ("--store", "store"),
+    "store remove": ("nothing", "--store", "store"),
+    "store verify": ("--store", "store"),
+    "store report": ("--store", "store"),
+    "doctor": (),
+    "init": (),
+    "skills install": (),
+    "features": (),
+}
+"""What each command with an output is given; the first word is the input that an output must not replace."""
+
+
+def commands() -> dict[str, Command]:
+    """Every command by the words that call it."""
+    found: dict[str, Command] = {}
+    for name in COMMANDS:
+        command = CommandModules()[name]
+        below = getattr(command, "commands", None) or {"": command}
+        found |= {f"{name} {sub}".strip(): one for sub, one in below.items()}
+    return found
+
+
+def outputs() -> list[Output]:
+    """Every output of every command."""
+    found = []
+    for name, command in commands().items():
+        for parameter in filter(is_output, command.params):
+            words = _WORDS[name]
+            option = max(parameter.opts, key=len) if parameter.param_type_name == "option" else ""
+            source = words[0] if words and words[0] in INPUTS else "trace.pte"
+            directory = getattr(parameter, "metavar", None) == "DIR"
+            found.append(Output(name, option, words, source, directory))
+    return found
+
+
+def test_every_output_is_in_the_matrix() -> None:
+    """An option that names a file or directory and that no command reads is an output; all have words to be tried."""
+    assert {name for name, one in commands().items() if any(map(is_output, one.params))} == set(_WORDS)
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an input of every kind, a bundle and a store."""
+    place = tmp_path_factory.mktemp("room")
+    shutil.copytree(DATA / "bundles" / "with-ceilings", place / "bundle")
+    shutil.copy(DATA / "toy_cnn.etdump", place / "trace.etdump")
+    shutil.copy(DATA / "toy_cnn.etdump", place / "other.etdump")
+    shutil.copy(next((place / "bundle" / "model").glob("*.pte")), place / "trace.pte")
+    (place / "lab.toml").write_text("not read before outputs are looked at")
+    calls = [Span(slot, 1000 * n + 500 * slot, 1000 * n + 500 * slot + 1) for n in range(4) for slot in (0, 1)]
+    tile = Tile("core", 2, 4, ("INSTR_EVENT_0", "INSTR_EVENT_1"), calls)
+    (place / "tiles.json").write_bytes(b"".join(json_text([tile])))
+    add_to_store([place / "bundle"], place / "store")
+    return place
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """The command in this process: its exit code, and what it said on standard error."""
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["opscope", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capfd.readouterr().err
+
+    return run
+
+
+def content(directory: Path) -> dict[str, str]:
+    """Hash of every regular file, target of every link, and kind of all else."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_symlink():
+            found[name] = f"link to {os.readlink(path)}"  # noqa: PTH115
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            found[name] = oct(stat.S_IFMT(path.lstat().st_mode))
+    return found
+
+
+Prepared: TypeAlias = "tuple[str, list[str]] | None"
+"""The place of an output, and more words for the call; None where that cannot be for this output."""
+
+
+def _input(output: Output, _names: list[str]) -> Prepared:
+    return output.source, []
+
+
+def _link(output: Output, _names: list[str]) -> Prepared:
+    Path("link").symlink_to(output.source)
+    return "link", []
+
+
+def _hard_link(output: Output, _names: list[str]) -> Prepared:
+    if output.source == "bundle":
+        return None
+    os.link(output.source, "link")
+    return "link", []
+
+
+def _part(_output: Output, _names: list[str]) -> Prepared:
+    return "bundle/manifest.json", []
+
+
+def _link_to_part(_output: Output, _names: list[str]) -> Prepared:
+    Path("link").symlink_to("bundle/analysis.json")
+    return "link", []
+
+
+def _other(output: Output, _names: list[str]) -> Prepared:
+    others = [one for one in outputs() if one.command == output.command and one != output and not one.is_directory]
+    return ("both", [others[0].option, "both"]) if others and not output.is_directory else None
+
+
+def _foreign(_output: Output, _names: list[str]) -> Prepared:
+    Path("file").write_bytes(MINE)
+    return "file", []
+
+
+def _foreign_json(_output: Output, _names: list[str]) -> Prepared:
+    Path("file").write_bytes(b'{"mine": 1, "schema": "opscope.analysis/1"}')
+    return "file", []
+
+
+def _foreign_directory(_output: Output, names: list[str]) -> Prepared:
+    for name in ("mine", *names):
+        Path("place", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("place", name).write_bytes(MINE)
+    return "place", []
+
+
+def _pipe(output: Output, _names: list[str]) -> Prepared:
+    if output.measures or output.is_directory:
+        return None
+    os.mkfifo("pipe")
+    threading.Thread(target=Path("pipe").read_bytes, daemon=True).start()
+    return "pipe", []
+
+
+def _null(output: Output, _names: list[str]) -> Prepared:
+    return None if output.measures or output.is_directory else ("/dev/null", [])
+
+
+PLACES: dict[str, Callable[[Output, list[str]], Prepared]] = {
+    "input": _input,
+    "link to the input": _link,
+    "hard link to the input": _hard_link,
+    "part of the bundle": _part,
+    "link to a part of the bundle": _link_to_part,
+    "other output": _other,
+    "foreign file": _foreign,
+    "foreign JSON": _foreign_json,
+    "foreign directory": _foreign_directory,
+    "pipe": _pipe,
+    "/dev/null": _null,
+}
+"""What is where an output shall go; directories of devices are those of tests/hosts/test_own_directory.py."""
+
+
+def call(output: Output, place: str, more: list[str]) -> list[str]:
+    """The words of a call."""
+    named = [output.option, place] if output.option else [place]
+    return [*output.command.split(), *output.words, *named, *more]
+
+
+@pytest.fixture
+def here(room: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the room, as the current directory, with a cache of its own."""
+    shutil.copytree(room, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "here"
+
+
+def written_by(output: Output, run: Callable[..., tuple[int, str]], here: Path) -> list[str]:
+    """Names of the files that a command leaves in a directory of its own."""
+    if not output.is_directory or output.measures:
+        return []
+    run(*call(output, "clean", []))
+    names = [path.relative_to(here / "clean").as_posix() for path in (here / "clean").rglob("*") if path.is_file()]
+    shutil.rmtree(here / "clean", ignore_errors=True)
+    return names
+
+
+@pytest.mark.parametrize("output", outputs(), ids=str)
+def test_no_output_loses_a_byte(output: Output, run: Callable[..., tuple[int, str]], here: Path) -> None:
+    """Whatever is there stays as it is, unless opscope wrote it; what would be lost is refused with an exit code."""
+    names = written_by(output, run, here)
+    untouched = content(here)
+    for what, prepared in PLACES.items():
+        tried = prepared(output, names)
+        if tried is None:
+            continue
+        place, more = tried
+        before = content(here)
+        code, said = run(*call(output, place, more))
+        after = content(here)
+        lost = {name for name, state in before.items() if after.get(name) != state}
+        assert lost == set(), (what, said)
+        assert "Traceback" not in said, what
+        if what in {"pipe", "/dev/null"}:
+            assert code not in {OverwriteError.exit_code, 70}, (what, said)
+        elif place != "bundle" and (not output.is_directory or names):
+            assert code not in {0, 70}, (what, said)
+        for name in set(after) - set(untouched):
+            path = here / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def test_outputs_of_ours_are_replaced(run: Callable[..., tuple[int, str]], here: Path) -> None:
+    """The same command may be called again; one of another kind may not take its place."""
+    for _ in range(2):
+        assert run("analyze", "trace.etdump", "--json", "a.json", "--csv", "tables")[0] == 0
+        assert run("validate", "bundle", "--markdown", "v.md", "--json", "v.json")[0] == 0
+        assert run("convert", "trace.etdump", "--to", "folded", "--out", "flames", "--force")[0] == 0
+    code, said = run("validate", "bundle", "--json", "a.json")
+    assert (code, "opscope.analysis, not opscope.validation" in said) == (19, True)
+    (here / "flames").write_bytes((here / "flames").read_bytes() + b"mine 1\n")
+    assert run("convert", "trace.etdump", "--to", "folded", "--out", "flames", "--force")[0] == 19
+
+
+def test_an_output_that_takes_all_names_is_refused_whole(run: Callable[..., tuple[int, str]], here: Path) -> None:
+    """One foreign file among those of a set: none of the set is written."""
+    (here / "tables").mkdir()
+    (here / "tables" / "categories.csv").write_bytes(MINE)
+    assert run("analyze", "trace.etdump", "--csv", "tables")[0] == 19
+    assert [path.name for path in (here / "tables").iterdir()] == ["categories.csv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        (b'{"schema":"opscope.analysis/1"}', "opscope.analysis"),
+        (b'[\n {"schema": "opscope.analysis/2"}]', "opscope.analysis"),
+        (b'{"mine": {"schema":"opscope.analysis/1"}}', None),
+        (b'{"schema":"other.analysis/1"}', None),
+        (f"# a\n\n{MARKDOWN_MARK}\n".encode(), "Markdown"),
+        (f"# about {MARKDOWN_MARK}\nand more\n".encode(), None),
+        (b'<!doctype html>\n<head><meta name="generator" content="opscope 1">', "HTML"),
+        (b"<!doctype html>\n<p>opscope", None),
+        (b"name,time_ns,share\n", "CSV of name,time_ns,share"),
+        (b"model_id,name,type\n", None),
+        (b"", None),
+    ],
+)
+def test_marks(text: bytes, mark: str | None, tmp_path: Path) -> None:
+    """What tells that opscope wrote a file; the kit's tables have the kit's header."""
+    (tmp_path / "file").write_bytes(text)
+    assert mark_of(tmp_path / "file") == mark
+
+
+def test_a_block_device_is_refused(tmp_path: Path) -> None:
+    """Writing to one would replace a file system."""
+    place = tmp_path / "disk"
+    try:
+        os.mknod(place, stat.S_IFBLK | 0o600, os.makedev(7, 250))
+    except OSError:
+        pytest.skip("no right to make a device")
+    with pytest.raises(OverwriteError, match="block device"):
+        write_outputs({place: json.dumps({}).encode()})
