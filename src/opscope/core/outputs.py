@@ -71,20 +71,19 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
     Raises:
         OverwriteError: an output is an input, a file of a bundle, another output, or a file that opscope did not
             write.
-        StorageError: the system refuses to tell.
+        StorageError: an output cannot be written.
     """
     read = list(inputs)
     seen: dict[object, str] = {}
     for output in outputs:
-        with storage_errors(output.path):
-            if output.is_directory or _is_endless(output.path):
-                continue
-            _check_inputs(output, read)
-            for key in _identities(output.path):
-                if key in seen:
-                    problem = f"{seen[key]} and {output.option} name the same file"
-                    raise OverwriteError(problem, where=output.path, hint="name two files")
-                seen[key] = output.option
+        if output.is_directory or _is_endless(output.path):
+            continue
+        _check_inputs(output, read)
+        for key in _identities(output.path):
+            if key in seen:
+                problem = f"{seen[key]} and {output.option} name the same file"
+                raise OverwriteError(problem, where=output.path, hint="name two files")
+            seen[key] = output.option
         check_ours(output.path)
 
 
