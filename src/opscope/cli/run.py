@@ -182,12 +182,11 @@ def _tell(done: RunReport) -> None:
 
 
 def _line(compared: Comparison) -> str:
-    from opscope.core.units import ratio_text
-    from opscope.reports.content.content import verdict_text
+    from opscope.reports.content.content import speedup_text, verdict_text
 
     found = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    return f"{sides}: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}"
+    return f"{sides}: {speedup_text(found)}, {found.reason or verdict_text(found.verdict)}"
 
 
 def _check_complete(done: RunReport, config: Path) -> None:

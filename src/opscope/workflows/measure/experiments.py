@@ -273,7 +273,9 @@ def _enough(content: ReportContent, effort: Effort) -> bool:
 def _width(comparison: Comparison) -> float:
     """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
     found = comparison.end_to_end
-    return float("inf") if found.ci95 is None else (found.ci95[1] - found.ci95[0]) / found.speedup
+    if found.ci95 is None or found.speedup is None:
+        return float("inf")
+    return (found.ci95[1] - found.ci95[0]) / found.speedup
 
 
 def _without_effect(effort: Effort, content: ReportContent, rest: Rest) -> Iterator[str]:
