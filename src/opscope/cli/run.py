@@ -183,10 +183,12 @@ def _tell(done: RunReport) -> None:
 
 def _line(compared: Comparison) -> str:
     from opscope.reports.content.content import speedup_text, verdict_text
+    from opscope.reports.content.messages import grade_text
 
     found = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    return f"{sides}: {speedup_text(found)}, {found.reason or verdict_text(found.verdict)}"
+    grade = f" (measurement quality: {grade_text(found.grade)})" if found.grade else ""
+    return f"{sides}: {speedup_text(found)}, {found.reason or verdict_text(found.verdict)}{grade}"
 
 
 def _check_complete(done: RunReport, config: Path) -> None:

@@ -133,6 +133,7 @@ def _properties(report: GateReport) -> dict[str, str]:
         "slowdown": "withheld" if report.slowdown is None else f"{report.slowdown:.6g}",
         "design": report.end_to_end.design,
         "arm": report.end_to_end.arm,
+        "grade": report.end_to_end.grade.value if report.end_to_end.grade else "not judged",
     }
 
 
