@@ -139,7 +139,7 @@ def test_preempted_calls_are_left_out_where_others_remain() -> None:
     """Behind the warm-up, of each round that has a record; a process with hardly a quiet call keeps all of them."""
     walls = [9, 100, 160, 100, 100, 100, 101]
     rounds = {0: walls, 1: walls, 2: walls}
-    calls = CallTimes(rounds, {}, 1, {}, off_cpu={1: [9, 0, 60, 0, 0, 0, 5], 2: [9, 0, 60, 60, 60, 0, 0]})
+    calls = CallTimes(rounds, {}, 1, {}, off_cpu={1: [9, 0, 60, 0, 0, 0, 5], 2: [9, 0, 60, 60, 60, 60, 0]})
     assert calls.settled() == {0: walls[1:], 1: [100, 100, 100, 100, 101], 2: walls[1:]}
     assert [own.tolist() for own in calls.durations([1])] == [[100, 100, 100, 100, 101]]
 

@@ -14,6 +14,7 @@ import msgspec
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.quality.quality import OUTPUTS_ALIKE
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -205,10 +206,13 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
 
 
 def doubt(quality: Quality | None) -> str:
-    """Why measurements are not to be trusted, as one sentence; empty where they are, or where that was not judged."""
-    if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
-        return ""
-    return f"measured, and not to be trusted: {quality.reasons[0].problem}"
+    """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged.
+
+    That both sides compute different results says nothing about their times: a retrained model is no slower one.
+    """
+    found = [own for own in quality.reasons if own.limits_to is Grade.DO_NOT_TRUST] if quality else []
+    worst = next((own for own in found if own.check != OUTPUTS_ALIKE), None)
+    return f"measured, and not to be trusted: {worst.problem}" if worst else ""
 
 
 def _outputs_text(outputs: OutputAgreement | None) -> list[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 OFF_CPU = 0.05
 """A call that was off the CPU for more than this share of its duration counts as preempted."""
 FEWEST_QUIET = 5
-"""A process with fewer calls that nobody preempted has no figure of its own."""
+"""A process with fewer calls that nobody preempted, and fewer than half of its own, has no figure of its own."""
 
 
 def preempted(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
@@ -33,6 +33,11 @@ def undisturbed(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
         wall: duration of each in ns.
         off_cpu: how much of each was off the CPU, likewise; as many.
     """
-    marked = preempted(wall, off_cpu)
-    few = len(marked) - sum(marked) < FEWEST_QUIET
+    marked, few = preempted(wall, off_cpu), is_crowded(wall, off_cpu)
     return [few or not own for own in marked]
+
+
+def is_crowded(wall: Sequence[int], off_cpu: Sequence[int]) -> bool:
+    """Whether hardly any call of a process was not preempted; see :func:`undisturbed`."""
+    quiet = len(wall) - sum(preempted(wall, off_cpu))
+    return quiet < FEWEST_QUIET and 2 * quiet < len(wall)

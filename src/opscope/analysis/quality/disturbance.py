@@ -15,7 +15,7 @@ import numpy as np
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.latency.preemption import FEWEST_QUIET, OFF_CPU, preempted, undisturbed
+from opscope.analysis.latency.preemption import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
 from opscope.core.system.usage import stolen_share
 from opscope.core.units import ratio_text, share_text
@@ -56,7 +56,7 @@ class ProcessCalls(NamedTuple):
     @property
     def crowded(self) -> bool:
         """Whether hardly any was not, so that its figures rest on preempted calls, too."""
-        return len(self.wall_ns) - self.marked < min(FEWEST_QUIET, len(self.wall_ns))
+        return is_crowded(self.wall_ns, self.off_cpu_ns)
 
     @property
     def lengthening(self) -> float:
