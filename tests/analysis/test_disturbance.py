@@ -9,7 +9,7 @@ from opscope.analysis.findings.message import Message, MessageKind
 from opscope.analysis.findings.quality import Grade, judge
 from opscope.analysis.latency.preemption import preempted
 from opscope.analysis.latency.timing import CallTimes
-from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance
+from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance, withheld_reason
 from opscope.core.system.usage import ProcessUsage
 
 SLICE = 4_000_000
@@ -62,8 +62,8 @@ def test_the_cause_its_size_and_what_was_done_are_named() -> None:
     """Three of six processes shared their CPU: every second inference in them lost a slice."""
     found = told(variant(0, 0, 0, 0.5, 0.5, 0.5))["preemption"]
     assert found.title == (
-        "another process took 50.0 % of the CPU time of these rounds (60 of 240 inferences preempted, steal 0.0 %); "
-        "none excluded; 3 of 6 processes are disturbed"
+        "another process took 50.0 % of the CPU time (60 of 240 inferences preempted, steal 0.0 %); "
+        "these are excluded from latency and comparison"
     )
     assert found.next_step
 
@@ -92,19 +92,20 @@ def test_who_took_the_time_is_what_the_kernel_counted(own: VariantCalls, cause: 
         ([0.05] * 6, None),
         ([0.2] * 6, Grade.USABLE),
         ([0, 0, 0, 0, 0, 0.5], Grade.USABLE),
-        ([0, 0, 0, 0.5, 0.5, 0.5], Grade.USABLE),
+        ([0, 0, 0, 0.4, 0.4, 0.4], Grade.USABLE),
         ([0, 0, 0.5, 0.5, 0.5, 0.5], Grade.DO_NOT_TRUST),
+        ([0, 0, 0, 0, 0.95, 0.95], Grade.DO_NOT_TRUST),
     ],
 )
-def test_the_more_processes_are_disturbed_the_less_they_are_trusted(shares: list[float], grade: Grade | None) -> None:
-    """A few marked inferences do not matter to medians; a disturbed process limits, more than half of them decide."""
+def test_the_more_was_taken_the_less_they_are_trusted(shares: list[float], grade: Grade | None) -> None:
+    """A few marked inferences do not matter; half of the CPU time, or processes without a quiet inference, decide."""
     assert limits(variant(*shares)).get("preemption") is grade
 
 
 def test_contention_that_hits_one_variant_more_is_named() -> None:
-    """Long calls of the baseline are hit nearly always, short ones of the accelerated seldom."""
+    """Long calls of the baseline are hit nearly always, so that none of them can be left out; short ones seldom."""
     fast = variant(*[0.1] * 6)
-    slow = variant(*[0.8] * 6, name="baseline")
+    slow = variant(*[0.95] * 6, name="baseline")
     found = told(slow, fast)["even_contention"]
     assert found.title == (
         "contention made the medians of baseline 5.00x and of accelerated 1.00x as long, "
@@ -134,8 +135,46 @@ def test_one_variant_has_nothing_to_compare() -> None:
     assert list(told(variant(0.0))) == ["preemption"]
 
 
-def test_the_marks_stand_beside_the_calls_behind_the_warm_up() -> None:
-    """Of each round that has a record, one mark for each call that counts."""
-    calls = CallTimes({0: [9, 100, 100], 1: [9, 100, 100]}, {}, 1, {}, off_cpu={1: [9, 0, 60]})
-    assert calls.settled() == {0: [100, 100], 1: [100, 100]}
-    assert calls.preempted() == {1: [False, True]}
+def test_preempted_calls_are_left_out_where_others_remain() -> None:
+    """Behind the warm-up, of each round that has a record; a process with hardly a quiet call keeps all of them."""
+    walls = [9, 100, 160, 100, 100, 100, 101]
+    rounds = {0: walls, 1: walls, 2: walls}
+    calls = CallTimes(rounds, {}, 1, {}, off_cpu={1: [9, 0, 60, 0, 0, 0, 5], 2: [9, 0, 60, 60, 60, 60, 0]})
+    assert calls.settled() == {0: walls[1:], 1: [100, 100, 100, 100, 101], 2: walls[1:]}
+    assert [own.tolist() for own in calls.durations([1])] == [[100, 100, 100, 100, 101]]
+
+
+def test_the_calls_of_a_method_stay_its_own_when_others_are_left_out() -> None:
+    """The order of methods counts calls from the first one, preempted ones too."""
+    walls = [10, 20, 11, 90, 12, 22, 13, 23]
+    off_cpu = {0: [0, 0, 0, 70, 0, 0, 0, 0]}
+    calls = CallTimes({0: walls}, {}, 0, {}, ("prefill", "decode"), off_cpu=off_cpu)
+    assert calls.settled("prefill") == {0: [10, 11, 12, 13]}
+    assert calls.settled("decode") == {0: [20, 22, 23]}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "reason"),
+    [
+        ([0.1] * 6, [0.0] * 6, None),
+        ([0.2] * 6, [0.2] * 6, None),
+        ([0.6] * 6, [0.1] * 6, "other processes took 70.6 % of the CPU time of baseline"),
+    ],
+)
+def test_when_a_ratio_is_withheld(baseline: list[float], candidate: list[float], reason: str | None) -> None:
+    """Where quiet inferences remain they make the ratio; where others had the CPU there is none."""
+    assert withheld_reason([variant(*baseline, name="baseline"), variant(*candidate)]) == reason
+
+
+def test_processes_without_a_quiet_inference_withhold_the_ratio() -> None:
+    """Little was taken, but of every inference: nothing is left to rest on."""
+    crowded = ProcessCalls([CALL + 100_000] * 40, [100_000] * 40)
+    mixed = VariantCalls("accelerated", [crowded, crowded, *[process(0.0)] * 4])
+    told = "2 of 6 processes of accelerated were interrupted in nearly every inference"
+    assert withheld_reason([variant(*[0.0] * 6, name="baseline"), mixed]) == told
+
+
+def test_what_was_not_recorded_withholds_nothing() -> None:
+    """Of a phone or a bundle without a record nothing is known."""
+    unknown = VariantCalls("baseline", [], unrecorded=6)
+    assert withheld_reason([unknown, variant(*[0.0] * 6)]) is None

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
+from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.quality import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.gate import (
     Criterion,
@@ -145,6 +147,30 @@ def test_a_gate_on_a_comparison(new: EventTable, outcome: Outcome) -> None:
     low, high = report.ci95_slowdown or (-1, 1)
     assert low <= report.slowdown <= high
     assert report.criteria[0].limit == 0.03
+
+
+def test_a_disturbed_comparison_is_not_trusted() -> None:
+    """It was measured, each side has its figure, and there is no ratio to judge; that may not pass."""
+    beside = RelatedData(disturbed="other processes took 60 % of the CPU time of old")
+    comparison = compare(OLD, side(500_000, 100_000), labels=LABELS, paired=False, beside=beside)
+    found = comparison.end_to_end
+    assert (found.speedup, found.ci95, found.verdict, found.reason) == (None, None, Verdict.WITHHELD, beside.disturbed)
+    assert found.candidate_ns > found.baseline_ns > 0
+    changes = [*comparison.categories, *comparison.kinds, *comparison.operators]
+    assert {(c.speedup, c.ci95_saved_ns, c.verdict) for c in changes} == {(None, None, Verdict.WITHHELD)}
+    report = lenient(gate(comparison, Terms(threshold=0.03)))
+    assert (report.outcome, report.let_through, report.slowdown) == (Outcome.UNTRUSTED, False, None)
+    assert report.criteria[0].reason == beside.disturbed
+    assert "quiet machine" in str(report.advice)
+
+
+@pytest.mark.parametrize("new", [side(400_000, 100_000), side(500_000, 100_000)])
+def test_a_decision_on_figures_that_are_not_trusted_is_none(new: EventTable) -> None:
+    """A pass and a regression alike; the criterion says why."""
+    doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
+    report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), Terms(threshold=0.03))
+    assert report.outcome is Outcome.UNTRUSTED
+    assert report.criteria[0].reason == "measured, and not to be trusted: it throttled"
 
 
 def test_slower_operators_are_listed_by_their_loss() -> None:

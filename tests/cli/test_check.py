@@ -475,7 +475,12 @@ def test_names_stay_text_in_markdown_and_on_the_terminal(report: GateReport) -> 
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
-CHILDREN = {Outcome.PASSED: [], Outcome.REGRESSION: ["failure"], Outcome.INCONCLUSIVE: ["error"]}
+CHILDREN = {
+    Outcome.PASSED: [],
+    Outcome.REGRESSION: ["failure"],
+    Outcome.INCONCLUSIVE: ["error"],
+    Outcome.UNTRUSTED: ["error"],
+}
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -578,13 +583,16 @@ def test_wrong_measuring_options_of_programs(options: tuple[str, ...], problem: 
 
 @pytest.mark.runtime
 def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
-    """Both run in turns; two rounds are too few for a verdict, and everything is written before exit code 14."""
+    """Both run in turns; two rounds are too few for a verdict, and everything is written before the exit code.
+
+    On a busy machine they may be disturbed as well, which is told first.
+    """
     other = tmp_path / "other.pte"
     other.write_bytes(toy_program.read_bytes() + bytes(16))
     out, told = tmp_path / "out", tmp_path / "check.json"
     effort = ("--rounds", "2", "--runs", "2", "--warmup", "1", "--traced-only", "--target", "local")
     done = run(other, "--against", toy_program, "--out", out, *effort, "--json", told, "--markdown", tmp_path / "c.md")
-    assert done.returncode == 14, done.stderr
+    assert done.returncode in {14, 20}, done.stderr
     found = json.loads(told.read_bytes())
     assert (found["candidate"]["label"], found["baseline"]["label"]) == ("new", "old")
     assert found["outputs"]["agree"]

@@ -10,6 +10,7 @@ import pytest
 from many_bundles import Made, Mint
 from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.outputs import MARKDOWN_MARK
 from opscope.fleet.analysis.fleet import FleetRun, SortTime, dominant, fleet, rankings
 from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, heat_class
 from opscope.fleet.store.rows import BundleLabels
@@ -133,7 +134,13 @@ def test_names_stay_text() -> None:
     found = fleet(trap, runs, [SortTime("x", trap, trap, trap, trap, 0.5, 1.0)])
     assert "<img" not in fleet_html(found)
     assert " style=" not in fleet_html(found)
-    unescaped = fleet_markdown(found).replace("\\<", "").replace("\\`", "").replace("\\|", "")
+    unescaped = (
+        fleet_markdown(found)
+        .removesuffix(f"{MARKDOWN_MARK}\n")
+        .replace("\\<", "")
+        .replace("\\`", "")
+        .replace("\\|", "")
+    )
     assert "<" not in unescaped
     assert "`" not in unescaped
 

@@ -113,7 +113,7 @@ def test_the_speedup_comes_with_its_interval_and_its_verdict(content: ReportCont
         for (name, labels), number in samples(text).items()
         if name == "opscope_verdict"
     }
-    assert states == {"faster": 1, "slower": 0, "no_difference": 0, "undecidable": 0}
+    assert states == {"faster": 1, "slower": 0, "no_difference": 0, "undecidable": 0, "withheld": 0}
 
 
 def test_the_grade_is_one_of_its_states(content: ReportContent) -> None:

@@ -130,11 +130,32 @@ def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path, crashed: i
 
 
 def test_nothing_measured_is_an_error_and_keeps_the_evidence(tmp_path: Path) -> None:
-    """When every process crashes there is no report, and the manifest says why."""
+    """When every process crashes there is no report, and the manifest says why; with keep_going every one is tried."""
     crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
     with pytest.raises(RunError, match="SIGSEGV"):
-        run(tmp_path, FakeTarget(fail=lambda _: crash))
+        run(tmp_path, FakeTarget(fail=lambda _: crash), Settings(rounds=6, runs=2, warmup=0, keep_going=True))
     assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 24
+
+
+def test_what_fails_alike_on_two_variants_ends_the_run(tmp_path: Path) -> None:
+    """The rest would fail alike: two processes are enough, and the message says how to run all."""
+    missing = Failure(FailureKind.EXIT, "there is no input sr")
+    with pytest.raises(RunError, match="nothing could be measured: there is no input sr") as caught:
+        run(tmp_path, FakeTarget(fail=lambda _: missing))
+    assert "22 more processes were not tried, --keep-going tries them" in str(caught.value.hint)
+    assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 2
+
+
+def test_what_fails_otherwise_on_the_other_variant_goes_on(tmp_path: Path) -> None:
+    """Two causes may be two accidents; one success is enough, too."""
+    causes = [Failure(FailureKind.EXIT, "one cause"), Failure(FailureKind.EXIT, "another cause")]
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with pytest.raises(RunError):
+        run(tmp_path / "a", FakeTarget(fail=lambda job: causes[job % 2]))
+    assert len(Bundle.open(tmp_path / "a" / "out").manifest.failures()) == 24
+    done = run(tmp_path / "b", FakeTarget(fail=lambda job: causes[0] if 4 < job < 9 else None))
+    assert len(done.content.manifest.failures()) == 4
 
 
 def test_a_variant_can_be_addressed(tmp_path: Path) -> None:

@@ -164,8 +164,8 @@ def command(
     histories.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
-    measurements to tell. 13: the two sides are not comparable. 15: a file of a bundle is not the one that was
-    measured. Results are written before it exits.
+    measurements to tell. 20: measured, and not to be trusted. 13: the two sides are not comparable. 15: a file of a
+    bundle is not the one that was measured. Results are written before it exits.
     """
     from opscope.core.errors import UsageError
 
@@ -508,14 +508,15 @@ def _decide(told: _Told, candidate: str) -> None:
     Raises:
         RegressionError: a criterion is not kept.
         InconclusiveError: a criterion cannot be decided, and that does not pass.
+        UntrustedError: the measurements are not to be trusted.
     """
     from opscope.analysis.gate.gate import Outcome
-    from opscope.core.errors import InconclusiveError, RegressionError
+    from opscope.core.errors import InconclusiveError, RegressionError, UntrustedError
 
     if told.problem is None:
         return
     if told.let_through:
         say(f"warning: {candidate}: inconclusive, but allowed to pass: {told.problem}", err=True)
         return
-    kind = RegressionError if told.outcome is Outcome.REGRESSION else InconclusiveError
-    raise kind(told.problem, where=candidate, hint=told.advice)
+    kinds = {Outcome.REGRESSION: RegressionError, Outcome.UNTRUSTED: UntrustedError}
+    raise kinds.get(told.outcome, InconclusiveError)(told.problem, where=candidate, hint=told.advice)

@@ -64,6 +64,9 @@ LockOption = Annotated[
 OversubscribeOption = Annotated[
     bool, typer.Option("--oversubscribe", help="Allow more threads than the target has usable CPUs.")
 ]
+KeepGoingOption = Annotated[
+    bool, typer.Option("--keep-going", help="Run all processes although the first ones failed alike.")
+]
 WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Warm-up inferences of each process to discard; 0: none."),

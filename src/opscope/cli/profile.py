@@ -10,6 +10,7 @@ import typer
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import (
     JsonOption,
+    KeepGoingOption,
     LockOption,
     OversubscribeOption,
     PowerOption,
@@ -167,6 +168,7 @@ def command(
         ),
     ] = None,
     lock: LockOption = "wait",
+    keep_going: KeepGoingOption = False,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -213,6 +215,7 @@ def command(
         input_file=str(input_file) if input_file else None,
         data=str(data) if data else None,
         lock=lock,
+        keep_going=keep_going,
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet, named=_named(context))

@@ -10,6 +10,7 @@ import typer
 
 from opscope.cli.output import (
     JsonOption,
+    KeepGoingOption,
     LockOption,
     OversubscribeOption,
     PowerOption,
@@ -62,6 +63,7 @@ def command(
     power: PowerOption = None,
     oversubscribe: OversubscribeOption = False,
     lock: LockOption = "wait",
+    keep_going: KeepGoingOption = False,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
     ] = None,
@@ -109,7 +111,7 @@ def command(
     )
     words += ["--oversubscribe"] * oversubscribe
     shown = not quiet and not analysis_only and scheduler is None
-    done = _run(asked, words, scheduler, lock, shown=shown, told=not quiet and not analysis_only)
+    done = _run(asked, words, scheduler, lock, keep_going=keep_going, shown=shown, told=not quiet and not analysis_only)
     write_json(done, json)
     for note in done.notes:
         say(f"note:  {note}", err=True)
@@ -124,6 +126,7 @@ def _run(
     scheduler: str | None,
     lock: LockMode,
     *,
+    keep_going: bool,
     shown: bool,
     told: bool,
 ) -> RunReport:
@@ -148,6 +151,7 @@ def _run(
                 progress_of=watches.progress_of,
                 stages_of=watches.stages_of,
                 finished=finished,
+                keep_going=keep_going,
             )
             return asked(means=means)
     except (KeyboardInterrupt, InterruptedRunError):
@@ -182,12 +186,13 @@ def _tell(done: RunReport) -> None:
 
 
 def _line(compared: Comparison) -> str:
-    from opscope.core.units import ratio_text
-    from opscope.reports.content.content import verdict_text
+    from opscope.reports.content.content import speedup_text, verdict_text
+    from opscope.reports.content.messages import grade_text
 
     found = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    return f"{sides}: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}"
+    grade = f" (measurement quality: {grade_text(found.grade)})" if found.grade else ""
+    return f"{sides}: {speedup_text(found)}, {found.reason or verdict_text(found.verdict)}{grade}"
 
 
 def _check_complete(done: RunReport, config: Path) -> None:

@@ -163,6 +163,13 @@ class InconclusiveError(OpscopeError):
     meaning = "a gate could not tell: the measurements are too few or too noisy for its threshold"
 
 
+class UntrustedError(OpscopeError):
+    """A gate has figures that are not to be trusted: other processes disturbed them, or they do not repeat."""
+
+    exit_code = 20
+    meaning = "a gate measured, and the measurements are not to be trusted: measure again on a quiet machine"
+
+
 class InvalidBundleError(OpscopeError):
     """A bundle can be opened, and is incomplete or contradicts itself."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import PlanSlot, Variant
+    from opscope.bundle.manifest import Manifest, PlanSlot, Variant
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.machine.clock import TimeSource
 
@@ -52,11 +52,28 @@ def silent(done: int, total: int, repetition: Repetition | None) -> None:
     """Progress that nobody watches."""
 
 
-def run_experiment(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, progress: Progress) -> None:
+def run_experiment(
+    bundle: Bundle,
+    target: RunTarget,
+    clock: TimeSource,
+    check: TraceCheck,
+    progress: Progress,
+    *,
+    keep_going: bool = False,
+) -> None:
     """Run every pending repetition of a bundle, in the order of its plan.
 
-    A failed repetition is recorded and the others go on. When the run is interrupted, the disk is full, or a device is
-    lost for good, the bundle says that it is incomplete; what was finished stays.
+    A failed repetition is recorded and the others go on, unless nothing succeeded before two variants, or the only one
+    in two processes, failed alike: then the rest would fail alike too, and is not run. When the run is interrupted, the
+    disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
+
+    Args:
+        bundle: whose manifest says what is pending.
+        target: where it runs.
+        clock: for durations and dates.
+        check: reads a trace.
+        progress: hears of every repetition.
+        keep_going: run all that is pending, whatever failed.
 
     Raises:
         DeviceError: the device cannot be reached any more, or failed twice in a row.
@@ -74,9 +91,23 @@ def run_experiment(bundle: Bundle, target: RunTarget, clock: TimeSource, check: 
             _stop_when_full(bundle, repetition)
             lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
             _stop_when_lost(bundle, repetition, lost)
+            if not keep_going and _fails_alike(bundle.manifest):
+                break
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
     finally:
         bundle.set_status(status)
+
+
+def _fails_alike(manifest: Manifest) -> bool:
+    """Whether nothing succeeded, and what failed failed in the same way on both of the first two variants."""
+    first: dict[str, Failure] = {}
+    for number, repetition in enumerate(manifest.repetitions):
+        if repetition.failure is None:
+            return False
+        alone = len(manifest.variants) == 1
+        first.setdefault(f"{number}" if alone else repetition.variant, repetition.failure)
+    failures = list(first.values())
+    return len(failures) > 1 and failures[0].kind is failures[1].kind and failures[0].message == failures[1].message
 
 
 def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.analysis.compare.compare import ComparedSide
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, doubt
 from opscope.bundle.bundle import is_bundle
 from opscope.bundle.device import device_text
 from opscope.bundle.manifest import TracingMode
@@ -81,6 +81,7 @@ def check_history(
         len(found.manifest.completed(variant.name, TracingMode.TIMED if analysis.untraced else TracingMode.TRACED)),
         arm,
         analysis.operators,
+        doubt(analysis.quality),
     )
     model = found.manifest.model_of(variant.name)
     same = [row for row in rows if row[2] == model.sha256]

@@ -159,6 +159,17 @@ def group(arch: str, name: str) -> Group:
     raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
 
 
+def check_name(name: str) -> None:
+    """Refuse a feature group that no architecture has, without asking a machine.
+
+    Raises:
+        FeatureError: with the near ones.
+    """
+    known = {candidate.name for groups in GROUPS.values() for candidate in groups}
+    if name not in known:
+        raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, known))
+
+
 def switchable(arch: str) -> frozenset[str]:
     """All fields that some group clears."""
     return frozenset(field for candidate in GROUPS[arch] for field in candidate.fields)

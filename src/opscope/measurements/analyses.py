@@ -61,7 +61,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.compare.compare import RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
-    from opscope.measurements.quality import quality_of_sides
+    from opscope.measurements.quality import quality_of_sides, withheld_because
 
     for side in (baseline, candidate):
         if side.bundle and side.bundle.manifest.target.emulated:
@@ -84,12 +84,15 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
             (_walls(baseline), _walls(candidate)),
             same_program=_same_program(baseline, candidate),
             same_runtime=baseline.format == candidate.format,
+            disturbed=withheld_because(baseline, candidate),
         ),
     )
+    quality = quality_of_sides(baseline, candidate, compared)
     return msgspec.structs.replace(
         compared,
+        end_to_end=msgspec.structs.replace(compared.end_to_end, grade=quality.grade),
         notes=[*compared.notes, *_differences(baseline, candidate)],
-        quality=quality_of_sides(baseline, candidate, compared),
+        quality=quality,
         accuracy=accuracy_of(baseline, candidate),
     )
 

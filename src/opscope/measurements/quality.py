@@ -100,6 +100,16 @@ def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message
     return examine_disturbance([_calls_of(name, *variant) for name, variant in variants.items()])
 
 
+def withheld_because(baseline: Side, candidate: Side) -> str | None:
+    """Why no ratio of two sides can be told, since other processes disturbed them; None when one can."""
+    from opscope.analysis.quality.disturbance import withheld_reason
+
+    sides = [side for side in (baseline, candidate) if side.bundle and side.variant]
+    return withheld_reason(
+        [_calls_of(s.label, s.bundle.manifest, s.variant.name) for s in sides if s.bundle and s.variant]
+    )
+
+
 def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
     """The measured calls of the arm that the headline rests on: the untraced one, where there is one."""
     from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls

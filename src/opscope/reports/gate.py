@@ -10,9 +10,9 @@ from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.reports.content.console import NameCell, Text
-from opscope.reports.content.content import verdict_text
+from opscope.reports.content.content import speedup_text, verdict_text
 from opscope.reports.content.messages import quality_sentence
 from opscope.reports.content.text import markdown, markdown_table, plain
 from opscope.reports.terminal import message_lines, plain_table, quality_text
@@ -42,7 +42,10 @@ def gate_sentence(report: GateReport) -> str:
     """The verdict in one sentence: outcome, speed, slowdown with its interval, threshold."""
     word = f"{report.outcome.value}{_where(report)}{' (allowed to pass)' if _excused(report) else ''}"
     interval = interval_text(Quantity.SLOWDOWN, report.ci95_slowdown)
-    speed = f"{time_text(report.end_to_end.candidate_ns)}, {ratio_text(report.end_to_end.speedup)} as fast"
+    speed = f"{time_text(report.end_to_end.candidate_ns)}, {speedup_text(report.end_to_end)} as fast"
+    if report.slowdown is None:
+        latency = time_text(report.end_to_end.candidate_ns)
+        return f"{word}: {latency}, no ratio to the baseline: {report.end_to_end.reason}"
     return (
         f"{word}: {speed} as the baseline, slowdown {slowdown_text(report.slowdown)} {interval}, "
         f"threshold {share_text(report.threshold)}"
@@ -137,12 +140,12 @@ def _where(report: GateReport) -> str:
 def _answer(report: GateReport) -> str:
     """Whether it is slower, in one line: what is read of a comment among many."""
     name = markdown(report.model) if report.model else "the candidate"
-    change = f"({slowdown_text(report.slowdown)})"
+    change = "(no ratio)" if report.slowdown is None else f"({slowdown_text(report.slowdown)})"
     word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
     if _where(report):
         keeps = "exceeds" if report.outcome is Outcome.REGRESSION else "may exceed"
         return f"{word}, {name} {keeps} {_where(report).removeprefix(' in ')} {change}"
-    if report.outcome is Outcome.INCONCLUSIVE:
+    if report.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
         return f"{word}, whether {name} is slower cannot be told {change}"
     return f"{word}, {name} is {_CHANGES.get(report.end_to_end.verdict, 'not slower')} {change}"
 

@@ -32,6 +32,7 @@ from opscope.reports.content.content import (
     operator_rows,
     ratio_note,
     side_latencies,
+    speedup_text,
     threads_text,
     variant_latencies,
     verdict_text,
@@ -260,7 +261,7 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     verdict = (
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
     )
-    answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
+    answer = Text(f"speedup {speedup_text(result)} {interval}: {verdict}", style="bold")
     note_text = ratio_note(comparison)
     beside = [Text(note_text.removeprefix("; "))] if note_text else []
     split = _changed_operators(comparison) if comparison.has_split else [Text(_no_split(comparison))]
@@ -299,6 +300,8 @@ _DECIDED = {"faster", "slower"}
 
 def _undecided(comparison: Comparison) -> str:
     result = comparison.end_to_end
+    if result.reason:
+        return result.reason
     if result.verdict.value == "undecidable" or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
@@ -326,7 +329,7 @@ def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
     table = plain_table("method", "calls", "share", "median ms", "p90", "speedup", "tokens/s")
     for row in rows:
         figures = [milliseconds(value) for value in (row.latency.median_ns, row.latency.p90_ns)]
-        speedup = ratio_text(row.verdict.speedup) if row.verdict else ""
+        speedup = speedup_text(row.verdict) if row.verdict else ""
         cells = str(row.method.calls), share_text(row.method.share), *figures, speedup, tokens_text(row.method)
         table.add_row(NameCell(row.method.method), *cells)
     return [table]

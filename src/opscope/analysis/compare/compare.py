@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from opscope.analysis.compare.matching import MatchedBy, match, match_layers, pr
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.headline import HeadlineSplit, headline_scale, no_split_warning
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
@@ -196,8 +196,8 @@ class EndToEnd(msgspec.Struct, frozen=True):
         baseline_ns: typical latency of a process of the baseline. With the candidate's it stands around the middle of
             both sides, as far apart as the speedup says. Unpaired it is the geometric mean of the processes' medians.
         candidate_ns: the same of the candidate.
-        speedup: baseline / candidate.
-        ci95: 95 % interval of the speedup, null with fewer than two processes a side.
+        speedup: baseline / candidate; null where it is withheld.
+        ci95: 95 % interval of the speedup, null with fewer than two processes a side, and where it is withheld.
         verdict: whether the candidate is faster.
         minimum_detectable: smallest relative change of latency that such data would show in 80 of 100 experiments.
         p_value: of the permutation test.
@@ -207,11 +207,13 @@ class EndToEnd(msgspec.Struct, frozen=True):
         arm: ``untraced`` when it rests on calls without event tracing, ``traced`` when on Method::execute in traces.
         excluded_beyond: of ``no_difference``, the relative change of latency, either way, that the interval excludes
             from there on; null with another verdict.
+        reason: why the ratio is withheld; null where it is not.
+        grade: how far the comparison can be trusted; null where that was not judged.
     """
 
     baseline_ns: float
     candidate_ns: float
-    speedup: float
+    speedup: float | None
     ci95: tuple[float, float] | None
     verdict: Verdict
     minimum_detectable: float | None
@@ -221,6 +223,14 @@ class EndToEnd(msgspec.Struct, frozen=True):
     candidate_processes: int
     arm: str = "traced"
     excluded_beyond: float | None = None
+    reason: str | None = None
+    grade: Grade | None = None
+
+    def withheld(self, reason: str) -> EndToEnd:
+        """The same without what the measurements do not support: the figures of each side stay."""
+        return msgspec.structs.replace(
+            self, speedup=None, ci95=None, verdict=Verdict.WITHHELD, p_value=None, excluded_beyond=None, reason=reason
+        )
 
 
 class MethodChange(msgspec.Struct, frozen=True):
@@ -397,6 +407,7 @@ class RelatedData(NamedTuple):
         same_program: whether both sides ran one program, so that a place in it is the same operator; that is taken for
             granted where nothing tells otherwise.
         same_runtime: whether one runtime ran both programs; else operators are matched by what they compute.
+        disturbed: why no ratio of the two sides can be told; None when it can.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
@@ -405,6 +416,7 @@ class RelatedData(NamedTuple):
     walls: tuple[_Walls, _Walls] = (None, None)
     same_program: bool = True
     same_runtime: bool = True
+    disturbed: str | None = None
 
 
 def compare(
@@ -428,7 +440,9 @@ def compare(
     """
     beside = beside or RelatedData()
     measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
-    end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
+    end_to_end = _end_to_end(
+        *measured, paired=paired, arm="untraced" if beside.untraced else "traced", disturbed=beside.disturbed
+    )
     untraced = beside.untraced or (None, None)
     scales = (
         headline_scale(baseline, untraced[0], beside.walls[0]),
@@ -450,6 +464,8 @@ def compare(
     )
     by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
     by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
+    if beside.disturbed:
+        by_kind, by_operator, by_category = _withheld(by_kind), _withheld(by_operator), _withheld(by_category)
     return Comparison(
         baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean()), sides[0]),
         candidate=ComparedSide(*labels[1], float(split.candidate.sum(axis=1).mean()), sides[1]),
@@ -484,8 +500,18 @@ def _method_changes(
             [own.astype(np.float64) for own in side[method] if len(own)] for side in sides
         )
         arm = "untraced" if method in beside.methods else "traced"
-        found.append(MethodChange(method, _end_to_end(measured[0], measured[1], paired=paired, arm=arm)))
+        judged = _end_to_end(measured[0], measured[1], paired=paired, arm=arm, disturbed=beside.disturbed)
+        found.append(MethodChange(method, judged))
     return found
+
+
+_Grouped = TypeVar("_Grouped", CategoryChange, KindChange, OperatorChange)
+
+
+def _withheld(changes: Sequence[_Grouped]) -> list[_Grouped]:
+    """Changes without what disturbed measurements do not support: the times of each side stay."""
+    nothing: dict[str, object] = {"speedup": None, "ci95_saved_ns": None, "verdict": Verdict.WITHHELD}
+    return [msgspec.structs.replace(change, **nothing) for change in changes]
 
 
 def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) -> list[str]:
@@ -524,12 +550,14 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
     return f"{head}: {' and '.join(told)} are matched by {way}; the others have no separate verdict"
 
 
-def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
+def _end_to_end(
+    baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str, disturbed: str | None = None
+) -> EndToEnd:
     effect = median_effect(baseline, candidate, paired=paired)
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
     middle = sum(_level(side, paired=paired) for side in (baseline, candidate)) / 2
-    return EndToEnd(
+    found = EndToEnd(
         baseline_ns=math.exp(middle + effect.estimate / 2),
         candidate_ns=math.exp(middle - effect.estimate / 2),
         speedup=math.exp(effect.estimate),
@@ -543,6 +571,7 @@ def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, ar
         arm=arm,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
+    return found.withheld(disturbed) if disturbed else found
 
 
 def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) -> float | None:

@@ -247,7 +247,7 @@ def shift(
         faster=faster,
         slower=_moved(groups[Verdict.SLOWER]),
         unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
-        undecided=_moved(groups[Verdict.UNDECIDABLE]),
+        undecided=_moved([*groups[Verdict.UNDECIDABLE], *groups[Verdict.WITHHELD]]),
         limit=_limit(baseline.mean_ns, candidate.mean_ns - faster.candidate_ns) if bounded else None,
         remaining=sorted((_remaining(own, candidate) for own in categories), key=lambda row: -row.shown_ns),
         saved_headline_ns=None if None in headlines else baseline.shown_ns - candidate.shown_ns,

@@ -13,7 +13,8 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.quality.quality import OUTPUTS_ALIKE
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
+QUIETER = "measure again on a quiet machine: the reasons stand with the measurement quality"
 MOST_ROUNDS = 1_000
 """More processes than that are never advised: the noise is the problem then, not their number."""
 
@@ -38,6 +40,8 @@ class Outcome(str, enum.Enum):
     REGRESSION = "regression"
     INCONCLUSIVE = "inconclusive"
     """The measurements are too few or too noisy for the limit."""
+    UNTRUSTED = "untrusted"
+    """It was measured, and the measurements are not to be trusted."""
 
 
 class Quantity(str, enum.Enum):
@@ -91,13 +95,14 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     """The decision of a gate, and everything that it rests on.
 
     Attributes:
-        outcome: regression when any criterion is one, else inconclusive when any is, else passed.
+        outcome: untrusted when the measurements decide and are not to be trusted, or were disturbed; else regression
+            when any criterion is one, else inconclusive when any is, else passed.
         let_through: whether the candidate may pass: it passed, or is inconclusive where that was allowed.
         model: name of the candidate's model; null where it is not known.
         baseline: the side that the candidate is measured by.
         candidate: the side that is judged.
         threshold: the largest end-to-end slowdown that is let through, as a fraction.
-        slowdown: candidate / baseline - 1, end to end.
+        slowdown: candidate / baseline - 1, end to end; null where it is withheld.
         ci95_slowdown: its 95 % interval; null with fewer than two processes a side.
         end_to_end: the verdict of the comparison.
         criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order.
@@ -116,7 +121,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     baseline: ComparedSide
     candidate: ComparedSide
     threshold: float
-    slowdown: float
+    slowdown: float | None
     ci95_slowdown: tuple[float, float] | None
     end_to_end: EndToEnd
     criteria: list[Criterion]
@@ -175,6 +180,8 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
     shown = end_to_end_slowdown(found)
     first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
     criteria = [first, *budgets]
+    if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
+        criteria[0] = msgspec.structs.replace(first, outcome=Outcome.UNTRUSTED, reason=doubt(comparison.quality))
     outcome, slower = overall(criteria), slower_operators(comparison.operators)
     unmatched = unmatched_operators(comparison.operators)
     return GateReport(
@@ -184,18 +191,28 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
         baseline=comparison.baseline,
         candidate=comparison.candidate,
         threshold=terms.threshold,
-        slowdown=shown.estimate,
-        ci95_slowdown=shown.interval,
+        slowdown=shown.estimate if shown else None,
+        ci95_slowdown=shown.interval if shown else None,
         end_to_end=found,
         criteria=criteria,
         slower=slower,
-        advice=advice(criteria, found, slower, unmatched),
+        advice=QUIETER if outcome is Outcome.UNTRUSTED else advice(criteria, found, slower, unmatched),
         mismatches=list(terms.mismatches),
         notes=list(dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes])),
         quality=comparison.quality,
         outputs=comparison.outputs,
         unmatched=unmatched,
     )
+
+
+def doubt(quality: Quality | None) -> str:
+    """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged.
+
+    That both sides compute different results says nothing about their times: a retrained model is no slower one.
+    """
+    found = [own for own in quality.reasons if own.limits_to is Grade.DO_NOT_TRUST] if quality else []
+    worst = next((own for own in found if own.check != OUTPUTS_ALIKE), None)
+    return f"measured, and not to be trusted: {worst.problem}" if worst else ""
 
 
 def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
@@ -217,8 +234,10 @@ def lenient(report: GateReport) -> GateReport:
     return msgspec.structs.replace(report, let_through=True, notes=notes)
 
 
-def end_to_end_slowdown(found: EndToEnd) -> Slowdown:
-    """The slowdown of a comparison: its speedup, seen from the other side."""
+def end_to_end_slowdown(found: EndToEnd) -> Slowdown | None:
+    """The slowdown of a comparison: its speedup, seen from the other side; None where that is withheld."""
+    if found.speedup is None:
+        return None
     interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
     decidable = found.verdict is not Verdict.UNDECIDABLE
     return Slowdown(1 / found.speedup - 1, interval, found.verdict, found.minimum_detectable, decidable)
@@ -262,7 +281,8 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
 def overall(criteria: Sequence[Criterion]) -> Outcome:
     """The worst outcome of all criteria."""
     outcomes = {criterion.outcome for criterion in criteria}
-    return next((o for o in (Outcome.REGRESSION, Outcome.INCONCLUSIVE) if o in outcomes), Outcome.PASSED)
+    worst_first = (Outcome.UNTRUSTED, Outcome.REGRESSION, Outcome.INCONCLUSIVE)
+    return next((outcome for outcome in worst_first if outcome in outcomes), Outcome.PASSED)
 
 
 def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
@@ -333,26 +353,26 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
     return math.ceil(processes * (smallest / criterion.limit) ** 2)
 
 
-def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown, threshold: float) -> Criterion:
+def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown | None, threshold: float) -> Criterion:
     """The threshold of a gate, and how the candidate stands to it.
 
     Args:
         name: what is limited.
         found: the latencies.
-        shown: the slowdown.
+        shown: the slowdown; None where it is withheld.
         threshold: the largest that is let through, as a fraction.
     """
-    outcome, reason = judge(shown, threshold)
+    outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, found.reason or "withheld")
     return Criterion(
         name=name,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
-        measured=shown.estimate,
-        ci95=shown.interval,
+        measured=shown.estimate if shown else None,
+        ci95=shown.interval if shown else None,
         outcome=outcome,
         reason=reason,
         candidate_ns=found.candidate_ns,
-        verdict=shown.verdict,
-        minimum_detectable=shown.minimum_detectable,
+        verdict=found.verdict,
+        minimum_detectable=found.minimum_detectable,
         baseline_ns=found.baseline_ns,
     )

@@ -163,5 +163,5 @@ def _untraced(calls: CallTimes) -> dict[str, Latency]:
     """Latency of the settled untraced calls of each method."""
     if not calls.order:
         return {}
-    each = {method: [own for _, own in sorted(calls.of_method(method).items())] for method in calls.order}
+    each = {method: [own for _, own in sorted(calls.settled(method).items())] for method in calls.order}
     return {method: latency_of(own, [[]] * len(own), [None] * len(own)) for method, own in each.items() if own}

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.latency.latency import Latency, latency_of
-from opscope.analysis.latency.preemption import preempted
+from opscope.analysis.latency.preemption import undisturbed
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 
@@ -52,32 +52,27 @@ class CallTimes(NamedTuple):
             return None
         return [self.traced[number] for number in self.rounds]
 
-    def preempted(self) -> dict[int, list[bool]]:
-        """Of each call in :meth:`settled` whether it was preempted; without the rounds where that is not known."""
-        return {
-            number: preempted(calls, self.off_cpu[number][self.warmup :])
-            for number, calls in self.settled().items()
-            if number in self.off_cpu
-        }
+    def settled(self, method: str | None = None) -> dict[int, list[int]]:
+        """Untraced calls behind the warm-up that nobody preempted, of every process that has any.
 
-    def settled(self) -> dict[int, list[int]]:
-        """Untraced calls behind the warm-up, of every process that has any."""
-        return {number: list(calls[self.warmup :]) for number, calls in self.untraced.items() if calls[self.warmup :]}
-
-    def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
-        """Untraced calls behind the warm-up of each of these rounds; of one method, or of all."""
-        settled = self.settled()
-        return [np.asarray(self._of(method, settled[number]), np.float64) for number in rounds]
-
-    def of_method(self, method: str) -> dict[int, list[int]]:
-        """Untraced calls of a method behind the warm-up, of every process that has any."""
-        found = {number: self._of(method, own) for number, own in self.settled().items()}
+        Args:
+            method: only calls of this one; None: of all.
+        """
+        found = {number: self._settled(number, method) for number in self.untraced}
         return {number: own for number, own in found.items() if own}
 
-    def _of(self, method: str | None, settled: Sequence[int]) -> list[int]:
-        if method is None or not self.order:
-            return list(settled)
-        return [own for at, own in enumerate(settled, self.warmup) if self.order[at % len(self.order)] == method]
+    def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
+        """The same of each of these rounds."""
+        return [np.asarray(self._settled(number, method), np.float64) for number in rounds]
+
+    def _settled(self, number: int, method: str | None) -> list[int]:
+        calls, off_cpu = self.untraced[number][self.warmup :], self.off_cpu.get(number, ())[self.warmup :]
+        kept = undisturbed(calls, off_cpu) if len(off_cpu) == len(calls) else [True] * len(calls)
+        return [
+            own
+            for at, (own, counts) in enumerate(zip(calls, kept, strict=True), self.warmup)
+            if counts and (method is None or not self.order or self.order[at % len(self.order)] == method)
+        ]
 
 
 class TracingCost(msgspec.Struct, frozen=True):

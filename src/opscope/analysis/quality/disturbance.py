@@ -1,8 +1,8 @@
 """What other processes and the hypervisor took from the measured inferences, as the kernel counted it.
 
-Inferences are marked, and none is left out: the headline rests on medians of processes, which bear marked inferences
-as long as they are few. Where they are not, the grade says so. Interleaving rounds cancels contention that is the same
-for all variants; here is seen whether it was.
+Inferences that were preempted are left out of the latency and of the comparison. Where hardly any is left, or where
+others had more of the CPU than the process itself, what remains is not that of a quiet machine: then no ratio is told.
+Interleaving rounds cancels contention that is the same for all variants; here is seen whether it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.latency.preemption import OFF_CPU, preempted
+from opscope.analysis.latency.preemption import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
 from opscope.core.system.usage import stolen_share
 from opscope.core.units import ratio_text, share_text
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Where these come from: docs/design/quality.md.
 MARKED = 0.05
-DISTURBED = 0.25
-DISTURBED_PROCESSES = (0.0, 0.5)
+LOST = 0.5
+CROWDED_PROCESSES = 0.25
 UNEVEN = (0.02, 0.10)
 _MOSTLY = 0.5
 _MOST = 0.9
@@ -54,15 +54,16 @@ class ProcessCalls(NamedTuple):
         return sum(preempted(self.wall_ns, self.off_cpu_ns))
 
     @property
-    def disturbed(self) -> bool:
-        """Whether so many were that its median is no longer that of an undisturbed process."""
-        return self.marked > DISTURBED * len(self.wall_ns)
+    def crowded(self) -> bool:
+        """Whether hardly any was not, so that its figures rest on preempted calls, too."""
+        return is_crowded(self.wall_ns, self.off_cpu_ns)
 
     @property
     def lengthening(self) -> float:
         """How much longer its median is than it would have been with the time off the CPU taken out."""
-        wall = np.asarray(self.wall_ns, np.float64)
-        alone = wall - np.minimum(np.asarray(self.off_cpu_ns, np.float64), _MOST * wall)
+        kept = np.asarray(undisturbed(self.wall_ns, self.off_cpu_ns), bool)
+        wall = np.asarray(self.wall_ns, np.float64)[kept]
+        alone = wall - np.minimum(np.asarray(self.off_cpu_ns, np.float64)[kept], _MOST * wall)
         return float(np.median(wall) / max(np.median(alone), 1.0))
 
 
@@ -85,9 +86,14 @@ class VariantCalls(NamedTuple):
         return math.exp(float(np.mean([math.log(process.lengthening) for process in self.processes])))
 
     @property
-    def disturbed(self) -> float:
-        """Share of its processes that were disturbed."""
-        return sum(process.disturbed for process in self.processes) / len(self.processes)
+    def crowded(self) -> int:
+        """How many of its processes have hardly any call that nobody preempted."""
+        return sum(process.crowded for process in self.processes)
+
+    @property
+    def lost(self) -> float:
+        """Share of the time of its calls that it was kept off the CPU."""
+        return lost_share(self.processes)
 
 
 def examine_disturbance(variants: Sequence[VariantCalls]) -> list[Message]:
@@ -100,7 +106,36 @@ def examine_disturbance(variants: Sequence[VariantCalls]) -> list[Message]:
     return [check(variants) for check in own]
 
 
-@declare_rule(OFF_CPU=OFF_CPU, MARKED=MARKED, DISTURBED=DISTURBED, DISTURBED_PROCESSES=DISTURBED_PROCESSES)
+def lost_share(processes: Sequence[ProcessCalls]) -> float:
+    """Share of the time of calls that their processes were kept off the CPU."""
+    return sum(sum(one.off_cpu_ns) for one in processes) / max(sum(sum(one.wall_ns) for one in processes), 1)
+
+
+def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
+    """Why no ratio of the variants can be told, as a sentence without a full stop; None when one can.
+
+    Args:
+        variants: that are compared. Of one whose time off the CPU was not recorded nothing is known, and nothing said.
+    """
+    told = [variant for variant in variants if variant.processes]
+    for variant in told:
+        if variant.lost > LOST:
+            return f"other processes took {share_text(variant.lost)} of the CPU time of {variant.name}"
+        if variant.crowded > CROWDED_PROCESSES * len(variant.processes):
+            count = f"{variant.crowded} of {len(variant.processes)} processes"
+            return f"{count} of {variant.name} were interrupted in nearly every inference"
+    if len(told) < 2:  # noqa: PLR2004 - nothing to be uneven with
+        return None
+    least, most = (choose(told, key=lambda one: one.lengthening) for choose in (min, max))
+    if most.lengthening / least.lengthening - 1 <= UNEVEN[1]:
+        return None
+    return (
+        f"other processes slowed {most.name} by {ratio_text(most.lengthening)} and {least.name} by "
+        f"{ratio_text(least.lengthening)}"
+    )
+
+
+@declare_rule(OFF_CPU=OFF_CPU, MARKED=MARKED, LOST=LOST, CROWDED_PROCESSES=CROWDED_PROCESSES, FEWEST_QUIET=FEWEST_QUIET)
 def preemption(variants: Sequence[VariantCalls]) -> Message:
     """Inferences during which the process did not run, and what ran instead."""
     check = "preemption"
@@ -110,12 +145,11 @@ def preemption(variants: Sequence[VariantCalls]) -> Message:
     processes = [process for variant in told for process in variant.processes]
     calls, marked = sum(len(one.wall_ns) for one in processes), sum(one.marked for one in processes)
     counted = f"{marked:,} of {calls:,} inferences preempted{_stolen(processes)}"
-    worst = max(variant.disturbed for variant in told)
-    grade = beyond(worst, DISTURBED_PROCESSES) or (Grade.USABLE if marked > MARKED * calls else None)
+    too_many = any(one.lost > LOST or one.crowded > CROWDED_PROCESSES * len(one.processes) for one in told)
+    grade = Grade.DO_NOT_TRUST if too_many else Grade.USABLE if marked > MARKED * calls else None
     if grade is None:
         return passed(check, counted)
-    lost = sum(sum(one.off_cpu_ns) for one in processes) / max(sum(sum(one.wall_ns) for one in processes), 1)
-    figures = f"{_cause(processes)} took {share_text(lost)} of the CPU time of these rounds ({counted})"
+    figures = f"{_cause(processes)} took {share_text(lost_share(processes))} of the CPU time ({counted})"
     return concern(check, grade, f"{figures}; {_kept(processes)}", _ALONE)
 
 
@@ -131,7 +165,7 @@ def even_contention(variants: Sequence[VariantCalls]) -> Message:
     lengths = " and of ".join(f"{one.name} {ratio_text(one.lengthening)}" for one in (most, least))
     grade = beyond(shift - 1, UNEVEN)
     if grade is None:
-        return passed(check, f"contention made the medians of {lengths} as long, in all variants alike")
+        return passed(check, f"contention made the medians of all variants {ratio_text(most.lengthening)} as long")
     return concern(
         check,
         grade,
@@ -166,7 +200,8 @@ def _cause(processes: Sequence[ProcessCalls]) -> str:
 
 def _kept(processes: Sequence[ProcessCalls]) -> str:
     """What was done about the marked inferences."""
-    disturbed = sum(process.disturbed for process in processes)
-    if not disturbed:
-        return "none excluded: medians of processes tolerate that many"
-    return f"none excluded; {disturbed} of {len(processes)} processes are disturbed"
+    crowded = sum(process.crowded for process in processes)
+    excluded = "these are excluded from latency and comparison"
+    return (
+        f"{excluded}, but in {crowded} of {len(processes)} processes hardly any other is left" if crowded else excluded
+    )

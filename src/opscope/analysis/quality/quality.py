@@ -35,6 +35,7 @@ AFFECTED = 0.25
 FEWEST_INDEPENDENT = 10.0
 FEWEST_RUNS = 10
 TRACING = 0.10
+OUTPUTS_ALIKE = "outputs_alike"
 
 
 class Timed(NamedTuple):
@@ -281,7 +282,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
 @declare_rule()
 def outputs_alike(evidence: QualityEvidence) -> Message:
     """Variants that compute different results."""
-    check = "outputs_alike"
+    check = OUTPUTS_ALIKE
     if evidence.outputs is None:
         return not_checked(check, "outputs were not compared")
     if not evidence.outputs:

@@ -68,12 +68,10 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
     interval = f" [{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else ""
-    figures = (
-        f"{ratio_text(result.speedup)}{interval}, {time_text(pair.comparison.baseline.shown_ns)} to "
-        f"{time_text(pair.comparison.candidate.shown_ns)}"
-    )
+    times = f"{time_text(pair.comparison.baseline.shown_ns)} to {time_text(pair.comparison.candidate.shown_ns)}"
+    figures = times if result.speedup is None else f"{ratio_text(result.speedup)}{interval}, {times}"
     problem = not_switched(pair) or undecided(pair)
-    if problem:
+    if problem or result.speedup is None:
         return not_checked(rule, f"{problem} ({figures})")
     if result.verdict is Verdict.FASTER:
         return passed(rule, f"acceleration works: {figures}")
@@ -118,8 +116,8 @@ def acceleration_unused(pair: PairEvidence) -> Message:
     rule = "acceleration_unused"
     result = pair.comparison.end_to_end
     problem = not_switched(pair) or undecided(pair)
-    if problem:
-        return not_checked(rule, problem)
+    if problem or result.speedup is None:
+        return not_checked(rule, problem or "the ratio is not known")
     changed, renamed = _changed(pair), _renamed(pair)
     if not is_unused(pair):
         seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} were shown to change"

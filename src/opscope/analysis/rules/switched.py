@@ -71,8 +71,11 @@ def not_switched(pair: PairEvidence) -> str | None:
 
 
 def undecided(pair: PairEvidence) -> str | None:
-    """That too few rounds ran to decide anything; None when enough did."""
-    few = pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE
+    """Why the measurements decide nothing: they were disturbed, or too few rounds ran; None when they do."""
+    found = pair.comparison.end_to_end
+    if found.reason:
+        return f"the comparison is withheld: {found.reason}"
+    few = found.verdict is Verdict.UNDECIDABLE
     return "undecidable, too few rounds: run at least 6 of both variants" if few else None
 
 

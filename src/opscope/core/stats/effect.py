@@ -57,6 +57,8 @@ class Verdict(str, enum.Enum):
     """No difference was shown; see the smallest one that would have been."""
     UNDECIDABLE = "undecidable"
     """There are too few processes for any difference to be shown."""
+    WITHHELD = "withheld"
+    """Other processes disturbed the measurement so much that no ratio is told."""
 
 
 class Effect(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from opscope.analysis.findings.quality import Grade
 from opscope.fleet.analysis.nights import RunChange
 
 
@@ -22,7 +23,7 @@ class FleetRun(msgspec.Struct, frozen=True):
         arm: whether latency is of untraced or traced runs.
         speedup: over its baseline; null without one.
         ci95: its 95 % interval; null likewise, or with too few processes.
-        verdict: faster, slower, no_difference or undecidable; null likewise.
+        verdict: faster, slower, no_difference, undecidable or withheld; null likewise.
         grade: how far it can be trusted; null where it was not judged.
         placed: when it was added to the store, ISO 8601, or when it began; empty where neither is known.
         change: against its predecessors; null for the first run, for baselines, and for runs before the newest night.
@@ -46,3 +47,8 @@ class FleetRun(msgspec.Struct, frozen=True):
     placed: str = ""
     change: RunChange | None = None
     times_best: float | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its speedup may lead a page; one that was not judged may."""
+        return self.grade != Grade.DO_NOT_TRUST.value

@@ -14,6 +14,7 @@ import numpy as np
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
 from opscope.analysis.gate.gate import (
     DESIGN,
+    QUIETER,
     GateReport,
     Outcome,
     Slowdown,
@@ -45,6 +46,7 @@ class Candidate(NamedTuple):
         processes: it rests on.
         arm: that was timed.
         operators: of its program.
+        doubt: why it is not to be trusted; empty where it is.
     """
 
     side: ComparedSide
@@ -52,6 +54,7 @@ class Candidate(NamedTuple):
     processes: int
     arm: str
     operators: Sequence[Operator]
+    doubt: str = ""
 
 
 class Predecessors(NamedTuple):
@@ -90,6 +93,8 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
     end = _end_to_end(candidate, found)
     shown = _slowdown(found)
     criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, terms.threshold)
+    if candidate.doubt and criterion.outcome is not Outcome.INCONCLUSIVE:
+        criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=candidate.doubt)
     outcome = criterion.outcome
     if not shown.decidable:
         reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
@@ -188,6 +193,8 @@ def _notes(predecessors: Predecessors, first: int) -> list[str]:
 def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange]) -> str | None:
     if outcome is Outcome.PASSED:
         return None
+    if outcome is Outcome.UNTRUSTED:
+        return QUIETER
     if outcome is Outcome.REGRESSION:
         if slower:
             return "see which operators became slower; `opscope compare` with a stored bundle shows all of them"

@@ -34,7 +34,13 @@ _LISTED, _MOST_LISTED = 12, 500
 """Rows of a list that are shown at once, and with those that are folded; the JSON has all of them."""
 _DETAILED = 400
 """Cells of speedups, up to which they stand with intervals and latencies as well."""
-_SHOWN = {"faster": "", "slower": "", "no_difference": "no difference detected", "undecidable": "undecidable"}
+_SHOWN = {
+    "faster": "",
+    "slower": "",
+    "no_difference": "no difference detected",
+    "undecidable": "undecidable",
+    "withheld": "withheld",
+}
 
 
 def fleet_html(fleet: Fleet) -> str:
@@ -141,7 +147,8 @@ def _detailed(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | Non
 def fleet_facts(fleet: Fleet) -> list[str]:
     """What a stranger should know of speedups and operators, one sentence each."""
     found = []
-    known = [(run.speedup, run) for run in fleet.runs if run.speedup is not None and run.verdict != "undecidable"]
+    told = [run for run in fleet.runs if run.verdict != "undecidable" and run.is_trusted]
+    known = [(run.speedup, run) for run in told if run.speedup is not None]
     if known:
         low, high = min(known, key=lambda pair: pair[0]), max(known, key=lambda pair: pair[0])
         found.append(f"largest speedup {units.ratio_text(high[0])}: {_place(high[1])}")

@@ -85,7 +85,7 @@ def speedup_map(fleet: Fleet, variant: str) -> FleetMap | None:
 
 def heat_class(run: FleetRun | None) -> str:
     """Class of a cell by its speedup; one that is not shown to be a change has the shade of none."""
-    if run is None or run.speedup is None or run.speedup <= 0 or run.verdict not in {"faster", "slower"}:
+    if run is None or run.speedup is None or run.speedup <= 0 or not _is_shown(run):
         return ""
     step = round(_STEPS * math.log2(run.speedup) / _STRONGEST)
     bounded = max(-_STEPS, min(_STEPS, step))
@@ -164,4 +164,9 @@ def _speedup_cell(run: FleetRun) -> Cell:
     if run.speedup is None:
         return "-", ""
     text = f"{run.speedup:.2f}" if run.speedup < _TEN else f"{run.speedup:.0f}"
-    return text if run.verdict in {"faster", "slower"} else f"{text}?", heat_class(run)
+    return text if _is_shown(run) else f"{text}?", heat_class(run)
+
+
+def _is_shown(run: FleetRun) -> bool:
+    """Whether its speedup is shown to be one, by measurements that can be trusted."""
+    return run.verdict in {"faster", "slower"} and run.is_trusted

@@ -11,6 +11,7 @@ import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd
 from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.findings.quality import Grade
 from opscope.bundle.device import device_text
 from opscope.bundle.manifest import TracingMode
 
@@ -124,7 +125,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
-        analysis.quality.grade.value if analysis and analysis.quality else None,
+        _grade(analysis, found.comparisons, variant),
         None,  # its place in histories is said when it is stored
     )
 
@@ -150,6 +151,14 @@ def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Ro
     end, agreed = own.end_to_end, own.outputs
     low, high = end.ci95 or (None, None)
     return own.baseline.label, end.speedup, low, high, end.verdict.value, agreed.agree if agreed else None
+
+
+def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
+    """How far its figures can be trusted: its own, and the comparison's with its baseline, whichever is worse."""
+    told = [one.end_to_end.grade for one in comparisons if one.candidate.label == variant.name]
+    told += [analysis.quality.grade] if analysis and analysis.quality else []
+    worst_first = (Grade.DO_NOT_TRUST, Grade.USABLE, Grade.GOOD)
+    return next((grade.value for grade in worst_first if grade in told), None)
 
 
 def _latency(analysis: Analysis) -> Iterator[Row]:

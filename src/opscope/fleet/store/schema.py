@@ -143,9 +143,9 @@ _RUNS = (
     StoreColumn("speedup", _N, "latency of the baseline over its own"),
     StoreColumn("speedup_low", _N, "lower end of its 95 % interval"),
     StoreColumn("speedup_high", _N, "upper end"),
-    StoreColumn("verdict", _T, "faster, slower, no_difference or undecidable"),
+    StoreColumn("verdict", _T, "faster, slower, no_difference, undecidable or withheld"),
     StoreColumn("outputs_agree", _B, "whether its outputs are those of the baseline within the tolerance"),
-    StoreColumn("grade", _T, "how far its latencies can be trusted, by the measurement itself"),
+    StoreColumn("grade", _T, "how far its latency and speedup can be trusted: good, usable or do_not_trust"),
     StoreColumn("placed", _M, "its place in a history, UTC: when it was added; with `--backfill`, `created`"),
 )
 _LATENCY = (

@@ -146,6 +146,7 @@ _VERDICTS = {
     Verdict.SLOWER: "slower",
     Verdict.NO_DIFFERENCE: "no difference detected",
     Verdict.UNDECIDABLE: "undecidable",
+    Verdict.WITHHELD: "withheld",
 }
 
 
@@ -370,13 +371,19 @@ def _why_alone(content: ReportContent) -> str:
 
 
 def _change(result: EndToEnd, slower: str, undecided: str) -> str:
+    told = speedup_text(result)
     if result.verdict is Verdict.FASTER:
-        return f"{ratio_text(result.speedup)} as fast"
+        return f"{told} as fast"
     if result.verdict is Verdict.SLOWER:
-        return f"{slower}, {ratio_text(result.speedup)}"
+        return f"{slower}, {told}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"{ratio_text(result.speedup)}, undecidable: {undecided}"
+    return f"no ratio: {result.reason}" if result.reason else f"{told}, undecidable: {undecided}"
+
+
+def speedup_text(result: EndToEnd) -> str:
+    """The speedup, or that it is withheld."""
+    return verdict_text(Verdict.WITHHELD) if result.speedup is None else ratio_text(result.speedup)
 
 
 def no_difference_text(result: EndToEnd) -> str:
@@ -392,7 +399,7 @@ def trust_text(comparison: Comparison) -> str:
     result = comparison.end_to_end
     processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}, {result.arm}"
     if result.ci95 is None or result.minimum_detectable is None:
-        return f"no interval: {processes}"
+        return f"{'withheld' if result.reason else 'no interval'}: {processes}"
     low, high = result.ci95
     shown = result.verdict in {Verdict.FASTER, Verdict.SLOWER}
     smallest = "" if shown else f"; minimum detectable change: {share_text(result.minimum_detectable)}"
@@ -402,7 +409,11 @@ def trust_text(comparison: Comparison) -> str:
 def ratio_note(comparison: Comparison) -> str:
     """That the two latencies have another ratio than the speedup, which compares processes; empty where they agree."""
     ratio = ratio_of_times(*side_latencies(comparison))
-    if ratio is None or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE:
+    if (
+        ratio is None
+        or comparison.end_to_end.speedup is None
+        or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE
+    ):
         return ""
     return (
         f"; speedup and interval are of process medians; over all calls, latencies have a ratio of {ratio_text(ratio)}"

@@ -52,12 +52,13 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         control: of the variant with it and all features against the one without it.
     """
     end = control.end_to_end
-    ratio = f"time {ratio_text(1 / end.speedup)}"
+    ratio = "time not compared" if end.speedup is None else f"time {ratio_text(1 / end.speedup)}"
     if end.ci95:
         ratio = f"{ratio} (95 % interval {ratio_text(1 / end.ci95[1])} to {ratio_text(1 / end.ci95[0])})"
     verdicts = {
         Verdict.NO_DIFFERENCE: "no difference detected",
         Verdict.UNDECIDABLE: "undecidable: too few rounds",
+        Verdict.WITHHELD: end.reason or "withheld",
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
     }

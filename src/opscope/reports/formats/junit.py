@@ -115,8 +115,8 @@ def _element(case: Case) -> ET.Element:
         _explain(element, "failure", {"message": message, "type": "regression"}, case.detail)
     elif case.outcome is Outcome.INCONCLUSIVE and case.let_through:
         _explain(element, "skipped", {"message": f"inconclusive: {message}"}, case.detail)
-    elif case.outcome is Outcome.INCONCLUSIVE:
-        _explain(element, "error", {"message": message, "type": "inconclusive"}, case.detail)
+    elif case.outcome is not Outcome.PASSED:
+        _explain(element, "error", {"message": message, "type": case.outcome.value}, case.detail)
     return element
 
 
@@ -130,9 +130,10 @@ def _properties(report: GateReport) -> dict[str, str]:
         "baseline": report.baseline.path,
         "candidate": report.candidate.path,
         "threshold": f"{report.threshold:g}",
-        "slowdown": f"{report.slowdown:.6g}",
+        "slowdown": "withheld" if report.slowdown is None else f"{report.slowdown:.6g}",
         "design": report.end_to_end.design,
         "arm": report.end_to_end.arm,
+        "grade": report.end_to_end.grade.value if report.end_to_end.grade else "not judged",
     }
 
 

@@ -240,7 +240,8 @@ def _comparison(base: Labels, comparison: Comparison, sides: Mapping[str, str]) 
     candidate, baseline = (sides.get(s.label, s.label) for s in (comparison.candidate, comparison.baseline))
     labels = base | {"candidate": candidate, "baseline": baseline}
     result = comparison.end_to_end
-    yield Sample("opscope_speedup_ratio", labels, result.speedup)
+    if result.speedup is not None:
+        yield Sample("opscope_speedup_ratio", labels, result.speedup)
     for bound, value in zip(("lower", "upper"), result.ci95 or (), strict=False):
         yield Sample("opscope_speedup_bound_ratio", labels | {"bound": bound}, value)
     yield from _states("opscope_verdict", labels, Verdict, result.verdict)

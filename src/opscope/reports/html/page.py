@@ -29,6 +29,7 @@ from opscope.reports.content.content import (
     resources,
     side_latencies,
     side_names,
+    speedup_text,
     split_sentence,
     top_operators,
     trust_text,
@@ -95,6 +96,7 @@ def _environment() -> jinja2.Environment:
             "ms_or_blank": units.milliseconds_or_blank,
             "share": units.share_text,
             "ratio": units.ratio_text,
+            "speedup": speedup_text,
             "size": units.size_text,
             "count": units.count_text,
             "layer": layer_text,
@@ -239,7 +241,7 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
         tiles = [HeadlineFigure(candidate, units.time_text(times[1]), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
         tiles.append(HeadlineFigure(baseline, units.time_text(times[0]), _off(content)))
-        tiles.append(HeadlineFigure("speedup", units.ratio_text(result.speedup), interval))
+        tiles.append(HeadlineFigure("speedup", speedup_text(result), interval))
     if not analysis.has_split:
         return tiles
     # Of a traced call that takes longer than the headline: a part of the headline could be more than the whole.

@@ -15,6 +15,7 @@ from opscope.reports.content.content import (
     measured_latency,
     missing,
     side_latencies,
+    speedup_text,
     top_operators,
     trust_text,
     variant_latencies,
@@ -64,7 +65,7 @@ def comparison_card(comparison: Comparison) -> Card:
     result = comparison.end_to_end
     baseline_ns, candidate_ns = side_latencies(comparison)
     ends = f" [{', '.join(map(ratio_text, result.ci95))}]" if result.ci95 else ""
-    answer = f"{ratio_text(result.speedup)}{ends}: {verdict_text(result.verdict)}"
+    answer = f"{speedup_text(result)}{ends}: {result.reason or verdict_text(result.verdict)}"
     sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
     grids = [_category_changes(comparison), _changes(comparison)]
     note = f"{sides}{time_text(baseline_ns)}; {trust_text(comparison)}"

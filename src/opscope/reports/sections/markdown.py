@@ -17,6 +17,7 @@ from opscope.reports.content.content import (
     category_rows,
     no_difference_text,
     one_process_a_side,
+    speedup_text,
     top_operators,
     verdict_text,
 )
@@ -175,7 +176,7 @@ def accelerated(content: ReportContent) -> list[str]:
 def _speed_line(comparison: Comparison) -> str:
     found = comparison.end_to_end
     told = no_difference_text(found) if found.verdict is Verdict.NO_DIFFERENCE else verdict_text(found.verdict)
-    return f"End to end: {ratio_text(found.speedup)}, {told}."
+    return f"End to end: {speedup_text(found)}, {found.reason or told}."
 
 
 def _expected(content: ReportContent) -> list[str]:

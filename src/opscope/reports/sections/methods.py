@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.units import ratio_text
-from opscope.reports.content.content import method_latencies, side_latencies
+from opscope.reports.content.content import method_latencies, side_latencies, speedup_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class MethodRow(NamedTuple):
             return ""
         interval = self.verdict.ci95
         between = f" [{ratio_text(interval[0])}, {ratio_text(interval[1])}]" if interval else ""
-        return f"{ratio_text(self.verdict.speedup)}{between}"
+        return f"{speedup_text(self.verdict)}{between}"
 
 
 def method_rows(content: ReportContent) -> list[MethodRow]:

@@ -61,8 +61,8 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
 
     >>> import opscope
     >>> change = opscope.compare("out#baseline", "out#accelerated")
-    >>> change.end_to_end.speedup > 1
-    True
+    >>> change.end_to_end.verdict.value
+    'faster'
     >>> change.end_to_end.design
     'paired'
 

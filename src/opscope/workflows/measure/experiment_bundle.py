@@ -14,11 +14,14 @@ from opscope.core.errors import BundleError, MissingDependencyError, RunError, U
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
+from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities, target_for
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
+from opscope.machine.environment import capture
+from opscope.machine.isa import check_name
 from opscope.measurements.method_calls import planned_calls
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
@@ -44,7 +47,7 @@ from opscope.workflows.measure.resuming import (
 )
 from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
 from opscope.workflows.measure.targets import build_target, target_running, targets_running
-from opscope.workflows.measure.variants import OLD, check_threads, control_name, variants_of
+from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,8 +176,39 @@ def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
     return inputs, outputs if len(outputs) == len(sides[1]) else []
 
 
+def check_request(path: Path, experiment: Experiment, given: RunTarget | None = None) -> None:
+    """Refuse what is wrong whatever the machine says, before it is waited for.
+
+    Args:
+        path: of the bundle, which is not there yet.
+        experiment: that is asked for.
+        given: where it runs instead of where it says; None: as it says.
+
+    Raises:
+        OpscopeError: of the kind that fits; nothing was done.
+    """
+    check_free(path)
+    asked_inputs(experiment)
+    _check_sources(experiment, [program_source(model, experiment.models) for model in experiment.all_models])
+    asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablate))
+    for name in asked:
+        if name != NOTHING_OFF:
+            check_name(name)
+    kind = parse_target(experiment.target, builds_named=True).kind
+    if given is None and not (kind.remote or kind.emulated or experiment.effort.oversubscribe):
+        here = capture(None)
+        for threads in experiment.threads:
+            check_thread_count(threads, experiment.affinity, here)
+
+
+def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> None:
+    if sources[0] is None and experiment.data is not None:
+        hint = "leave it out: opscope exports programs that hold their weights themselves"
+        raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
+
+
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
-    """The bundle of an experiment that has not run yet, with its model exported where needed.
+    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed.
 
     Raises:
         OpscopeError: of the kind that fits; nothing is left behind.
@@ -182,13 +216,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     variants, not_switched = variants_of(experiment, target)
     check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
     untraceable = _untraceable(target, experiment.effort)
-    asked_inputs(experiment)  # before minutes go into an export
     models = experiment.all_models
     sources = [program_source(model, experiment.models) for model in models]
-    if sources[0] is None and experiment.data is not None:
-        hint = "leave it out: opscope exports programs that hold their weights themselves"
-        raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
-    check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         programs = [
             _program(experiment, model, source, Path(tempfile.mkdtemp(dir=work)), path)

@@ -27,8 +27,9 @@ from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
 from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
-from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, remember, target_of
+from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.peak_rates import measure_peak_rates
+from opscope.workflows.measure.program_inputs import drawn_integers
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
 from opscope.workflows.measure.switching import keep_control
@@ -77,6 +78,7 @@ class Means(NamedTuple):
         progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
         stages_of: gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread.
         finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
+        keep_going: run all processes although the first ones of two variants failed alike.
         worker_seconds: how long a device may be without the worker that owns it, once nothing else is running: one that
             died may come back.
     """
@@ -93,6 +95,7 @@ class Means(NamedTuple):
     stages_of: Callable[[str], StageProgress | None] | None = None
     finished: Callable[[ExperimentResult, int], None] = _unseen
     worker_seconds: float = 60.0
+    keep_going: bool = False
 
     def lock_request(self, device: str | None = None) -> LockRequest:
         """How the machine is to be held; a device with a name is waited for until it is free."""
@@ -142,6 +145,8 @@ def failed(asked: Experiments, experiment: Experiment, error: OpscopeError) -> A
 
 def _run(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None) -> Profiled:
     path = asked.out / experiment.name
+    if not is_bundle(path):
+        check_request(path, experiment, means.given(experiment))
     target = target or experiment_target(experiment, path, means)
     with reserved(target, means.lock_request(experiment.device)) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
@@ -181,7 +186,7 @@ def measure(
         remember(bundle, effort)
         with _lock_recorded(bundle, hold):
             _run_rounds(bundle, effort, target, means, rest)
-            if effort.roofs is not False:
+            if effort.roofs is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
                 measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
             run_samples(bundle, experiment, target, means.notify)
     enter("analysing")
@@ -192,6 +197,9 @@ def measure(
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
+        left = len(bundle.manifest.pending()) - len(failures)
+        if left > 0:
+            hint = f"{hint}; {left} more processes were not tried, --keep-going tries them"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     enter("writing reports")
     with _ANALYSING:
@@ -199,6 +207,7 @@ def measure(
     runner = bundle.manifest.left_out.runner
     notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
     notes += _lock_notes(bundle.manifest.locks[-1:])
+    notes += _drawn_notes(bundle)
     return Profiled(bundle.path, content, files, notes)
 
 
@@ -213,6 +222,14 @@ def _lock_recorded(bundle: Bundle, hold: MachineHold | None) -> Iterator[None]:
         yield
     finally:
         bundle.record_lock(hold.record(), again=True)
+
+
+def _drawn_notes(bundle: Bundle) -> Iterator[str]:
+    """That integer inputs were drawn, and how to give others."""
+    drawn = drawn_integers(bundle.path / bundle.manifest.model.program, bundle.manifest.plan)
+    if drawn:
+        told = "integer inputs were drawn at random from 0 and 1, since the model states no range"
+        yield f"{told}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
 
 
 def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
@@ -235,7 +252,7 @@ def _run_rounds(bundle: Bundle, effort: Effort, target: RunTarget, means: Means,
     if bundle.manifest.plan.rounds < effort.rounds:
         grow(bundle, effort.rounds)
     while True:
-        run_experiment(bundle, target, means.clock, complete_inferences, heard)
+        run_experiment(bundle, target, means.clock, complete_inferences, heard, keep_going=means.keep_going)
         wanted = _rounds_wanted(bundle, effort)
         if wanted == bundle.manifest.plan.rounds:
             return
@@ -273,7 +290,9 @@ def _enough(content: ReportContent, effort: Effort) -> bool:
 def _width(comparison: Comparison) -> float:
     """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
     found = comparison.end_to_end
-    return float("inf") if found.ci95 is None else (found.ci95[1] - found.ci95[0]) / found.speedup
+    if found.ci95 is None or found.speedup is None:
+        return float("inf")
+    return (found.ci95[1] - found.ci95[0]) / found.speedup
 
 
 def _without_effect(effort: Effort, content: ReportContent, rest: Rest) -> Iterator[str]:

@@ -20,7 +20,7 @@ from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.programs import kind_of_program
-from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
+from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.resuming import check_agreement
@@ -83,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True):
         max_temperature: in degrees Celsius; the next process waits until the machine is cooler, where it can tell.
         lock: when another run measures on the machine: ``wait`` for it, at most 60 s, and then measure beside it;
             ``warn``: measure beside it at once; ``fail``: end with an error. Runs beside each other say so.
+        keep_going: run all processes although the first ones of two variants failed alike.
     """
 
     target: str = AUTO.name
@@ -113,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True):
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
     session_options: dict[str, str] = {}
+    keep_going: bool = False
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -160,7 +162,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
     settings = settings or Settings()
-    means = Means(progress, target, clock or SystemClock(), lock=settings.lock)
+    means = Means(progress, target, clock or SystemClock(), lock=settings.lock, keep_going=settings.keep_going)
     means = means if notify is None else means._replace(notify=notify)
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     path = default_directory(name, means.clock.now()) if out is None else Path(out)
@@ -174,6 +176,8 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         check_agreement(begun, msgspec.structs.replace(experiment, effort=effort), named)
     # A run is finished where it began.
     given = recorded_target(begun.manifest) if begun and target is None else target
+    if begun is None:
+        check_request(path, experiment, given)
     place = target_of(experiment, given=given)
     with reserved(place, means.lock_request()) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)

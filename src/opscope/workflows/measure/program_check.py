@@ -14,7 +14,7 @@ from opscope.experiment.target import reserved
 from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.workflows.analyze.gate import check_sides
-from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
+from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.profiling import Settings, default_directory, planned_experiment
 from opscope.workflows.measure.targets import recorded_target
@@ -89,6 +89,8 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     planned = planned_experiment(path.name, str(candidate), settings, begun)
     experiment = msgspec.structs.replace(planned, against=str(against), ablate=(NOTHING_OFF,))
     given = recorded_target(begun.manifest) if begun and target is None else target
+    if begun is None:
+        check_request(path, experiment, given)
     place = target_of(experiment, given=given)
     with reserved(place, means.lock_request()) as hold:
         done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)

@@ -14,7 +14,7 @@ from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
 from opscope.measurements.programs import kind_of_program
-from opscope.program.structure.plan import Dynamism, Nothing
+from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
 
 if TYPE_CHECKING:
@@ -170,6 +170,26 @@ def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> lis
     signatures = {one.name: one for one in kind.signatures(program)}
     called = dict.fromkeys(calls) or [next(iter(signatures))]
     return [one for name in called for one in signatures[name].inputs]
+
+
+def drawn_integers(program: Path, plan: Plan) -> list[str]:
+    """Integer inputs whose values were drawn, since nothing was asked for and no program states a range, in words.
+
+    An index, a rate or a length that is drawn may lead the model down another path than real ones do.
+
+    Args:
+        program: the program of the bundle.
+        plan: of the bundle.
+    """
+    kind = kind_of_program(program)
+    values = declared_inputs(program, plan.calls)
+    names = [one.name for one in _named_inputs(kind, program, plan.calls)] if kind else [*map(str, range(len(values)))]
+    asked = [own.source for own in plan.inputs] or [""] * len(values)
+    return [
+        f"{name}, {described(value)}"
+        for name, value, source in zip(names, values, asked, strict=False)
+        if isinstance(value, PlannedTensor) and value.dtype.name.startswith(("int", "uint")) and not source
+    ]
 
 
 def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:

@@ -224,18 +224,27 @@ def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscr
     if oversubscribe:
         return
     for variant in variants:
-        usable, reason = _usable(variant, there)
-        if usable is not None and variant.threads is not None and variant.threads > max(1, usable):
-            hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
-            problem = f"{variant.threads} threads on {counted_text(usable, 'usable CPU')}{reason}"
-            raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
+        check_thread_count(variant.threads, variant.affinity, there)
 
 
-def _usable(variant: Variant, there: Environment) -> tuple[int | None, str]:
-    """CPUs that a variant may use, and why there are no more."""
+def check_thread_count(threads: int | None, affinity: Sequence[int], there: Environment) -> None:
+    """Refuse a size of the thread pool; see :func:`check_threads`.
+
+    Raises:
+        UsageError: naming the count, the limit and where it comes from.
+    """
+    usable, reason = _usable(affinity, there)
+    if usable is not None and threads is not None and threads > max(1, usable):
+        hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
+        problem = f"{threads} threads on {counted_text(usable, 'usable CPU')}{reason}"
+        raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
+
+
+def _usable(affinity: Sequence[int], there: Environment) -> tuple[int | None, str]:
+    """CPUs that a process may use, and why there are no more."""
     usable, quota = there.usable_cpus, there.cpu_quota
-    if variant.affinity and (usable is None or len(variant.affinity) < usable):
-        return len(variant.affinity), f" (affinity {', '.join(map(str, variant.affinity))})"
+    if affinity and (usable is None or len(affinity) < usable):
+        return len(affinity), f" (affinity {', '.join(map(str, affinity))})"
     if usable is not None and quota is not None and quota < usable + 1:
         return usable, f" (control groups grant the time of {quota:g})"
     if usable is not None and there.logical_cpus is not None and usable < there.logical_cpus:
