@@ -32,6 +32,7 @@ def findings_of(
         shown: the analysis that the report is about; None when nothing was measured.
     """
     from opscope.analysis.analysis import rule_evidence
+    from opscope.analysis.findings.rule import asked
     from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
     from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
@@ -50,7 +51,7 @@ def findings_of(
         switched = switched_features(off, on, manifest.environment.features)
         pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
         if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
-            groups.append(examined([outputs_agree(pair)]))
+            groups.append(examined(asked([outputs_agree], pair)))
         else:
             groups.append(examine_comparison(pair))
     ran = {}

@@ -11,6 +11,7 @@ import msgspec
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
 from opscope.core.grouping import grouped
+from opscope.core.parts import part
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
@@ -205,7 +206,7 @@ class _Facts:
             dtype=node.read[0].dtype if node.read else None,
             shape=self._shape(node, main),
             elements=max((math.prod(shape) for shape in shapes), default=None),
-            cost=node_cost(node, self._given, main, self.computed),
+            cost=part("costs of nodes", lambda: node_cost(node, self._given, main, self.computed), None),
             change=self._change(origin) if main is None else None,
             taps=math.prod(self._filter(main)[2:]) or None,
         )

@@ -83,6 +83,7 @@ def summary(content: ReportContent) -> RenderableType:
         *(_kernels(content) or _times(content)),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
+    parts += [Text(plain(one.message, _LONG), style="yellow") for one in content.failed]
     return Group(*parts)
 
 

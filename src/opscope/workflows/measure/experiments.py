@@ -33,7 +33,7 @@ from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
 from opscope.workflows.measure.switching import keep_control
 from opscope.workflows.measure.targets import recorded_target
-from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
+from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, tracebacks_kept, write_reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -184,9 +184,22 @@ def measure(
             if effort.roofs is not False:
                 measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
             run_samples(bundle, experiment, target, means.notify)
+    with _ANALYSING, tracebacks_kept(bundle.path):
+        content, files = _reported(bundle, target)
+    runner = bundle.manifest.left_out.runner
+    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
+    notes += _lock_notes(bundle.manifest.locks[-1:])
+    return Profiled(bundle.path, content, files, notes)
+
+
+def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Path]]:
+    """What the bundle's traces give, and the reports of it.
+
+    Raises:
+        RunError: nothing could be measured.
+    """
     enter("analysing")
-    with _ANALYSING:
-        content = content_of(bundle)
+    content = content_of(bundle)
     keep_control(target, bundle.manifest, content.controls)
     if content.shown is None:
         failures = bundle.manifest.failures()
@@ -194,12 +207,7 @@ def measure(
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     enter("writing reports")
-    with _ANALYSING:
-        files = write_reports(bundle.path, content, REPORT_FORMATS)
-    runner = bundle.manifest.left_out.runner
-    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
-    notes += _lock_notes(bundle.manifest.locks[-1:])
-    return Profiled(bundle.path, content, files, notes)
+    return content, write_reports(bundle.path, content, REPORT_FORMATS)
 
 
 @contextlib.contextmanager
