@@ -131,6 +131,8 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
             return _attributed(named, found, _info(program, None, None, verified=True), None)
         model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
         found, named = _attributions(side, model)
+    except InvalidBundleError:
+        raise
     except OpscopeError as error:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:

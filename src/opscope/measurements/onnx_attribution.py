@@ -63,6 +63,7 @@ def session_graph_of(side: Side) -> SessionGraph:
     Where none is kept, as beside a profile from elsewhere, it is the nodes that the trace names, without their tensors.
 
     Raises:
+        InvalidBundleError: it is not the one that the process left.
         TraceFormatError: it is damaged.
     """
     file = _graph_file(side)
@@ -80,8 +81,8 @@ def _named_by(side: Side) -> SessionGraph:
 def _graph_file(side: Side) -> Path | None:
     if side.bundle is None or side.variant is None:
         return Path(side.files[0][0]).with_name(GRAPH)
-    traces = [one.trace for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
-    return (side.bundle.path / traces[0]).with_name(GRAPH) if traces else None
+    traced = [one for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
+    return side.bundle.left_file(traced[0], GRAPH) if traced else None
 
 
 def with_onnx_operators(side: Side, program: Path, ran: SessionGraph) -> tuple[Side, Attributions]:

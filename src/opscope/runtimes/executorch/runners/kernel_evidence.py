@@ -97,6 +97,7 @@ def count_variant(
         StorageError: the system refused to write.
     """
     directory = evidence_directory(bundle, variant.name)
+    bundle.state_evidence(variant.name, None)
     with storage_errors(directory):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
