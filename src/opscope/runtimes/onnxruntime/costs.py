@@ -48,7 +48,7 @@ def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, comput
         return None
     sizes = [_bytes_of(one) for one in (*node.read, *node.written)]
     macs = _macs(node, given, main)
-    if macs is None or None in sizes:
+    if macs is None or macs < 0 or None in sizes:
         return None
     names = [name for name in node.inputs if name]
     read = dict(zip(names, sizes, strict=False))
