@@ -9,11 +9,13 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from opscope.core.errors import MemoryLimitError, with_hint
 from opscope.core.parts import explained, part
 from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import SHORTEST_NS, headline_ns
+from opscope.reports.content.written_by import NOT_DRAWN
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.html_sections import shift_steps
 from opscope.reports.html.roofline_picture import MOST_POINTS, roofline_picture
@@ -73,8 +75,11 @@ def _pictures(content: ReportContent, shown: Analysis | None) -> dict[str, Calla
 
 
 def _drawn(name: str, draw: Callable[[], str | None]) -> str:
-    """A picture as markup; empty where there is nothing to draw."""
-    picture = explained(f"the picture {name}", draw, lambda failure: f"<p>{html.escape(failure.sentence)}</p>")
+    """A picture as markup, or why it is not there; empty where there is nothing to draw."""
+    try:
+        picture = explained(f"the picture {name}", draw, lambda failure: f"<p>{html.escape(failure.sentence)}</p>")
+    except MemoryLimitError as error:
+        return f"{NOT_DRAWN}{html.escape(with_hint(error))}</p>"
     return picture or ""
 
 
