@@ -361,6 +361,8 @@ def _value(message: WireMessage) -> OnnxValue:
     own = _Members(tensor)
     code, shape = own.integer(1), own.message(2)
     sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
+    if sizes is not None and len(sizes) > _MOST_DIMENSIONS:
+        raise message.error(f"a tensor has {len(sizes):,} dimensions")
     return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
 
 

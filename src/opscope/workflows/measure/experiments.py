@@ -16,6 +16,7 @@ from opscope.core.errors import (
     with_hint,
 )
 from opscope.core.files import write_atomically
+from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.experiment.engine import run_experiment, silent
@@ -174,6 +175,13 @@ def measure(
         RunError: nothing could be measured.
         OpscopeError: of the kind that fits; what was measured before it is kept.
     """
+    with tracebacks_kept(bundle.path):
+        return _measured(bundle, experiment, target, means, hold)
+
+
+def _measured(
+    bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None
+) -> Profiled:
     target = target_of(experiment, bundle.path / bundle.manifest.model.program, target)
     effort = experiment.effort
     rest = Rest(effort, target, means.sleep)
@@ -182,9 +190,10 @@ def measure(
         with _lock_recorded(bundle, hold):
             _run_rounds(bundle, effort, target, means, rest)
             if effort.roofs is not False:
-                measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
-            run_samples(bundle, experiment, target, means.notify)
-    with _ANALYSING, tracebacks_kept(bundle.path):
+                anew = effort.roofs is True
+                part("ceilings", lambda: measure_peak_rates(bundle, target, means.clock, anew=anew), None)
+            part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
+    with _ANALYSING:
         content, files = _reported(bundle, target)
     runner = bundle.manifest.left_out.runner
     notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]

@@ -23,10 +23,9 @@ from opscope.measurements.sides import bundle_side, compared_pairs, control_pair
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.finding import Finding, RuledOut
     from opscope.core.parts import PartFailure
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
@@ -50,21 +49,24 @@ def content(path: str | Path) -> ReportContent:
     if is_kit(Path(path)):
         from opscope.kit.sides import kit_content
 
-        return kit_content(Path(path))
+        return _with_failures(lambda: kit_content(Path(path)))
     return content_of(Bundle.open(Path(path)))
 
 
 def content_of(bundle: Bundle) -> ReportContent:
     """What the reports of an open bundle show, and what of it a bug of ours leaves unknown."""
+    return _with_failures(lambda: _content_of(bundle))
+
+
+def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
     from opscope.analysis.findings.message import part_warning
 
     with failures_heard() as failures:
-        found = _content_of(bundle)
+        found = shown()
     return msgspec.structs.replace(found, failed=list(map(part_warning, failures)))
 
 
 def _content_of(bundle: Bundle) -> ReportContent:
-    from opscope.analysis.findings.quality import unjudged
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
@@ -82,13 +84,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
-    nothing: tuple[list[Finding], list[RuledOut]] = ([], []) if shown is None else (shown.findings, shown.ruled_out)
-    findings, ruled_out = (
-        ([], [])
-        if emulated
-        else part("findings", lambda: findings_of(manifest, sides, analyses, comparisons, shown), nothing)
-    )
-    outputs = [found.outputs for found in agreements]
+    findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
     analysed = AnalysedVariants(sides, analyses, switched)
     return ReportContent(
         manifest=manifest,
@@ -96,7 +92,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         comparisons=comparisons,
         findings=findings,
         ruled_out=ruled_out,
-        quality=explained("the quality", lambda: quality_of(manifest, analyses, comparisons, outputs), unjudged),
+        quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
         controls=[] if emulated else _compared(controls),
