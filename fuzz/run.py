@@ -103,7 +103,8 @@ def _add(total: Report, part: Report) -> None:
 
 def _worker(arguments: list[str], *, capture: bool = True) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "fuzz.worker", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE if capture else None)
+    environment = {**os.environ, "OPSCOPE_RAISE": "1"}  # a part of a result that fails is a finding
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE if capture else None)
 
 
 def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str | None]:

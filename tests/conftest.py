@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["OPSCOPE_RAISE"] = "1"  # a part of a result that fails fails the test, in processes of ours too
     if not _is_worker(config):
         begin_session()
         config.option.loadscopereorder = False  # xdist would begin with the files of the most tests, not the longest

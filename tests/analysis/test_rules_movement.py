@@ -179,3 +179,10 @@ def test_converting_for_another_reason_is_told_apart() -> None:
 def test_a_little_quantising_is_in_order() -> None:
     """4 % is below the threshold, and said."""
     assert passed(quantised(40), "quantisation_overhead") == "quantising and converting take 4.0 % (1 operator)"
+
+
+def test_inferences_that_take_no_time_have_no_shares() -> None:
+    """Every rule can be asked of a trace whose durations are all 0, with delegates and portable operators in it."""
+    found = analysed(inference(0, delegate(0, ("Transpose (ND, X32) #1", 0)), portable(1, "native_call_add.out", 0)))
+    assert passed(found, "fragmentation") == "1 delegate call, 0.000 ms (0.0 %) at boundaries"
+    assert found.headline is None

@@ -126,7 +126,7 @@ def helps() -> Iterator[Step]:
 def failure(step: Step, directory: Path) -> str:
     """What is wrong with a step, empty when all is right."""
     command = [sys.executable, "-m", "opscope", *shlex.split(step.line)]
-    environment = {**os.environ, "PYTHONWARNINGS": "error", "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONWARNINGS": "error", "OPSCOPE_RAISE": "1", "COLUMNS": "200"}
     try:
         done = subprocess.run(
             command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT

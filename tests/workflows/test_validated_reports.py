@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,18 @@ def test_a_combined_report_in_the_bundle_is_named(bundle: Path, tmp_path: Path) 
     status, told = reports(bundle)
     assert status == "passed"
     assert "combined.html not recomputed: other bundles are part of it" in told[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is left of a limit of addresses is read from /proc")
+def test_few_addresses_cost_the_pictures_and_not_the_report(bundle: Path) -> None:
+    """As ulimit -v 2097152 leaves them: drawing would end the process by a signal."""
+    for command in ("report", "validate"):
+        limited = f"ulimit -v 2097152; exec {sys.executable} -m opscope {command} {bundle}"
+        done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "report.html not recomputed: pictures take 66 GiB of addresses" in done.stdout
+    page = (bundle / "report.html").read_text()
+    assert page.count("<p>not drawn: pictures take 66 GiB of addresses") == 5
+    status, told = reports(bundle)
+    assert status == "passed"
+    assert told[0].endswith("; pictures of report.html were not drawn when it was written")

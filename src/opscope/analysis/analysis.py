@@ -9,7 +9,7 @@ import numpy as np
 
 from opscope.analysis.compare.matching import typical_process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
-from opscope.analysis.findings.quality import Quality, judge
+from opscope.analysis.findings.quality import Quality, judge, unjudged
 from opscope.analysis.latency.headline import (
     TRACING_DOMINATES,
     HeadlineScale,
@@ -41,19 +41,20 @@ from opscope.analysis.operators.operators import (
     TypicalTimes,
     backends,
     categories,
-    operators,
+    known_operators,
 )
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.roofline import Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
+from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.program.peak_rates.peak_rates import PeakRates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from opscope.analysis.latency.timing import CallTimes
     from opscope.analysis.operators.attribution import Attributions
@@ -225,11 +226,11 @@ def analyse(
     measured = measured_latency(table, source.path)
     scale = headline_of(table, calls)
     typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
-    rows = operators(table, known.attributions.operators if known else None, typical)
-    worked = operator_work(rows, known.attributions.operators) if known else []
-    limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
+    rows = known_operators(table, known.attributions.operators if known else None, typical)
     timing = untraced(calls) if calls else None
-    methods = method_times(table, rows, calls, tokens or {})
+    methods: list[MethodTime] = part(
+        "the split into methods", lambda: method_times(table, rows, calls, tokens or {}), []
+    )
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
         variant=variant,
@@ -241,21 +242,34 @@ def analyse(
         findings=[],
         ruled_out=[],
         program=known.program if known else None,
-        coverage=coverage(rows),
-        delegates=delegate_times(rows, known.attributions.calls if known else ()),
-        modules=module_times(rows, known.attributions.module_types if known else {}),
-        sources=source_times(rows),
-        layout=layout_times(rows),
-        portable=portable_times(rows, known.attributions.reasons if known else {}),
-        roofline=limits,
+        coverage=part("the coverage by layers", lambda: coverage(rows), []),
+        delegates=part(
+            "calls of delegates", lambda: delegate_times(rows, known.attributions.calls if known else ()), []
+        ),
+        modules=part("modules", lambda: module_times(rows, known.attributions.module_types if known else {}), []),
+        sources=part("source lines", lambda: source_times(rows), []),
+        layout=part("layout changes", lambda: layout_times(rows), []),
+        portable=part(
+            "portable operators", lambda: portable_times(rows, known.attributions.reasons if known else {}), []
+        ),
+        roofline=part("the roofline", lambda: _roofline(rows, known), None),
         ceilings=known.roofs if known else None,
         untraced=timing,
-        quality=judge(examine_measurement(evidence_of(judged))),
+        quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
         headline=scale.split if scale else None,
     )
-    findings, ruled_out = examine(_evidence(analysis, known, scale))
+    nothing: tuple[list[Finding], list[RuledOut]] = [], []
+    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
+
+
+def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofline | None:
+    """Operators under the ceilings; None where nothing was measured, or nothing is known of their work."""
+    if known is None or known.roofs is None:
+        return None
+    worked = operator_work(rows, known.attributions.operators)
+    return roofline(worked, known.roofs) if worked else None
 
 
 def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:

@@ -15,7 +15,7 @@ from opscope.bundle.consistency import unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.bundle.record_hashes import hashed_record, record_hashes
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import storage_errors, write_atomically
+from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
@@ -215,6 +215,37 @@ class Bundle:
         self.manifest = msgspec.structs.replace(self.manifest, samples=samples)
         self._save()
 
+    def state_evidence(self, variant: str, sha256: str | None) -> None:
+        """Write down the hash of a variant's record of counted kernels; None before there is one, or another one.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        stated = {name: own for name, own in self.manifest.evidence_sha256.items() if name != variant}
+        stated |= {} if sha256 is None else {variant: sha256}
+        self.manifest = msgspec.structs.replace(self.manifest, evidence_sha256=stated)
+        self._save()
+
+    def left_file(self, repetition: Repetition, name: str) -> Path | None:
+        """A file that a process left beside its trace, as it left it; None where it left none.
+
+        Raises:
+            InvalidBundleError: it is gone, another one, or was put there later.
+            StorageError: it cannot be read.
+        """
+        file = f"{repetition.directory}/{name}"
+        path, stated = self.path / file, repetition.files_sha256.get(name)
+        there, problem = path.is_file(), ""
+        if stated and not there:
+            problem = "the file that was measured is gone"
+        elif there and not stated and repetition.files_sha256:
+            problem = "a file that the measured process did not leave"
+        if problem and not self.hashes_checked:
+            raise InvalidBundleError(problem, where=path, hint=_FROM_A_COPY)
+        if there:
+            self.check_hash(file, sha256_of(path), stated)
+        return path if there else None
+
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
         """Make sure that a file of which figures are computed is the one that was measured.
 
@@ -229,7 +260,7 @@ class Bundle:
         if stated not in {None, sha256} and not self.hashes_checked:
             problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
             asked = shell_command(["opscope", "validate", str(self.path)])
-            hint = f"take it from a copy of the bundle, or measure again; `{asked}` says what differs"
+            hint = f"{_FROM_A_COPY}; `{asked}` says what differs"
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
@@ -335,6 +366,7 @@ class _Head(msgspec.Struct):
     schema: str = ""
 
 
+_FROM_A_COPY = "take it from a copy of the bundle, or measure again"
 _DAMAGED = "take manifest.json from a copy of the bundle, or measure again; `opscope validate` says what is wrong"
 _REMEASURE = "delete the file and measure again with --resume"
 

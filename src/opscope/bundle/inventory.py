@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
 _TRACES = (".etdump", "trace.litert.json", "trace.onnxruntime.json")
-_TALK = {"request.json", "answer.json", "ended.json"}
+TALK = {"request.json", "answer.json", "ended.json"}
+"""What a process is asked and answers, while it runs."""
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
-_PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}
+_PASSING = {Status.COMPLETE: TALK | {".reserve"}, Status.INCOMPLETE: TALK, Status.RUNNING: set[str]()}
 _ATTEMPT = re.compile(r"(?P<arm>round|timed)-(?P<round>\d+)(?:-attempt-(?P<attempt>\d+))?\Z")
 _ARMS = {"round": TracingMode.TRACED, "timed": TracingMode.TIMED}
 
@@ -113,6 +114,8 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield f"repetitions[{number}].directory", repetition.directory
         if repetition.trace is not None:
             yield f"repetitions[{number}].trace", repetition.trace
+        for name in repetition.files_sha256:
+            yield f"repetitions[{number}].files_sha256", f"{repetition.directory}/{name}"
 
 
 def path_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:

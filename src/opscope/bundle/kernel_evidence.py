@@ -6,6 +6,7 @@ trace of the run, its outputs and its log.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -79,12 +80,14 @@ def evidence_directory(bundle: Bundle, variant: str) -> Path:
 
 
 def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
-    """Write the record of a run whose files are there.
+    """Write the record of a run whose files are there, and its hash into the manifest, which is held.
 
     Raises:
         StorageError: the system refused.
     """
-    write_atomically(evidence_directory(bundle, run.variant) / RECORD, to_json(run, indent=2), follow=False)
+    content = to_json(run, indent=2)
+    write_atomically(evidence_directory(bundle, run.variant) / RECORD, content, follow=False)
+    bundle.state_evidence(run.variant, hashlib.sha256(content).hexdigest())
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
@@ -99,14 +102,23 @@ def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
 
 
 def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
-    """The evidence of one variant, like :func:`evidence_runs`; None when it has none."""
-    file = evidence_directory(bundle, variant) / RECORD
-    return _checked(_decode(file), variant, file.parent) if file.exists() else None
+    """The evidence of one variant, like :func:`evidence_runs`; None when it has none.
+
+    Raises:
+        InvalidBundleError: the record is not the one that was written.
+    """
+    file, stated = evidence_directory(bundle, variant) / RECORD, bundle.manifest.evidence_sha256.get(variant)
+    if not file.exists():
+        return None
+    content = file_bytes(file)
+    run = _checked(_decode(content, file), variant, file.parent)
+    bundle.check_hash(bundle.relative(file), hashlib.sha256(content).hexdigest(), stated)
+    return run
 
 
-def _decode(file: Path) -> EvidenceRun:
+def _decode(content: bytes, file: Path) -> EvidenceRun:
     try:
-        return from_json(file_bytes(file), EvidenceRun)
+        return from_json(content, EvidenceRun)
     except msgspec.MsgspecError as error:
         hint = "count the kernels again with this opscope: opscope kernels BUNDLE --count"
         raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=hint) from None

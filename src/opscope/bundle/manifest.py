@@ -509,6 +509,9 @@ class Repetition(msgspec.Struct, frozen=True):
         arm: whether it was traced.
         record_sha256: hash of this record as it was written, so of its times without tracing too; null in bundles of
             earlier opscopes.
+        files_sha256: hash of every other file that its process left in ``directory`` by name, such as its log and the
+            graph that a session ran; of ``outputs.npz`` the measurement hashes the values. Empty where it failed, and
+            in bundles of earlier opscopes.
     """
 
     variant: str
@@ -526,6 +529,7 @@ class Repetition(msgspec.Struct, frozen=True):
     failure: Failure | None
     arm: TracingMode = TracingMode.TRACED
     record_sha256: str | None = None
+    files_sha256: dict[str, str] = {}
 
     @property
     def place(self) -> PlanSlot:
@@ -615,6 +619,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         request: what was asked for, as it was said; null in bundles of earlier versions and of other tools.
         roofs_sha256: hash of the file of measured ceilings by variant; without an entry where there is none, and in
             bundles of earlier versions.
+        evidence_sha256: hash of the record of counted kernels by variant; without an entry where nothing was counted,
+            and in bundles of earlier versions.
         locks: how the machine was held, for each time that the bundle was worked on; empty in bundles of earlier
             versions, and where a target has no lock.
         device: name that the configuration gives the machine; null where it gives none, and in bundles of earlier
@@ -638,6 +644,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     programs: dict[str, Model] = {}
     request: ExperimentRequest | None = None
     roofs_sha256: dict[str, str] = {}
+    evidence_sha256: dict[str, str] = {}
     locks: list[LockRecord] = []
     device: str | None = None
     samples: SampleRun | None = None

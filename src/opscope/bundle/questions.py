@@ -75,12 +75,14 @@ LIKE_FIELDS = Question(
     "{checked})",
 )
 
+OF_TRACES = (TRACES, NESTING, SELF_TIMES, CALLS)
+"""What every trace is asked."""
 FIGURES = (LATENCY, UNTRACED, SUMS, SPLIT, ORIGIN, CONCLUSIONS, COMPARISON, REPORTS)
 """What is recomputed from the traces."""
 BEHIND_MANIFEST = (
     *(PLAN, RECORDS, COMPLETE, PATHS),
     *(FILES, HASHES, PROGRAM, DOCUMENTS, CEILINGS, LEFTOVERS),
-    *(TRACES, NESTING, SELF_TIMES, CALLS, THREADS, MASK, OUTPUTS),
+    *(*OF_TRACES, THREADS, MASK, OUTPUTS),
     *FIGURES,
 )
 """What can be asked only of a bundle whose manifest can be read, in the order of the answers."""

@@ -32,15 +32,18 @@ from opscope.core.errors import (
     StorageError,
     UsageError,
 )
+from opscope.core.parts import failures_of_command
 from opscope.core.refusals import refusal, unknown_refusal
 from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from typer._click import Command, Context, HelpFormatter
+
+    from opscope.core.parts import PartFailure
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 GROUPS = {
@@ -172,7 +175,11 @@ def main() -> NoReturn:
     _print_what_can_be_printed()
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        with failures_of_command() as failures:
+            try:
+                app()
+            finally:
+                _tell_failures(failures)
     except OpscopeError as error:
         _tell(error)
         sys.exit(error.exit_code)
@@ -252,6 +259,20 @@ def _refused_without_name(error: OSError) -> OpscopeError | None:
     return None
 
 
+def _tell_failures(failures: Sequence[PartFailure]) -> None:
+    """Say what is not known because of bugs of ours, and what to report."""
+    for failure in failures:
+        if failure.file is None:
+            for line in failure.trace.splitlines():
+                say(line, err=True)
+        say(f"warning: {failure.sentence}", err=True)
+    if failures:
+        kept = " ".join(dict.fromkeys(failure.file for failure in failures if failure.file))
+        attached = f"{kept} and, if you may share them, the files that were read" if kept else _LINES_ABOVE
+        say(f"hint:  all else is as it was measured; please report this bug in opscope, with {attached}", err=True)
+
+
+_LINES_ABOVE = "the lines above and, if you may share them, the files that were read"
 _LONGEST_NAME = 200
 
 

@@ -34,6 +34,7 @@ _HEADS = (
     ("OpenMetrics", re.compile(rb"# TYPE opscope_")),
     ("speedscope", re.compile(rb'\{"\$schema":"https://www.speedscope.app/[^{}]*"exporter":"opscope ')),
     ("Perfetto", re.compile(rb'\{"displayTimeUnit":"ns","otherData":\{"generator":"opscope"\}')),
+    ("traceback", re.compile(rb"opscope \S+, Python ")),
     ("skill", re.compile(rb"---\nname: opscope-")),
     ("configuration", re.compile(rb"# [^\n]*`opscope run FILE`")),
 )

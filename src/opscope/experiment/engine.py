@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from opscope.bundle.inventory import TALK
 from opscope.bundle.manifest import (
     Conditions,
     Failure,
@@ -17,6 +18,7 @@ from opscope.bundle.manifest import (
 )
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
+from opscope.experiment.protocol import OUTPUTS
 from opscope.experiment.target import Job, capabilities, target_for
 
 if TYPE_CHECKING:
@@ -171,7 +173,15 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
         measurement=outcome.measurement,
         failure=failure,
         arm=place.arm,
+        files_sha256=_left(directory, trace) if failure is None else {},
     )
+
+
+def _left(directory: Path, trace: Path) -> dict[str, str]:
+    """Hashes of what a process left beside its trace; of its outputs, the values are hashed."""
+    apart = {trace.name, OUTPUTS, *TALK}
+    files = (path for path in sorted(directory.iterdir()) if path.name not in apart)
+    return {path.name: sha256_of(path) for path in files if path.is_file() and not path.is_symlink()}
 
 
 def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:

@@ -23,6 +23,7 @@ from opscope.bundle.manifest import (
     Variant,
 )
 from opscope.core.errors import NotFoundError, TraceFormatError
+from opscope.core.parts import part
 from opscope.core.table import TraceWarning
 from opscope.core.units import time_text
 from opscope.core.version import __version__
@@ -206,7 +207,7 @@ def kit_content(directory: Path) -> ReportContent:
         quality=quality_of(content.manifest, analyses, comparisons),
         config=run.config,
         kernel_logs=_kernel_logs(run),
-        kernels=kit_kernels(run, analyses, comparisons),
+        kernels=part("kernels", lambda: kit_kernels(run, analyses, comparisons), None),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import MismatchError, RunError
+from opscope.core.parts import explained, failures_heard, part
 from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
 from opscope.measurements.comparability import measured_apart
 
@@ -14,14 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.accuracy import Accuracy
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.timing import Floats
+    from opscope.core.parts import PartFailure
     from opscope.measurements.side import Side
 
 
 def analysis_of(side: Side) -> Analysis:
-    """The analysis of one side."""
+    """The analysis of one side; what a bug of ours leaves unknown is among its warnings."""
+    from opscope.analysis.findings.message import part_warning
+
+    with failures_heard() as failures:
+        found = _analysis_of(side)
+    if not failures:
+        return found
+    told = dict.fromkeys([*found.trace.warnings, *map(part_warning, failures)])
+    return msgspec.structs.replace(found, trace=msgspec.structs.replace(found.trace, warnings=list(told)))
+
+
+def _analysis_of(side: Side) -> Analysis:
     from opscope.analysis.analysis import TraceSource, analyse
 
     source = TraceSource(side.path, side.format, side.files)
@@ -37,7 +51,7 @@ def analysis_of(side: Side) -> Analysis:
         return found
     from opscope.measurements.counted_calls import with_kernels
 
-    return with_kernels(found, side)
+    return part("kernels of operators", lambda: with_kernels(found, side), found)
 
 
 def _of_emulated(found: Analysis) -> Analysis:
@@ -57,9 +71,16 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         MismatchError: a side ran on an emulated CPU, whose times say nothing.
         TraceFormatError: no inference is left to measure.
     """
+    with failures_heard() as failures:
+        found = _comparison_of(baseline, candidate)
+    return msgspec.structs.replace(found, notes=[*found.notes, *(failure.sentence for failure in failures)])
+
+
+def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.compare.compare import RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
+    from opscope.analysis.findings.quality import unjudged
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
     from opscope.measurements.quality import quality_of_sides, withheld_because
 
@@ -69,7 +90,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
-    outputs = _outputs(baseline, candidate) if paired else None
+    outputs = part("the agreement of outputs", lambda: _outputs(baseline, candidate), None) if paired else None
     facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
     compared = compare_tables(
         baseline.table,
@@ -87,14 +108,20 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
             disturbed=withheld_because(baseline, candidate),
         ),
     )
-    quality = quality_of_sides(baseline, candidate, compared)
+    quality = explained("the quality", lambda: quality_of_sides(baseline, candidate, compared), unjudged)
     return msgspec.structs.replace(
         compared,
         end_to_end=msgspec.structs.replace(compared.end_to_end, grade=quality.grade),
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality,
-        accuracy=accuracy_of(baseline, candidate),
+        accuracy=explained("accuracy", lambda: accuracy_of(baseline, candidate), _accuracy_unknown),
     )
+
+
+def _accuracy_unknown(failure: PartFailure) -> Accuracy:
+    from opscope.analysis.compare.accuracy import not_compared
+
+    return not_compared(failure.because, "report the bug")
 
 
 def _same_program(baseline: Side, candidate: Side) -> bool:

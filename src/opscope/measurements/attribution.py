@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
+from opscope.analysis.findings.message import part_warning
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError, OpscopeError, reading
 from opscope.core.files import head_of, sha256_of
+from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.measurements.onnx_attribution import session_graph_of, with_onnx_operators
@@ -27,7 +29,7 @@ from opscope.runtimes.litert.trace import LitertTraceReader
 from opscope.runtimes.onnxruntime.profile import OnnxRuntimeProfileReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.analysis.operators.attribution import Attributions
     from opscope.bundle.bundle import Bundle
@@ -77,6 +79,17 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
         raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
+    return _as_far_as_known(side, lambda: _with_named_program(side, program, etrecord, verified=expected is not None))
+
+
+def _as_far_as_known(side: Side, attributed: Callable[[], Side]) -> Side:
+    """A side as it is attributed, with what a bug of ours leaves unknown in its warnings: all of it, or a cost."""
+    with failures_heard() as failures:
+        found = part("the attribution of operators", attributed, side)
+    return found._replace(table=found.table.with_warnings(*map(part_warning, failures))) if failures else found
+
+
+def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
     if side.format == OnnxRuntimeProfileReader.name:
         etrecord, problem = None, None
         named, found = with_onnx_operators(side, program, session_graph_of(side))
@@ -88,7 +101,7 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     tokens = side.tokens or recorded_tokens(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
-    return _attributed(named, found, _info(program, etrecord, problem, verified=expected is not None), problem)
+    return _attributed(named, found, _info(program, etrecord, problem, verified=verified), problem)
 
 
 def with_bundled_program(side: Side) -> Side:
@@ -102,9 +115,14 @@ def with_bundled_program(side: Side) -> Side:
     recorded = side.model
     assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
     assert recorded is not None  # noqa: S101 - likewise
-    program = side.bundle.path / recorded.program
-    etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
     _check_hashes(side.bundle, recorded)
+    bundle = side.bundle
+    return _as_far_as_known(side, lambda: _with_recorded_program(side, bundle, recorded))
+
+
+def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
+    program = bundle.path / recorded.program
+    etrecord = bundle.path / recorded.etrecord if recorded.etrecord else None
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
@@ -113,6 +131,8 @@ def with_bundled_program(side: Side) -> Side:
             return _attributed(named, found, _info(program, None, None, verified=True), None)
         model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
         found, named = _attributions(side, model)
+    except InvalidBundleError:
+        raise
     except OpscopeError as error:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.core.parts import part
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -31,13 +33,25 @@ def findings_of(
         comparisons: the primary one first.
         shown: the analysis that the report is about; None when nothing was measured.
     """
+    if shown is None:
+        return [], []
+    alone = shown.findings, shown.ruled_out
+    return part("findings of pairs", lambda: _findings_of(manifest, sides, analyses, comparisons, shown), alone)
+
+
+def _findings_of(
+    manifest: Manifest,
+    sides: Mapping[str, Side],
+    analyses: Mapping[str, Analysis],
+    comparisons: Sequence[Comparison],
+    shown: Analysis,
+) -> tuple[list[Finding], list[RuledOut]]:
     from opscope.analysis.analysis import rule_evidence
+    from opscope.analysis.findings.rule import asked
     from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
     from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
 
-    if shown is None:
-        return [], []
     evidence = {
         name: rule_evidence(side.table, own, side.known, side.calls)
         for name, own in analyses.items()
@@ -50,7 +64,7 @@ def findings_of(
         switched = switched_features(off, on, manifest.environment.features)
         pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
         if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
-            groups.append(examined([outputs_agree(pair)]))
+            groups.append(examined(asked([outputs_agree], pair)))
         else:
             groups.append(examine_comparison(pair))
     ran = {}

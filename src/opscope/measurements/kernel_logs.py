@@ -29,8 +29,11 @@ def printed_log(bundle: Bundle, variant: str) -> KernelSource | None:
     Args:
         bundle: to look into.
         variant: its name.
+
+    Raises:
+        InvalidBundleError: the log is not the one that was printed.
     """
-    places = (bundle.path / repetition.directory / LOG for repetition in bundle.manifest.completed(variant))
-    path = next((path for path in places if path.is_file()), None)
+    places = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
+    path = next(filter(None, places), None)
     log = read_kernel_log(path) if path else None
     return log_source(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None

@@ -11,6 +11,7 @@ import msgspec
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
 from opscope.core.grouping import grouped
+from opscope.core.parts import part
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
@@ -62,6 +63,7 @@ def session_graph_of(side: Side) -> SessionGraph:
     Where none is kept, as beside a profile from elsewhere, it is the nodes that the trace names, without their tensors.
 
     Raises:
+        InvalidBundleError: it is not the one that the process left.
         TraceFormatError: it is damaged.
     """
     file = _graph_file(side)
@@ -79,8 +81,8 @@ def _named_by(side: Side) -> SessionGraph:
 def _graph_file(side: Side) -> Path | None:
     if side.bundle is None or side.variant is None:
         return Path(side.files[0][0]).with_name(GRAPH)
-    traces = [one.trace for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
-    return (side.bundle.path / traces[0]).with_name(GRAPH) if traces else None
+    traced = [one for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
+    return side.bundle.left_file(traced[0], GRAPH) if traced else None
 
 
 def with_onnx_operators(side: Side, program: Path, ran: SessionGraph) -> tuple[Side, Attributions]:
@@ -205,7 +207,7 @@ class _Facts:
             dtype=node.read[0].dtype if node.read else None,
             shape=self._shape(node, main),
             elements=max((math.prod(shape) for shape in shapes), default=None),
-            cost=node_cost(node, self._given, main, self.computed),
+            cost=part("costs of nodes", lambda: node_cost(node, self._given, main, self.computed), None),
             change=self._change(origin) if main is None else None,
             taps=math.prod(self._filter(main)[2:]) or None,
         )

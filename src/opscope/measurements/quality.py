@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from opscope.core.parts import explained
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -35,13 +37,24 @@ def quality_of(
         comparisons: the primary one first.
         agreements: of outputs of variants whose times are not compared.
     """
+    from opscope.analysis.findings.quality import unjudged
+
+    if not analyses:
+        return None
+    return explained("the quality", lambda: _quality_of(manifest, analyses, comparisons, agreements), unjudged)
+
+
+def _quality_of(
+    manifest: Manifest,
+    analyses: Mapping[str, Analysis],
+    comparisons: Sequence[Comparison],
+    agreements: Sequence[OutputAgreement],
+) -> Quality:
     from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import timed_by_method
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 
-    if not analyses:
-        return None
     first = comparisons[0] if comparisons else None
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
     for name, own in analyses.items():

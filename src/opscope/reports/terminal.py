@@ -12,6 +12,7 @@ from opscope.analysis.findings.message import MessageKind, Severity, note, warni
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
+from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.console import NameCell, Text, TextTable
@@ -74,6 +75,7 @@ def summary(content: ReportContent) -> RenderableType:
     manifest = content.manifest
     cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
     threads = all_threads_text(manifest.variants) if _several_threads(manifest.variants) else None
+    nothing: list[RenderableType] = []
     where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, threads)))
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
@@ -81,9 +83,10 @@ def summary(content: ReportContent) -> RenderableType:
         Text(answer.trust),
         *accuracy_lines(content.primary),
         *(Text(plain(sentence(told), _LONG)) for told in switch_messages(content)),
-        *(_kernels(content) or _times(content)),
+        *part("the tables of the summary", lambda: _kernels(content) or _times(content), nothing),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
+    parts += [Text(plain(one.message, _LONG), style="yellow") for one in content.failed]
     return Group(*parts)
 
 

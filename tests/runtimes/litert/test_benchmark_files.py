@@ -179,17 +179,40 @@ def test_a_report_without_operators_or_with_other_tables_is_refused(
         table(written(tmp_path, text))
 
 
-@pytest.mark.parametrize("name", ["partial.txt", "partial.csv", "partial.pb", "tiny_int8_inner.pb"])
-def test_a_report_that_is_cut_off_gives_fewer_operators_or_an_error(tmp_path: Path, name: str) -> None:
-    """At every length: never a crash, never more time than the whole has."""
-    data, whole = (REPORTS / name).read_bytes(), len(rows(REPORTS / name))
+CUT = {"truncated", "no_delegate_operators"}
+"""Warnings that say that the end is missing, or may be."""
+
+
+@pytest.mark.parametrize(
+    "name", ["partial.txt", "partial.csv", "partial.pb", "tiny_int8_inner.txt", "tiny_int8_inner.pb", "whole log"]
+)
+def test_every_beginning_of_a_report_tells_the_same_or_that_it_is_cut_off(tmp_path: Path, name: str) -> None:
+    """Around every end of a line, and between: figures of operators and inference, or an error, or a warning."""
+    log = (STARTED + (REPORTS / "partial.txt").read_text(encoding="utf-8")).encode()
+    data = log if name == "whole log" else (REPORTS / name).read_bytes()
     path = tmp_path / "cut"
-    for length in range(8, len(data), 7):
-        path.write_bytes(data[:length])
+    path.write_bytes(data)
+    reader = trace_reader(path)
+    assert reader is not None
+    whole = reader.read(data, path)
+    assert CUT.isdisjoint(warning.code for warning in whole.warnings)
+    ends = [place + near for place, byte in enumerate(data) if byte == ord("\n") for near in (0, 1, 2)]
+    for length in sorted({*range(0, len(data), 11), *ends} - {len(data), len(data) + 1}):
         try:
-            assert len(rows(path)) <= whole
+            found = reader.read(data[:length], path)
         except (EmptyTraceError, TraceFormatError):
             continue
+        assert found.frame.equals(whole.frame) or not CUT.isdisjoint(warning.code for warning in found.warnings), length
+
+
+def test_lines_that_a_log_lost_are_missed(tmp_path: Path) -> None:
+    """The last line of a table counts its operators, and shares add up to the whole."""
+    lines = (REPORTS / "partial.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    without = [line for number, line in enumerate(lines) if number != 5]
+    with pytest.raises(TraceFormatError, match="a table has 3 operators, and its last line counts 4"):
+        table(written(tmp_path, "".join(without)))
+    with pytest.raises(TraceFormatError, match=r"the shares of a table's operators add up to 59\.8 %"):
+        table(written(tmp_path, "".join(lines[:5])))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from opscope.runtimes.onnxruntime import costs
 from opscope.runtimes.onnxruntime.costs import node_cost
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
@@ -100,3 +103,44 @@ def test_damaged_shapes_give_no_count() -> None:
     assert macs("LSTM", [(5, 3), (1, 32, 3), (1, 32, 8)], (5, 8)) is None
     assert macs("Gemm", [(3,), (3, 4)], (4,), {"transA": 1}) == 4 * 3
     assert macs("FusedMatMul", [(3,), (3, 4)], (4,), {"transA": 1}, MICROSOFT) is None
+
+
+def test_what_only_moves_data_multiplies_nothing() -> None:
+    """Whatever the model's node that it stands for: a session computes a size with Gather in place of a layer."""
+    layer = OnnxNode("c", "Conv", "", ("x", "w"), ("o",), {}, {})
+    size = (SessionTensor("int64", (3,)), SessionTensor("int64", ()))
+    ran = SessionNode("g", "Gather", "", ("s", "i"), ("o",), size, (SessionTensor("int64", ()),))
+    cost = node_cost(ran, OnnxGraph("g", (layer,), (), (), (), ()), layer, {"s", "i"})
+    assert cost is not None
+    assert cost.macs == cost.flops == 0
+
+
+def test_work_that_no_machine_holds_is_not_known() -> None:
+    """Sizes of a damaged file; they would not fit into the numbers of a document."""
+    assert macs("Conv", [(1, 4, 8, 8), (2**60, 2**60, 3, 3)], (1, 6, 8, 8)) is None
+    assert macs("MatMul", [(2**40, 4), (4, 2**40)], (2**40, 2**40)) is None
+
+
+_SHAPES = st.lists(st.integers(0, 5), max_size=6).map(tuple)
+_OPERATORS = sorted(
+    {*costs._CONVOLUTIONS, *costs._COUNTS, "ConvTranspose", "Gather", "Relu"}
+)  # all that are told apart
+
+
+@settings(max_examples=300)
+@given(
+    op=st.sampled_from(_OPERATORS),
+    read=st.lists(_SHAPES, max_size=8),
+    made=_SHAPES,
+    domain=st.sampled_from(["", MICROSOFT]),
+    options=st.dictionaries(
+        st.sampled_from(["transA", "N", "q_num_heads", "kv_num_heads", "equation", "qkv_hidden_sizes"]),
+        st.one_of(st.integers(-2, 4), st.sampled_from(["ij,jk->ik", "->", "a,b", ""]), st.just((1, 2))),
+    ),
+)
+def test_any_shapes_give_a_count_or_none(
+    op: str, read: list[tuple[int, ...]], made: tuple[int, ...], domain: str, options: dict[str, Attribute]
+) -> None:
+    """What a profile says of shapes is a file's word."""
+    found = macs(op, read, made, options, domain)
+    assert found is None or found >= 0

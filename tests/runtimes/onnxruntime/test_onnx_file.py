@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.errors import TraceFormatError, UsageError
+from opscope.core.errors import MemoryLimitError, TraceFormatError, UsageError
 from opscope.runtimes.onnxruntime.onnx_file import (
     OnnxModel,
     decode_onnx,
@@ -145,3 +145,38 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     shutil.copy(MODELS / "external.onnx", path)
     with pytest.raises(UsageError, match=r"external\.bin, which is not beside it"):
         external_paths(read_onnx(path), path)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of bytes, shorter than 2 MiB."""
+    size = len(content)
+    return bytes([number << 3 | 2, size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + content
+
+
+def _with_weight(sizes: bytes) -> bytes:
+    """A model with one stored tensor of these sizes, and nothing else."""
+    weight = _field(5, _field(1, sizes) + b"\x10\x07" + _field(8, b"w"))
+    return b"\x08\x09" + _field(7, weight) + _field(8, b"\x10\x11")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (b"\x7f" * 900_000, "a stored tensor has 900,000 dimensions"),
+        (b"\x7f" * 60, "a stored tensor has more elements than any machine can hold"),
+    ],
+)
+def test_sizes_that_no_tensor_has_are_refused_at_once(sizes: bytes, told: str) -> None:
+    """Their product has millions of digits, which take longer than all else, and are no float."""
+    assert decode_onnx(memoryview(_with_weight(b"\x02" * 8)), "m").graph.weights[0].shape == (2,) * 8
+    with pytest.raises(TraceFormatError, match=told):
+        decode_onnx(memoryview(_with_weight(sizes)), "m")
+
+
+def test_what_a_model_takes_in_memory_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny fields take a hundred times their size; the limit of traces holds for programs."""
+    file = tmp_path / "tiny.onnx"
+    file.write_bytes(b"\x08\x09" + _field(7, b"\x78\x01" * 600_000) + _field(8, b"\x10\x11"))
+    monkeypatch.setenv("OPSCOPE_MAX_MEMORY", "64MiB")
+    with pytest.raises(MemoryLimitError, match=r"tiny\.onnx: reading it takes more memory than the limit of 64 MiB"):
+        read_onnx(file)

@@ -10,8 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opscope.api import analyze
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
-from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, TraceFormatError, UsageError
+from opscope.core.errors import (
+    FeatureError,
+    InvalidBundleError,
+    MissingDependencyError,
+    OpscopeError,
+    TraceFormatError,
+    UsageError,
+)
 from opscope.experiment.target import Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
@@ -128,7 +136,30 @@ def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
     )
     profile(MODELS / "external.onnx", settings=settings, out=tmp_path / "out")
     assert (tmp_path / "out" / "model" / "external.bin").exists()
-    assert validate(tmp_path / "out").valid
+    found = validate(tmp_path / "out")
+    assert found.valid
+    hashes = found.check("hashes")
+    assert hashes is not None
+    assert "2 of 2 traces, 6 files beside them and 4 of 4 records have the stated SHA-256" in hashes.message
+    _every_file_beside_a_trace_is_held_against_its_hash(tmp_path / "out")
+
+
+def _every_file_beside_a_trace_is_held_against_its_hash(bundle: Path) -> None:
+    """An edited size would give another count of multiplications; one that is gone, or was added, none or others."""
+    graph = bundle / "variants" / "accelerated" / "round-00" / "graph.onnxruntime.json"
+    whole = graph.read_bytes()
+    for damage, told in (
+        (lambda: graph.write_bytes(whole.replace(b"[2,", b"[200,")), "not the file that was measured"),
+        (graph.unlink, "the file that was measured is gone"),
+    ):
+        damage()
+        with pytest.raises(InvalidBundleError, match=told):
+            analyze(bundle)
+        assert not validate(bundle).valid
+        graph.write_bytes(whole)
+    assert validate(bundle).valid
+    (graph.parent / "notes.txt").write_text("mine")
+    assert [one.name for one in validate(bundle).failed()] == ["hashes"]
 
 
 @needs_onnxruntime

@@ -110,6 +110,17 @@ def test_nodes_of_nobody_stay_unknown() -> None:
     assert only.attribution is Attribution.NAME
 
 
+def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it() -> None:
+    """A session takes the size of one tensor for that of another: what a node then reads is none of its own inputs."""
+    given = model(
+        node("/a/Conv", "Conv", "x w", "a"),
+        node("/s/Shape", "Shape", "a", "s"),
+        node("/g/Gather", "Gather", "s v", "g"),
+    )
+    (_, only) = node_origins(given, [ran("/a/Conv", "Conv", "x w", "a"), ran("/g/Gather", "Gather", "other v", "g")])
+    assert only == NodeOrigin((2,), 2, None, Attribution.ALIGNED)
+
+
 def test_names_alone_make_it_likely() -> None:
     """A profile from elsewhere has no tensors; the type tells which of two fused nodes the work is in."""
     first, second = node_origins(CONV_RELU, [ran("b_nchwc", "Conv", "", ""), ran("/c/Conv", "Conv", "", "")])

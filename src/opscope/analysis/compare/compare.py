@@ -17,7 +17,8 @@ from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.headline import HeadlineSplit, headline_scale, no_split_warning
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
-from opscope.analysis.operators.operators import Operator, TypicalTimes, operators
+from opscope.analysis.operators.operators import Operator, TypicalTimes, known_operators
+from opscope.core.parts import part
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
 from opscope.core.units import counted_text, share_text
@@ -449,7 +450,7 @@ def compare(
         headline_scale(candidate, untraced[1], beside.walls[1]),
     )
     rows = [
-        operators(table, facts, TypicalTimes(scale.times, scale.split.headline_ns) if scale else None)
+        known_operators(table, facts, TypicalTimes(scale.times, scale.split.headline_ns) if scale else None)
         for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
     ]
     sides = (scales[0].split if scales[0] else None, scales[1].split if scales[1] else None)
@@ -483,7 +484,9 @@ def compare(
             decided=end_to_end.verdict,
             same_program=beside.same_program,
         ),
-        methods=_method_changes(baseline, candidate, beside, paired=paired),
+        methods=part(
+            "the comparison by method", lambda: _method_changes(baseline, candidate, beside, paired=paired), []
+        ),
     )
 
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.core.table import TraceWarning
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.core.table import TraceWarning
+    from opscope.core.parts import PartFailure
     from opscope.core.table.places import OperatorKey
 
 
@@ -132,3 +134,9 @@ def note(text: str) -> Message:
 def warning(read: TraceWarning) -> Message:
     """What a reader noticed."""
     return Message(MessageKind.WARNING, read.code, read.message, next_step=read.hint)
+
+
+def part_warning(failure: PartFailure) -> TraceWarning:
+    """That a part of a result is not known because of a bug, as documents hold it."""
+    hint = "report it with the traceback, which is in problems/ beside the report, or was printed"
+    return TraceWarning("part_failed", failure.sentence, hint)

@@ -13,6 +13,8 @@ from opscope.analysis.findings.message import Message, MessageKind, Severity, no
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from opscope.core.parts import PartFailure
+
 
 class Grade(str, enum.Enum):
     """How far the figures can be trusted."""
@@ -96,6 +98,12 @@ def judge(messages: Iterable[Message]) -> Quality:
         passed=[ruled_out(told) for told in listed if told.kind is MessageKind.PASSED],
         unknown=[Unknown(told.rule, told.title) for told in listed if told.kind is MessageKind.NOT_CHECKED],
     )
+
+
+def unjudged(failure: PartFailure) -> Quality:
+    """The verdict where a bug keeps the checks from being made: not good, since nobody looked."""
+    advice = "report the bug; do not rest a decision on these figures alone"
+    return judge([concern("quality", Grade.USABLE, f"the measurement was not checked: {failure.because}", advice)])
 
 
 def messages_of(quality: Quality) -> list[Message]:

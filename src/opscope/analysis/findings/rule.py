@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from opscope.analysis.findings.message import not_checked
+from opscope.core.parts import explained
 
-    from opscope.analysis.findings.message import Severity
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from opscope.analysis.findings.message import Message, Severity
+
+    Subject = TypeVar("Subject")
 
     Check = TypeVar("Check", bound=Callable[[Any], object])
 
@@ -55,3 +60,18 @@ def declare_rule(
 def rule_of(check: Callable[[Any], object]) -> Rule:
     """What a function was declared to be."""
     return _RULES[check]
+
+
+def asked(checks: Iterable[Callable[[Subject], Message]], subject: Subject) -> list[Message]:
+    """What rules say of something; one with a bug was not checked, and the others were.
+
+    Args:
+        checks: declared rules.
+        subject: what they look at.
+    """
+    return [_asked(check, subject) for check in checks]
+
+
+def _asked(check: Callable[[Subject], Message], subject: Subject) -> Message:
+    name = rule_of(check).name
+    return explained(f"the rule {name}", lambda: check(subject), lambda failure: not_checked(name, failure.because))

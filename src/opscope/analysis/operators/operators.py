@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
+from opscope.core.parts import explained
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
@@ -185,6 +186,16 @@ def operators(
         for place, own in spent.items()
     ]
     return sorted(found, key=program_order)
+
+
+def known_operators(
+    table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None, typical: TypicalTimes | None
+) -> list[Operator]:
+    """The same; by their names alone where a bug of ours keeps what the program says from being used."""
+    if not facts:
+        return operators(table, None, typical)
+    what = "what the program says of operators"
+    return explained(what, lambda: operators(table, facts, typical), lambda _: operators(table, None, typical))
 
 
 def _on_headline(place: SelfTimeKey, typical: TypicalTimes | None) -> tuple[float | None, float | None]:

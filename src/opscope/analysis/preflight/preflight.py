@@ -13,7 +13,7 @@ import msgspec
 
 from opscope.analysis.findings.finding import Finding, ordered, published
 from opscope.analysis.findings.message import Message, Severity, finding
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import declare_rule, rule_of
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
@@ -33,6 +33,7 @@ from opscope.analysis.preflight.parts import (
 from opscope.analysis.rules.partition_advice import advice
 from opscope.analysis.rules.recipes import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.rules.recipes import recipe_of
+from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_rules import RULES_OF
@@ -199,8 +200,12 @@ def next_step(group: PortableGroup) -> str:
 
 def examine_plan(method: MethodPreflight) -> list[Finding]:
     """Findings on one method, those that matter most first."""
-    found = [told for rule in RULES for told in rule(method)]
+    found = [told for rule in RULES for told in _told(rule, method)]
     return ordered(published(found)[0])
+
+
+def _told(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
+    return part(f"the rule {rule_of(rule).name}", lambda: rule(method), [])
 
 
 @declare_rule(Severity.HIGH)

@@ -14,7 +14,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.latency.preemption import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
 from opscope.core.system.usage import stolen_share
@@ -103,7 +103,7 @@ def examine_disturbance(variants: Sequence[VariantCalls]) -> list[Message]:
         variants: whose figures are judged.
     """
     own = CHECKS if len(variants) > 1 else (preemption,)
-    return [check(variants) for check in own]
+    return asked(own, variants)
 
 
 def lost_share(processes: Sequence[ProcessCalls]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
 from opscope.core.stats.trend import trend
@@ -101,7 +101,7 @@ def timed(name: str, latency: Latency) -> Timed:
 
 def examine_measurement(evidence: QualityEvidence) -> list[Message]:
     """What the figures say about their own quality."""
-    return [check(evidence) for check in CHECKS]
+    return asked(CHECKS, evidence)
 
 
 def beyond(value: float, limits: tuple[float, float]) -> Grade | None:

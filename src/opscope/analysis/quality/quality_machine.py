@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.quality.quality import beyond, graded
 from opscope.core.units import counted_text, share_text
 
@@ -71,12 +71,12 @@ class Circumstances(NamedTuple):
 def examine_machine(found: Circumstances) -> list[Message]:
     """What the machine and the course of the experiment say about the quality of its figures."""
     if found.emulated:
-        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
+        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *asked([complete], found)]
     if not found.known:
-        return [complete(found), not_checked("machine", "the machine and its load are not known")]
-    own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
-    own += [one_run(found)] if found.locked is not None or found.beside else []
-    return [*(check(found) for check in CHECKS), *own]
+        return [*asked([complete], found), not_checked("machine", "the machine and its load are not known")]
+    own = [not_throttled] if found.thermal_status is not None or found.limit_mhz is not None else []
+    own += [one_run] if found.locked is not None or found.beside else []
+    return asked([*CHECKS, *own], found)
 
 
 @declare_rule(FAILED=FAILED)

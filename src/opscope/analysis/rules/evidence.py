@@ -116,7 +116,11 @@ class Evidence(NamedTuple):
 
     def share(self, operators: Iterable[Operator]) -> float:
         """Of end-to-end latency, at most 1."""
-        return time_of(operators) / self.whole if self.whole else 0.0
+        return self.part(time_of(operators))
+
+    def part(self, ns: float) -> float:
+        """A time as a share of end-to-end latency; 0 of a latency of 0."""
+        return ns / self.whole if self.whole else 0.0
 
     def limit(self, operators: Sequence[Operator], copies_ns: float = 0.0) -> Saving:
         """What would be saved if these operators, and as much of the copies, took no time."""

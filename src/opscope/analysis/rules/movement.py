@@ -41,7 +41,7 @@ def data_movement(evidence: Evidence) -> Message:
     rule = "data_movement"
     moving = evidence.where(lambda operator: operator.category is Category.DATA_MOVEMENT)
     copies, time = evidence.copies_ns, time_of(moving) + evidence.copies_ns
-    share = time / evidence.whole if evidence.whole else 0.0
+    share = evidence.part(time)
     copied = f"copying inputs and outputs {milliseconds(copies)} ms" if copies else ""
     figures = " and ".join(filter(None, (count(moving) if moving or not copied else "", copied)))
     if share <= DATA_MOVEMENT_SHARE:
@@ -175,7 +175,7 @@ def fragmentation(evidence: Evidence) -> Message:
     rule = "fragmentation"
     calls = evidence.delegates
     cost = sum(_borders(evidence))
-    share = cost / evidence.whole
+    share = evidence.part(cost)
     spent = f"{milliseconds(cost)} ms ({share_text(share)}) at boundaries"
     figures = f"{counted_text(len(calls), 'delegate call')}, {spent}"
     if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:

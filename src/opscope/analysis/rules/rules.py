@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from opscope.analysis.findings.finding import Finding, RuledOut, ordered, published, with_overlaps
+from opscope.analysis.findings.rule import asked
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
 from opscope.analysis.rules.attention import attention_masking
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
@@ -106,7 +107,7 @@ DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delega
 def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save."""
     rules = RULES if evidence.split else LATENCY_RULES
-    findings, ruled_out = examined(rule(evidence) for rule in rules)
+    findings, ruled_out = examined(asked(rules, evidence))
     return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
 
 
@@ -114,13 +115,13 @@ def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Finding], 
     """Apply the rules for a pair of variants; a comparison alone tells less."""
     known = pair if isinstance(pair, PairEvidence) else PairEvidence(pair)
     split = known.evidence is None or known.evidence.split
-    return examined(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
+    return examined(asked(COMPARISON_RULES if split else LATENCY_COMPARISON_RULES, known))
 
 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.evidence.split
-    return examined(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))
+    return examined(asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment))
 
 
 def merged(

@@ -45,7 +45,7 @@ def framework_time(evidence: Evidence) -> Message:
     framework = [operator for operator in evidence.operators if operator.kind == FRAMEWORK.kind]
     lost = sum(operator.uncertainty_ns for operator in evidence.operators) / 2
     time = max(0.0, time_of(framework) - lost)
-    share = time / evidence.whole
+    share = evidence.part(time)
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
     called = f"in {counted_text(round(calls), 'call')} of delegates and kernels" if calls else "beside the operators"
@@ -76,7 +76,7 @@ def unresolved_operators(evidence: Evidence) -> Message:
     """Durations that the delegate cuts off, where their sum matters."""
     rule = "unresolved_operators"
     unresolved = sum(operator.uncertainty_ns for operator in evidence.operators)
-    share = unresolved / evidence.whole
+    share = evidence.part(unresolved)
     if share <= UNRESOLVED_SHARE:
         return passed(rule, f"truncated durations could add at most {share_text(share)} to operators")
     title = f"Up to {share_text(share)} of the latency is operator time counted as framework time"
@@ -97,7 +97,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     if not silent:
         return passed(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
     title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
-    told = f"{milliseconds(time)} ms ({share_text(time / evidence.whole)}) of the latency cannot be split further"
+    told = f"{milliseconds(time)} ms ({share_text(evidence.part(time))}) of the latency cannot be split further"
     backend = silent[0].backend
     xnnpack = backend.lower().startswith(("xnn", "unknown"))
     step = (

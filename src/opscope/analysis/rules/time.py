@@ -197,7 +197,7 @@ def bottleneck(evidence: Evidence) -> Message:
         f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; the rest takes "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
-    title = f"{category.value}{kinds} dominates: {share_text(times[category] / evidence.whole)} of the latency"
+    title = f"{category.value}{kinds} dominates: {share_text(evidence.part(times[category]))} of the latency"
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
@@ -275,9 +275,9 @@ def headroom(evidence: Evidence) -> Message:
     )
     saving = at_ceilings(evidence, members)
     above = saving.ns or 0.0
-    share, who = above / evidence.whole, "nodes" if evidence.of_nodes() else "delegates"
+    share, who = evidence.part(above), "nodes" if evidence.of_nodes() else "delegates"
     if share <= HEADROOM_SHARE:
-        known = share_text(evidence.roofline.placed_ns / evidence.whole)
+        known = share_text(evidence.part(evidence.roofline.placed_ns))
         return passed(rule, f"at the ceilings, {who} would save {share_text(share)}; {known} of it was placed")
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"{who.capitalize()} spend {share_text(share)} of the latency above this machine's measured ceilings"

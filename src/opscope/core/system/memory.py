@@ -136,6 +136,15 @@ def reserve(size: int) -> None:
         raise MemoryError
 
 
+def addresses_left() -> int | None:
+    """Addresses that this process may still take (``ulimit -v``), in bytes; None without a limit, or where unknown."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = text_of(Path("/proc/self/statm")).partition(" ")[0]
+    if limit == resource.RLIM_INFINITY or not pages:
+        return None
+    return max(0, limit - int(pages) * resource.getpagesize())
+
+
 def size_text(size: int) -> str:
     """A size for people: ``1.5 GiB``."""
     unit, name = next(((1 << n, name) for n, name in ((30, "GiB"), (20, "MiB")) if size >> n), (1, "bytes"))

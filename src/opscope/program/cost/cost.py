@@ -67,9 +67,6 @@ def _placed(call: OperatorCall) -> Traffic:
     return Traffic(sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
 
 
-_LARGEST = 2**63 - 1
-
-
 class GraphCosts:
     """Costs of the events of one delegate; prepared once, since each needs to know who uses its values.
 
@@ -141,5 +138,4 @@ def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | 
 
 def _cost(macs: int, flops: int, traffic: Traffic) -> Cost | None:
     """None for what a damaged file says and no machine holds."""
-    found = Cost(macs, flops, *traffic)
-    return found if max(found.flops, found.bytes) <= _LARGEST else None
+    return Cost(macs, flops, *traffic).if_possible()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+_LARGEST = 2**63 - 1
+
 
 class Cost(msgspec.Struct, frozen=True):
     """Work and traffic of an operator.
@@ -26,6 +28,10 @@ class Cost(msgspec.Struct, frozen=True):
     def bytes(self) -> int:
         """The least that must be moved."""
         return self.read_bytes + self.written_bytes + self.weight_bytes
+
+    def if_possible(self) -> Cost | None:
+        """It; None for what a damaged file says and no machine holds."""
+        return self if max(self.macs, self.flops, self.bytes) <= _LARGEST else None
 
     def __add__(self, other: Cost) -> Cost:
         """Both, one after the other: a tensor that passes between them is written and read."""

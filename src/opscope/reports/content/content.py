@@ -17,6 +17,7 @@ from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
+from opscope.core.table import TraceWarning
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.reports.content.kernel_use import kernels_text
 from opscope.reports.content.text import plain
@@ -91,6 +92,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
         kernels: what is known of the kernels that ran; null where nobody looked.
         controls: variants with the mechanism that switches features, and all of these on, against those without it.
+        failed: what is not known because of a bug in opscope.
     """
 
     manifest: Manifest
@@ -105,6 +107,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     agreements: list[Agreement] = []
     kernels: KernelView | None = None
     controls: list[Comparison] = []
+    failed: list[TraceWarning] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -694,5 +697,6 @@ def limits(content: ReportContent) -> list[Message]:
     lines += [plain(runner, 600)] if runner else []
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
-    warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)
+    found = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]
+    warnings = dict.fromkeys(w for w in found if w.code not in told)
     return [*map(note, lines), *map(warning, warnings)]

@@ -8,6 +8,8 @@ from opscope.core.version import __version__
 
 WRITTEN_BY = f"opscope {__version__}"
 """What reports that are written now name."""
+NOT_DRAWN = "<p>not drawn: "
+"""What stands in the place of a picture on a page of a process that can draw none."""
 _GENERATOR = re.compile(r'^<meta name="generator" content="opscope ([^"\s]{1,40})">$', re.MULTILINE)
 _ROW = re.compile(r"^\| Report \| written by opscope (\S{1,40}) \|$", re.MULTILINE)
 _PICTURES = re.compile(r'^<meta name="pictures" content="([^"]{0,200})">$', re.MULTILINE)

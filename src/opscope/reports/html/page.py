@@ -7,10 +7,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opscope.analysis.findings.finding import message_of
+from opscope.analysis.findings.message import part_warning, warning
 from opscope.analysis.findings.quality import messages_of
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.bundle.manifest import Role
 from opscope.core import units
+from opscope.core.parts import failures_heard, part
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     NOT_KNOWN,
@@ -43,7 +45,7 @@ from opscope.reports.html.sections import category_class, depth_class, fused_tex
 from opscope.reports.sections.accuracy import accuracy_section
 from opscope.reports.sections.answers import section_answers
 from opscope.reports.sections.markdown import markdown_values
-from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
+from opscope.reports.sections.methods import MethodRow, method_rows, order_sentence, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import (
     NODES_OF_A_GRAPH,
@@ -54,7 +56,7 @@ from opscope.reports.sections.program import (
     source_text,
 )
 from opscope.reports.sections.reproduction import reproduction
-from opscope.reports.sections.run import sweep, time_spent
+from opscope.reports.sections.run import TimeSpent, sweep, time_spent
 from opscope.reports.sections.shift import shift_section
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Environment, Manifest
     from opscope.reports.content.content import ReportContent
+    from opscope.reports.sections.accuracy import AccuracySection
+    from opscope.reports.sections.shift import ShiftSection
 
 _TOP = 8
 
@@ -80,12 +84,20 @@ class HeadlineFigure(NamedTuple):
 
 def html(content: ReportContent) -> str:
     """The report as one HTML page that needs nothing else."""
-    return _environment().get_template("report.html.j2").render(**_values(content), **html_values(content))
+    return _rendered("report.html.j2", content, html_values)
 
 
 def markdown_report(content: ReportContent) -> str:
     """The report in Markdown."""
-    return _environment().get_template("report.md.j2").render(**_values(content), **markdown_values(content))
+    return _rendered("report.md.j2", content, markdown_values)
+
+
+def _rendered(template: str, content: ReportContent, own: Callable[[ReportContent], dict[str, Any]]) -> str:
+    """A template filled; what a bug of ours leaves out of it is among what limits the figures."""
+    with failures_heard() as failures:
+        values = _values(content) | own(content)
+    values["limits"] += [warning(part_warning(failure)) for failure in failures]
+    return _environment().get_template(template).render(**values)
 
 
 @lru_cache(maxsize=1)
@@ -128,10 +140,10 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "thread_text": all_threads_text(manifest.variants),
         "variants": variant_latencies(content),
         "resources": resources(content),
-        "sweep": sweep(content),
-        "spent": time_spent(manifest),
+        "sweep": part("the sweep of thread counts", lambda: sweep(content), None),
+        "spent": part("where the run's time went", lambda: time_spent(manifest), list[TimeSpent]()),
         "comparisons": content.comparisons,
-        "methods": method_rows(content),
+        "methods": part("the table of methods", lambda: method_rows(content), list[MethodRow]()),
         "method_order": order_sentence(manifest.plan.calls),
         "findings": [message_of(found) for found in content.findings],
         "ruled_out": [message_of(item) for item in content.ruled_out],
@@ -141,11 +153,9 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "checks": messages_of(content.quality) if content.quality else [],
         "quality_sentence": quality_sentence(content.quality, reasons_told=one_process_a_side(content)),
         "measure_again": "" if one_process_a_side(content) else measure_again(content.quality),
-        "change": shift_section(content.primary, side_latencies(content.primary, content))
-        if content.primary and content.has_split
-        else None,
-        "accuracy": accuracy_section(content.primary.accuracy) if content.primary else None,
-        "kernel_section": kernel_section(content),
+        "change": part("what changed", lambda: _change(content), None),
+        "accuracy": part("the section on accuracy", lambda: _accuracy(content), None),
+        "kernel_section": part("the section on kernels", lambda: kernel_section(content), None),
         "on_the_device": ON_THE_DEVICE,
         "categories": category_rows(content),
         "category_sums": closing_rows(content, copies=False) if content.has_split else [],
@@ -154,11 +164,11 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "compared_latencies": [side_latencies(one, content) for one in content.comparisons],
         "operators": listed.rows,
         "short_operators": listed.short,
-        **section_answers(content),
+        **part("lines beside the headings", lambda: section_answers(content), {}),
         "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
         "shown": shown,
-        "program": program_sections(shown) if shown else None,
+        "program": part("the sections on the program", lambda: program_sections(shown), None) if shown else None,
         "has_split": content.has_split,
         "no_split": no_split_sentence(content),
         "split": split_sentence(shown) if shown else "",
@@ -171,6 +181,16 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "again": reproduction(manifest),
         "method_of": _method_of(shown),
     }
+
+
+def _change(content: ReportContent) -> ShiftSection | None:
+    if content.primary is None or not content.has_split:
+        return None
+    return shift_section(content.primary, side_latencies(content.primary, content))
+
+
+def _accuracy(content: ReportContent) -> AccuracySection | None:
+    return accuracy_section(content.primary.accuracy) if content.primary else None
 
 
 class _OfMethod(Protocol):

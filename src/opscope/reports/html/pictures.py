@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +12,8 @@ import numpy as np
 import vl_convert
 
 from opscope.bundle.manifest import Role, TracingMode
+from opscope.core.errors import MemoryLimitError
+from opscope.core.system.memory import addresses_left
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import measured_latency
 
@@ -33,7 +36,10 @@ _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d
 INK = "#808080"
 """A grey that can be read on light and on dark ground."""
 _WIDTH = 440
+_ADDRESSES = 66 << 30
+"""What V8 in vl-convert 1.9 reserves when it begins: 64.5 GiB, half of which it gives back."""
 _MOST_POINTS = 240
+_MORE_ADDRESSES = "allow more addresses (ulimit -v unlimited), and bound memory with --max-memory"
 # Fonts of a browser are a little wider than those the labels were measured with.
 _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
@@ -168,8 +174,23 @@ def drawn_by() -> str:
     return f"{libraries}, {platform.system()} {platform.machine()}"
 
 
+@lru_cache(maxsize=1)
+def undrawable() -> str:
+    """Why this process can draw no picture; empty where it can. The library would end the process by a signal."""
+    left = addresses_left()
+    if left is None or left >= _ADDRESSES:
+        return ""
+    return f"pictures take {_ADDRESSES >> 30} GiB of addresses, though little memory, and ulimit -v allows fewer"
+
+
 def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
-    """A chart as SVG, in the style of all pictures."""
+    """A chart as SVG, in the style of all pictures.
+
+    Raises:
+        MemoryLimitError: the process may not take the addresses that drawing takes.
+    """
+    if problem := undrawable():
+        raise MemoryLimitError(problem, hint=_MORE_ADDRESSES)
     styled = (
         chart.configure(background="transparent", font="system-ui, sans-serif", padding=_PADDING)
         .configure_view(stroke=None)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from opscope.core.errors import MemoryLimitError, with_hint
+from opscope.core.parts import explained, part
 from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import SHORTEST_NS, headline_ns
+from opscope.reports.content.written_by import NOT_DRAWN
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.html_sections import shift_steps
 from opscope.reports.html.roofline_picture import MOST_POINTS, roofline_picture
@@ -19,7 +23,7 @@ from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.program import module_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.reports.content.content import ReportContent
@@ -28,33 +32,55 @@ if TYPE_CHECKING:
 _MOST_MODULES = 400
 _DEEPEST = 12
 _PERCENT = 100
+_BY_PROGRAM = "One inference by instruction and operator"
 _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 
 
 def html_values(content: ReportContent) -> dict[str, Any]:
     """Values that only the template of the page needs; style, script and pictures are markup with escaped names."""
     style, script = style_sheet(), template_text("report.js")
-    shown, kernels = content.shown, kernel_rows(content)
-    drawn = {
-        "shift": pictures.category_shift(content),
-        "series": pictures.latency_series(content),
-        "rounds": pictures.round_medians(content),
-        "steps": shift_steps(content.primary) if content.primary else None,
-        "roofline": roofline_picture(shown) if shown else None,
-        **(_icicles(shown) if shown else {}),
-    }
+    shown = content.shown
+    kernels: list[KernelRow] = part("the table of kernels", lambda: kernel_rows(content), [])
     return {
         "style": style,
         "script": script,
         "policy": policy(style, script),
         "drawn_by": pictures.drawn_by(),
-        "pictures": {name: picture or "" for name, picture in drawn.items()},
+        "pictures": {name: _drawn(name, draw) for name, draw in _pictures(content, shown).items()},
         "categories_in_order": list(Category),
         "roofline_points": MOST_POINTS,
         "kernels": [row for row in kernels if row.time_ns >= SHORTEST_NS],
         "short_kernels": _short_kernels(kernels),
-        "modules": module_rows(shown.modules, _MOST_MODULES) if shown else None,
+        "modules": part("the tree of modules", lambda: module_rows(shown.modules, _MOST_MODULES), None)
+        if shown
+        else None,
     }
+
+
+def _pictures(content: ReportContent, shown: Analysis | None) -> dict[str, Callable[[], str | None]]:
+    """What draws each picture of the page, by the name that the templates know it by."""
+    found: dict[str, Callable[[], str | None]] = {
+        "shift": lambda: pictures.category_shift(content),
+        "series": lambda: pictures.latency_series(content),
+        "rounds": lambda: pictures.round_medians(content),
+        "steps": lambda: shift_steps(content.primary) if content.primary else None,
+    }
+    if shown is not None:
+        found |= {
+            "roofline": lambda: roofline_picture(shown),
+            "program": lambda: icicle.draw(icicle.by_program(shown), _BY_PROGRAM, headline_ns(shown)),
+            "layers": lambda: _layers(shown),
+        }
+    return found
+
+
+def _drawn(name: str, draw: Callable[[], str | None]) -> str:
+    """A picture as markup, or why it is not there; empty where there is nothing to draw."""
+    try:
+        picture = explained(f"the picture {name}", draw, lambda failure: f"<p>{html.escape(failure.sentence)}</p>")
+    except MemoryLimitError as error:
+        return f"{NOT_DRAWN}{html.escape(with_hint(error))}</p>"
+    return picture or ""
 
 
 def _short_kernels(rows: Sequence[KernelRow]) -> str:
@@ -99,12 +125,9 @@ def fused_text(names: Sequence[str]) -> str:
     return ", ".join(_EXPORTED.sub("", aten_operator(name)) for name in names)
 
 
-def _icicles(shown: Analysis) -> dict[str, str]:
-    modules, whole = icicle.by_module(shown), headline_ns(shown)
-    return {
-        "program": icicle.draw(icicle.by_program(shown), "One inference by instruction and operator", whole),
-        "layers": icicle.draw(modules, "One inference by module and operator", whole) if modules else "",
-    }
+def _layers(shown: Analysis) -> str:
+    modules = icicle.by_module(shown)
+    return icicle.draw(modules, "One inference by module and operator", headline_ns(shown)) if modules else ""
 
 
 def style_sheet(*more: str) -> str:

@@ -74,6 +74,7 @@ class BenchmarkReport(NamedTuple):
         spread: what it tells of the inferences' spread, in words; empty for nothing.
         others: further graphs, whose time is in operators of the first.
         model: name of the model; empty where it is not told.
+        cut: whether the end of a table is missing.
     """
 
     rows: list[BenchmarkRow]
@@ -83,6 +84,7 @@ class BenchmarkReport(NamedTuple):
     spread: str = ""
     others: int = 0
     model: str = ""
+    cut: bool = False
 
 
 def table_of(report: BenchmarkReport, path: Path) -> EventTable:
@@ -166,6 +168,12 @@ def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: in
             "the time of an inference is not in the file: the operators' times stand for it, without what lies between"
         )
         found.append(TraceWarning("no_stopwatch", words, "keep all that benchmark_model prints, not the tables alone"))
+    if report.cut:
+        words = "the report is cut off behind a table: operators may be missing, and times are rounded to a microsecond"
+        found.append(TraceWarning("truncated", words, "keep all that benchmark_model prints, to its end"))
+    if any(map(_is_delegate, report.rows)) and not report.inner:
+        words = "no operators of a delegate are in the report: it ends before them, or the delegate records none"
+        found.append(TraceWarning("no_delegate_operators", words, "keep all that benchmark_model prints, to its end"))
     several = sum(row.calls > 1 for row in rows)
     if several:
         words = f"{several} rows stand for several operators of one kind and number, in different parts of the model"

@@ -33,11 +33,15 @@ _LOGCAT = re.compile(_STAMP.encode(), re.ASCII)
 _TITLE = re.compile(r"=+ (?P<title>[\w ]+) =+\s*\Z")
 _GRAPH = re.compile(r"(?:Primary graph \(name: .*\)|Subgraph \(index: (?P<number>\d{1,9}), name: .*\)) profile:")
 _TIMINGS = re.compile(r"Timings \(microseconds\): (?P<figures>count=.*)")
+_OBSERVED = re.compile(r"(?P<count>\d{1,9}) nodes observed\Z")
+"""The last line of a section: how many operators its table has."""
 _NUMBER = r"-?\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,2})?"
 _FIGURES = re.compile(rf"(?P<name>[a-z]\w*)=(?P<value>{_NUMBER})")
 _INFERENCE = re.compile(rf"Inference timings in us: .*Inference \(avg\): (?P<value>{_NUMBER})")
 _INIT, _RUN = "Profiling Info for Benchmark Initialization:", "Profiling Info for Regular Benchmark Runs:"
 _INNER = "Delegate internal:"
+_WHOLE, _ROUNDING = 100.0, 0.01
+"""What the shares of a table add up to, and how far each may be rounded, in per cent."""
 _LONGEST_LINE = 1 << 16
 _COLUMNS = {
     "node type": "kind",
@@ -51,6 +55,7 @@ _COLUMNS = {
     "times called": "calls",
     "name": "name",
 }
+_TO_ITS_END = "keep what benchmark_model prints to its end; a log may lose lines, a file does not"
 
 
 class BenchmarkTextReader:
@@ -93,10 +98,22 @@ class _Section(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """What stands in a section: rows with milliseconds and shares, and the figures of its total."""
+    """What stands in a section: rows with milliseconds and shares, and the figures of its total.
+
+    How many operators there are is among these as ``observed``, where the section has its last line.
+    """
 
     rows: list[tuple[BenchmarkRow, float]]
     total: dict[str, float]
+
+    def missing(self) -> str:
+        """What of the table is not there, as far as its own figures tell; empty where they agree."""
+        observed, shares = self.total.get("observed"), sum(share for _, share in self.rows)
+        if observed is not None and observed != len(self.rows):
+            return f"a table has {len(self.rows)} operators, and its last line counts {observed:.0f}"
+        if shares and abs(shares - _WHOLE) > _ROUNDING * (1 + len(self.rows)):
+            return f"the shares of a table's operators add up to {shares:.1f} %"
+        return ""
 
 
 def _report(text: str, path: Path) -> BenchmarkReport:
@@ -110,8 +127,8 @@ def _report(text: str, path: Path) -> BenchmarkReport:
             pattern = "" if title["title"] == "Run Order" else None
         elif pattern == "" and line.strip():
             pattern = _row_pattern(line, f"{path}, line {number}")
-        elif found := _TIMINGS.search(line):
-            _listed(sections, at).total.update(_figures(found["figures"]))
+        elif total := _totals(line):
+            _listed(sections, at).total.update(total)
             pattern = None
         elif pattern and line.strip():
             _listed(sections, at).rows.append(_read_row(pattern, line, f"{path}, line {number}"))
@@ -121,12 +138,23 @@ def _report(text: str, path: Path) -> BenchmarkReport:
             calls = _figures(line)
         elif not line.strip():
             pattern = None
-    return _joined(sections, inference, calls)
+    return _joined(sections, inference, calls, path)
+
+
+def _totals(line: str) -> dict[str, float]:
+    """What a line behind a table says of all of it; nothing for any other line."""
+    if found := _OBSERVED.match(line.strip()):
+        return {"observed": float(found["count"])}
+    found = _TIMINGS.search(line)
+    return _figures(found["figures"]) if found else {}
 
 
 def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        yield _PREFIX.sub("", line[:_LONGEST_LINE], count=1)
+    """The lines without what a log puts before them; one that was cut off within tells nothing."""
+    for line in text.splitlines(keepends=True):
+        told = _PREFIX.sub("", line[:_LONGEST_LINE].rstrip("\r\n"), count=1)
+        if line.endswith(("\n", "\r")) or _OBSERVED.match(told.strip()):
+            yield told
 
 
 def _moved(line: str, at: _Section) -> _Section | None:
@@ -188,9 +216,16 @@ def _figures(text: str) -> dict[str, float]:
 
 
 def _joined(
-    sections: Mapping[_Section, _Listed], inference: float | None, calls: Mapping[str, float]
+    sections: Mapping[_Section, _Listed], inference: float | None, calls: Mapping[str, float], path: Path
 ) -> BenchmarkReport:
+    """The report.
+
+    Raises:
+        TraceFormatError: a table lacks operators, by its own figures.
+    """
     run = {at: listed for at, listed in sections.items() if not at.initialisation}
+    if problem := next(filter(None, map(_Listed.missing, run.values())), ""):
+        raise TraceFormatError(f"the report is cut off: {problem}", where=path, hint=_TO_ITS_END)
     main = run.get(_Section(), _Listed([], {}))
     return BenchmarkReport(
         rows=_timed(main),
@@ -199,6 +234,7 @@ def _joined(
         inference_ns=None if inference is None else round(inference * 1e3),
         spread=_spread(calls),
         others=sum(at.graph > 0 for at in run),
+        cut=any("observed" not in listed.total for listed in run.values()),
     )
 
 

@@ -48,7 +48,7 @@ def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, comput
         return None
     sizes = [_bytes_of(one) for one in (*node.read, *node.written)]
     macs = _macs(node, given, main)
-    if macs is None or None in sizes:
+    if macs is None or macs < 0 or None in sizes:
         return None
     names = [name for name in node.inputs if name]
     read = dict(zip(names, sizes, strict=False))
@@ -56,8 +56,8 @@ def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, comput
     stored = [size or 0 for name, size in read.items() if name not in computed]
     written = sum(size or 0 for size in sizes[len(node.read) :])
     elements = math.prod(node.written[0].shape)
-    others = 0 if macs or classify(f"{node.op}: ").category is Category.DATA_MOVEMENT else elements
-    return Cost(macs, 2 * macs + others, sum(moved), written, sum(stored))
+    others = 0 if macs or _moves(node) else elements
+    return Cost(macs, 2 * macs + others, sum(moved), written, sum(stored)).if_possible()
 
 
 def _bytes_of(tensor: SessionTensor) -> int | None:
@@ -67,18 +67,23 @@ def _bytes_of(tensor: SessionTensor) -> int | None:
 
 def _macs(node: SessionNode, given: OnnxGraph, main: OnnxNode | None) -> int | None:
     """Multiply-accumulates; 0 for what is no product, None for a product whose factors are not known."""
-    if main is None:
+    if main is None or _moves(node):
         return 0
     read, made = _Shapes(node), node.written[0].shape
     if main.op in _CONVOLUTIONS:
         weight = _weight_shape(given, main, _WEIGHT_PLACE.get(main.op, 1)) or read.at(_WEIGHT_PLACE.get(node.op, 1))
         places = made[1:-1] if node.op in _LAST_CHANNELS else made[2:]
-        return None if weight is None else made[0] * math.prod(places) * math.prod(weight)
+        return None if not weight or len(made) < _MATRIX else made[0] * math.prod(places) * math.prod(weight)
     if main.op == "ConvTranspose":
         weight, data = _weight_shape(given, main, 1) or read.at(1), read.at(0)
-        return None if weight is None or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
+        return None if not weight or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
     count = _COUNTS.get(main.op)
     return 0 if count is None else count(main, read, made)
+
+
+def _moves(node: SessionNode) -> bool:
+    """Whether what ran only moves data, whatever node of the model it stands for."""
+    return classify(f"{node.op}: ").category is Category.DATA_MOVEMENT
 
 
 class _Shapes:
@@ -140,7 +145,7 @@ def _attention(main: OnnxNode, read: _Shapes, _: Sequence[int]) -> int | None:
     queries, keys, values, cached = (read.at(place) for place in (0, 1, 2, 4))
     if queries is None or keys is None or values is None or not len(queries) == len(keys) == len(values):
         return None
-    earlier = cached[-2] if cached else 0
+    earlier = cached[-2] if cached and len(cached) == _HEADS else 0
     if len(queries) == _HEADS:
         images, heads, rows, width = queries
         return images * heads * rows * (keys[2] + earlier) * (width + values[3])

@@ -11,7 +11,7 @@ from opscope.core.json import from_json
 from opscope.readers.mapped import file_view
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode
@@ -122,6 +122,7 @@ def _session_nodes(
     return tuple(_session_node(one, rows, stored) for one in graph.nodes)
 
 
+_MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
 _ELEMENTS = {"float32": "float", "float64": "double"}
 """Types of elements that a profile names otherwise than the format of a model."""
 
@@ -173,4 +174,18 @@ def read_session_graph(path: Path) -> SessionGraph:
         raise TraceFormatError(f"not a graph of a session: {error}", where=path) from error
     if found.schema != SCHEMA:
         raise TraceFormatError(f"is of the schema {found.schema!r}, not {SCHEMA!r}", where=path)
+    if any(not _possible(one.shape) for node in _every_node(found.nodes) for one in (*node.read, *node.written)):
+        raise TraceFormatError("a tensor has sizes that none can have", where=path)
     return found
+
+
+def _every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:
+    """Nodes, and those of the graphs that they run."""
+    for node in nodes:
+        yield node
+        for graph in node.graphs.values():
+            yield from _every_node(graph)
+
+
+def _possible(shape: Sequence[int]) -> bool:
+    return len(shape) <= _MOST_DIMENSIONS and all(0 <= size < _LONGEST for size in shape)

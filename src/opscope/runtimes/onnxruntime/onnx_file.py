@@ -14,6 +14,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError, UsageError
 from opscope.core.files import head_of, leads_out
+from opscope.core.system.memory import limited
 from opscope.program.structure.dtypes import NumberType
 from opscope.readers.mapped import mapped_file
 from opscope.readers.protobuf import BYTES, FIXED32, VARINT, WireMessage, fields, whole
@@ -31,6 +32,7 @@ _IR_VERSION, _GRAPH = 1, 7
 _FOLLOWS = {2, 3, 4, 5, 6, 7, 8, 14, 20, 25}
 _LONGEST = 64  # elements of a constant that is an option of a node
 _EXTERNAL = 1
+_MOST_DIMENSIONS, _MOST_ELEMENTS = 64, 1 << 62
 _TYPES = {
     1: ("float32", 32),
     2: ("uint8", 8),
@@ -196,8 +198,10 @@ def read_onnx(path: Path) -> OnnxModel:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is not an ONNX program, cut off, or damaged.
+        MemoryLimitError: it takes more memory than may be taken.
     """
-    return decode_onnx(mapped_file(path), str(path))
+    with limited(path):
+        return decode_onnx(mapped_file(path), str(path))
 
 
 def decode_onnx(data: memoryview, where: str) -> OnnxModel:
@@ -357,6 +361,8 @@ def _value(message: WireMessage) -> OnnxValue:
     own = _Members(tensor)
     code, shape = own.integer(1), own.message(2)
     sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
+    if sizes is not None and len(sizes) > _MOST_DIMENSIONS:
+        raise message.error(f"a tensor has {len(sizes):,} dimensions")
     return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
 
 
@@ -368,13 +374,26 @@ def _size(message: WireMessage) -> int | str:
 
 def _weight(message: WireMessage) -> OnnxWeight:
     found = _Members(message)
-    shape = found.integers(1)
-    if any(size < 0 for size in shape):
-        raise message.error("a stored tensor has a size below 0")
+    shape = _stored_shape(message, found.integers(1))
     dtype = _number_type(found.integer(2))
     entries = [_Members(one) for one in found.messages(13)] if found.integer(14) == _EXTERNAL else []
     external = {one.text(1): one.text(2) for one in entries}
     return OnnxWeight(found.text(8), dtype, shape, external.get("location"), _integers(found, dtype, shape))
+
+
+def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a stored tensor.
+
+    Raises:
+        TraceFormatError: no tensor can have them.
+    """
+    if len(shape) > _MOST_DIMENSIONS:
+        raise message.error(f"a stored tensor has {len(shape):,} dimensions")
+    if any(size < 0 for size in shape):
+        raise message.error("a stored tensor has a size below 0")
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise message.error("a stored tensor has more elements than any machine can hold")
+    return shape
 
 
 def _integers(found: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -396,4 +415,5 @@ def _sparse(message: WireMessage) -> OnnxWeight:
     found = _Members(message)
     values = found.message(1)
     stored = _weight(values) if values else OnnxWeight("", _number_type(None), (), None, None)
-    return msgspec.structs.replace(stored, shape=found.integers(3), values=None)
+    shape = _stored_shape(message, found.integers(3))
+    return msgspec.structs.replace(stored, shape=shape, values=None)

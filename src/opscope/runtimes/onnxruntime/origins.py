@@ -96,6 +96,10 @@ class _Walk:
         if not targets:
             return _UNKNOWN
         nodes, closed = self._between({name for name in read if name is not None}, targets)
+        alone = self._maker.get(targets[0])
+        if not closed and alone is not None and self._nodes[alone].op == node.op:
+            # It reads a tensor that was put in place of another, whose makers it does not compute again.
+            return NodeOrigin((alone,), alone, None, Attribution.ALIGNED)
         main = max(nodes, key=lambda number: (self._nodes[number].op in _PRODUCTS, number), default=None)
         return NodeOrigin(nodes, main, None, Attribution.EXACT if closed else Attribution.ALIGNED)
 

@@ -16,6 +16,7 @@ from opscope.core.errors import (
     with_hint,
 )
 from opscope.core.files import write_atomically
+from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.experiment.engine import run_experiment, silent
@@ -34,7 +35,7 @@ from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
 from opscope.workflows.measure.switching import keep_control
 from opscope.workflows.measure.targets import recorded_target
-from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
+from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, tracebacks_kept, write_reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,6 +180,13 @@ def measure(
         RunError: nothing could be measured.
         OpscopeError: of the kind that fits; what was measured before it is kept.
     """
+    with tracebacks_kept(bundle.path):
+        return _measured(bundle, experiment, target, means, hold)
+
+
+def _measured(
+    bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None
+) -> Profiled:
     target = target_of(experiment, bundle.path / bundle.manifest.model.program, target)
     effort = experiment.effort
     rest = Rest(effort, target, means.sleep)
@@ -187,11 +195,26 @@ def measure(
         with _lock_recorded(bundle, hold):
             _run_rounds(bundle, effort, target, means, rest)
             if effort.roofs is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
-                measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
-            run_samples(bundle, experiment, target, means.notify)
-    enter("analysing")
+                anew = effort.roofs is True
+                part("ceilings", lambda: measure_peak_rates(bundle, target, means.clock, anew=anew), None)
+            part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
     with _ANALYSING:
-        content = content_of(bundle)
+        content, files = _reported(bundle, target)
+    runner = bundle.manifest.left_out.runner
+    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
+    notes += _lock_notes(bundle.manifest.locks[-1:])
+    notes += _drawn_notes(bundle)
+    return Profiled(bundle.path, content, files, notes)
+
+
+def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Path]]:
+    """What the bundle's traces give, and the reports of it.
+
+    Raises:
+        RunError: nothing could be measured.
+    """
+    enter("analysing")
+    content = content_of(bundle)
     keep_control(target, bundle.manifest, content.controls)
     if content.shown is None:
         failures = bundle.manifest.failures()
@@ -202,13 +225,7 @@ def measure(
             hint = f"{hint}; {left} more processes were not tried, --keep-going tries them"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     enter("writing reports")
-    with _ANALYSING:
-        files = write_reports(bundle.path, content, REPORT_FORMATS)
-    runner = bundle.manifest.left_out.runner
-    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
-    notes += _lock_notes(bundle.manifest.locks[-1:])
-    notes += _drawn_notes(bundle)
-    return Profiled(bundle.path, content, files, notes)
+    return content, write_reports(bundle.path, content, REPORT_FORMATS)
 
 
 @contextlib.contextmanager

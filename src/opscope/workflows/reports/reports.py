@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import platform
 import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +15,23 @@ import msgspec
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.json import to_json
-from opscope.core.outputs import write_outputs
+from opscope.core.outputs import marked_markdown, write_outputs
+from opscope.core.parts import explained, failures_heard, part
+from opscope.core.version import __version__
 from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
 from opscope.measurements.sides import bundle_side, compared_pairs, control_pairs
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.core.parts import PartFailure
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
 
+PROBLEMS = "problems"
+"""Where tracebacks of our own bugs go: beside the reports."""
 KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
@@ -40,12 +49,24 @@ def content(path: str | Path) -> ReportContent:
     if is_kit(Path(path)):
         from opscope.kit.sides import kit_content
 
-        return kit_content(Path(path))
+        return _with_failures(lambda: kit_content(Path(path)))
     return content_of(Bundle.open(Path(path)))
 
 
 def content_of(bundle: Bundle) -> ReportContent:
-    """What the reports of an open bundle show."""
+    """What the reports of an open bundle show, and what of it a bug of ours leaves unknown."""
+    return _with_failures(lambda: _content_of(bundle))
+
+
+def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
+    from opscope.analysis.findings.message import part_warning
+
+    with failures_heard() as failures:
+        found = shown()
+    return msgspec.structs.replace(found, failed=list(map(part_warning, failures)))
+
+
+def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
@@ -56,13 +77,15 @@ def content_of(bundle: Bundle) -> ReportContent:
     analyses = {name: analysis_of(side) for name, side in sides.items()}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
-    comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
+    comparisons = [] if emulated else _compared(pairs)
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
-    agreements = [found for pair in [*pairs, *controls] if emulated and (found := _agreement(*pair))]
+    both = [*pairs, *controls] if emulated else []
+    agreements = [found for pair in both if (found := _agreement(*pair))]
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
     findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
+    analysed = AnalysedVariants(sides, analyses, switched)
     return ReportContent(
         manifest=manifest,
         variants=[VariantResult(variant, analyses.get(variant.name)) for variant in manifest.variants],
@@ -71,15 +94,25 @@ def content_of(bundle: Bundle) -> ReportContent:
         ruled_out=ruled_out,
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
-        kernels=bundle_kernels(bundle, AnalysedVariants(sides, analyses, switched)),
-        controls=[] if emulated else [comparison_of(*pair) for pair in controls],
+        kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
+        controls=[] if emulated else _compared(controls),
     )
+
+
+def _compared(pairs: Sequence[tuple[Side, Side]]) -> list[Comparison]:
+    """The comparison of each pair; one that a bug of ours prevents is left out."""
+    return [found for pair in pairs if (found := _comparison(*pair)) is not None]
+
+
+def _comparison(baseline: Side, candidate: Side) -> Comparison | None:
+    named = f"the comparison of {candidate.label} with {baseline.label}"
+    return part(named, lambda: comparison_of(baseline, candidate), None)
 
 
 def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
     from opscope.reports.content.content import Agreement
 
-    found = agreement_of(baseline, candidate)
+    found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
     return None if found is None else Agreement(baseline.label, candidate.label, found)
 
 
@@ -109,8 +142,26 @@ def report(
     check_formats(formats)
     place = Path(path)
     usual = place / KIT_REPORTS if is_kit(place) else place
-    shown = msgspec.structs.replace(content(place), title=title or None)
-    return write_reports(Path(out) if out else usual, shown, formats, follow=out is not None)
+    directory = Path(out) if out else usual
+    with tracebacks_kept(directory):
+        shown = msgspec.structs.replace(content(place), title=title or None)
+        return write_reports(directory, shown, formats, follow=out is not None)
+
+
+@contextlib.contextmanager
+def tracebacks_kept(directory: Path) -> Iterator[None]:
+    """Write the tracebacks of parts that a bug of ours leaves unknown beside the reports that say so.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    with failures_heard() as failures:
+        yield
+    for failure in failures:
+        about = f"opscope {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        text = f"{about}\n{failure.part}\n\n{failure.trace}".encode(errors="backslashreplace")
+        write_outputs({directory / PROBLEMS / failure.file_name: text}, follow=False)
+        failure.file = str(directory / PROBLEMS / failure.file_name)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -139,10 +190,20 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
     if "json" in formats:
         files |= _json_files(shown)
     if "md" in formats:
-        files["report.md"] = markdown_report(shown).encode()
+        files["report.md"] = explained("report.md", lambda: markdown_report(shown), _text_alone).encode()
     if "html" in formats:
-        files["report.html"] = html(shown).encode()
+        files["report.html"] = explained("report.html", lambda: html(shown), _page_alone).encode()
     return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
+
+
+def _text_alone(failure: PartFailure) -> str:
+    return marked_markdown(f"# Report\n\n{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
+
+
+def _page_alone(failure: PartFailure) -> str:
+    told = escape(f"{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
+    head = f'<meta name="generator" content="opscope {__version__}"><title>Report</title>'
+    return f'<!doctype html>\n<html lang="en">{head}<p>{told}</p></html>\n'
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:

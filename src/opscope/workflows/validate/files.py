@@ -8,13 +8,15 @@ from opscope.analysis.validation import shown
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST, PEAK_RATES, SAMPLES, VARIANTS
 from opscope.bundle.documents import Document, examined
-from opscope.bundle.inventory import leftovers, stated_paths
+from opscope.bundle.inventory import TALK, leftovers, stated_paths
+from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
 from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Status
 from opscope.bundle.validation import Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.files import sha256_of
 from opscope.core.units import counted_text
+from opscope.experiment.protocol import OUTPUTS
 from opscope.workflows.validate.processes import output_files
 from opscope.workflows.validate.recomputed import ANALYSIS, COMPARISON, COMPARISONS, derived_files, homes
 
@@ -66,7 +68,9 @@ def hash_check(
     stated = [own for own in records if own.stated is not None]
     if not traces.hashed and not traces.hashes and not stated:
         return questions.HASHES.skipped("no trace is there whose hash is stated, and no record has one")
-    counts = f"{len(traces.hashed)} of {hashed} traces and {len(stated)} of {len(records)} records"
+    others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
+    told = f", {counted_text(others, 'file')} beside them" if others else ""
+    counts = f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {len(records)} records"
     aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
     return questions.HASHES.answered(
         [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} have the stated SHA-256{aside}"
@@ -74,14 +78,30 @@ def hash_check(
 
 
 def _other_figures(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
-    """Ceilings and outputs of labelled inputs that are other ones; without the file there are none: not a fault."""
+    """Other files that figures rest on and that are other ones; that one is gone is told elsewhere, or no fault."""
     samples = manifest.samples.outputs_sha256 if manifest.samples else {}
-    kept = [(own, PEAK_RATES, sha256) for own, sha256 in manifest.roofs_sha256.items()]
-    kept += [(own, SAMPLES, sha256) for own, sha256 in samples.items()]
-    for variant, name, stated in kept:
-        path = f"{VARIANTS}/{variant}/{name}"
+    kept = {f"{VARIANTS}/{own}/{PEAK_RATES}": sha256 for own, sha256 in manifest.roofs_sha256.items()}
+    kept |= {f"{VARIANTS}/{own}/{SAMPLES}": sha256 for own, sha256 in samples.items()}
+    kept |= {f"{EVIDENCE}/{own}/{RECORD}": sha256 for own, sha256 in manifest.evidence_sha256.items()}
+    for repetition in manifest.repetitions:
+        kept |= {f"{repetition.directory}/{name}": sha256 for name, sha256 in repetition.files_sha256.items()}
+    for path, stated in kept.items():
         if not found.fault(path) and (true := sha256_of(found.root / path)) != stated:
             yield Problem(path, "", f"its SHA-256 is {true:.12}…, {MANIFEST} states {stated:.12}…")
+    yield from _added_files(manifest, found)
+
+
+def _added_files(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    """What lies beside a trace, and its process did not leave; older manifests do not say what it left."""
+    for repetition in manifest.repetitions:
+        if repetition.files_sha256:
+            known = {*repetition.files_sha256, OUTPUTS, str(repetition.trace).rpartition("/")[2], *TALK}
+            beside = [path for path in found.sizes if path.rpartition("/")[0] == repetition.directory]
+            yield from (
+                Problem(path, "", f"is no file of its repetition: {MANIFEST} states no hash of it")
+                for path in beside
+                if path.rpartition("/")[2] not in known
+            )
 
 
 def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:

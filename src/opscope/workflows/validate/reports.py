@@ -14,7 +14,7 @@ from opscope.analysis.validation import unlike
 from opscope.bundle import questions
 from opscope.bundle.validation import Problem
 from opscope.core.version import __version__
-from opscope.reports.content.written_by import drawn_by, writer_of
+from opscope.reports.content.written_by import NOT_DRAWN, drawn_by, writer_of
 from opscope.workflows.reports.combined import COMBINED
 from opscope.workflows.validate.recomputed import HTML, MARKDOWN
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opscope.workflows.validate.recomputed import Computed, Inconsistencies
 
 _COMBINED = tuple(f"{COMBINED}.{ending}" for ending in ("html", "md", "json"))
-_PICTURE = re.compile(r'<svg [^>]*class="marks".*?</svg>', re.DOTALL)
+_PICTURE = re.compile(rf'<svg [^>]*class="marks".*?</svg>|{NOT_DRAWN}[^\n]*</p>', re.DOTALL)
 _SECTION = re.compile(r'<section [^>]*id="([\w-]{1,40})"')
 _NAMES_TITLE = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
 """Beginnings of the lines that hold the title of a report, which the user may give."""
@@ -72,6 +72,8 @@ def report_check(bundle: Bundle, found: Inventory, now: Computed, doubts: Incons
         return question.skipped(doubt or "there is no report that can be read")
     compared = [_compared(one, str(bundle.path)) for one in _rendered(texts, now.content)]
     notes = [note for _, _, note in compared if note]
+    if HTML in texts and (problem := _undrawable()):
+        notes.append(f"{HTML} not recomputed: {problem}")
     notes += [f"{name} not recomputed: other bundles are part of it" for name in _COMBINED if not found.fault(name)]
     problems = [problem for _, own, _ in compared for problem in own]
     same = [file for file, _, note in compared if not note.startswith(file)]
@@ -85,8 +87,18 @@ def _rendered(texts: Mapping[str, str], content: ReportContent) -> Iterator[_Rep
     from opscope.reports.html.page import html, markdown_report
 
     writers: dict[str, Callable[[ReportContent], str]] = {MARKDOWN: markdown_report, HTML: html}
-    for file, text in texts.items():
-        yield _Report(file, text, writers[file](content))
+    if _undrawable():
+        del writers[HTML]
+    for file, writer in writers.items():
+        if file in texts:
+            yield _Report(file, texts[file], writer(content))
+
+
+def _undrawable() -> str:
+    """Why this process can draw none of the page's pictures; empty where it can."""
+    from opscope.reports.html.pictures import undrawable
+
+    return undrawable()
 
 
 def _compared(report: _Report, root: str) -> tuple[str, list[Problem], str]:
@@ -101,6 +113,13 @@ def _compared(report: _Report, root: str) -> tuple[str, list[Problem], str]:
     if writer != __version__:
         named = f"opscope {writer}" if writer else "an earlier opscope, which it does not name"
         return report.file, [], f"{report.file} not recomputed, written by {named}"
+    if NOT_DRAWN in report.stated:
+        bare = report._replace(stated=_without_pictures(report.stated), true=_without_pictures(report.true))
+        return (
+            report.file,
+            list(_unlike_lines(bare, root)),
+            f"pictures of {report.file} were not drawn when it was written",
+        )
     drawer = drawn_by(report.stated)
     if drawer == drawn_by(report.true):
         return report.file, problems, ""
@@ -111,7 +130,7 @@ def _compared(report: _Report, root: str) -> tuple[str, list[Problem], str]:
 
 
 def _without_pictures(page: str) -> str:
-    """A page without the pictures that a library drew, with as many lines."""
+    """A page without the pictures that a library drew, with as many lines; one that could not be drawn is none."""
     return _PICTURE.sub(lambda found: "\n" * found[0].count("\n"), page)
 
 

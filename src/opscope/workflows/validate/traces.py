@@ -143,8 +143,7 @@ def _shorter_calls(repetition: Repetition, durations: Sequence[int], at: str) ->
 def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleCheck]:
     """The answers to traces, nesting, self times and calls."""
     if not any(repetition.trace for repetition in manifest.repetitions if repetition.ok):
-        asked = (questions.TRACES, questions.NESTING, questions.SELF_TIMES, questions.CALLS)
-        return [question.skipped("no traced repetition succeeded") for question in asked]
+        return [question.skipped("no traced repetition succeeded") for question in questions.OF_TRACES]
     read, inferences = counted_text(findings.read, "trace"), counted_text(findings.inferences, "inference")
     every = f"{inferences} in {read}"
     answers: list[tuple[Question, list[Problem], str]] = [

@@ -18,15 +18,17 @@ from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError
+from opscope.core.parts import explained, failures_heard
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.measurements.judgements import ValidationResult
 from opscope.workflows.validate.files import derived_documents, document_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.validation import BundleCheck
+    from opscope.bundle.validation import BundleCheck, Question
+    from opscope.core.parts import PartFailure
     from opscope.workflows.validate.recomputed import Inconsistencies
     from opscope.workflows.validate.traces import TraceFindings
 
@@ -175,28 +177,46 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     plan, records = list(plan_problems(manifest)), list(record_problems(manifest))
     findings = traces.trace_findings(manifest, found)
     documents = files.derived_documents(manifest, found)
-    program = files.program_check(manifest, found)
+    (program,) = _answered(questions.PROGRAM, lambda: files.program_check(manifest, found))
     unfinished = list(completeness_problems(manifest))
     sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
     sound = sound._replace(variants={**_variants_outside(manifest, found), **sound.variants})
     doubts = sound._replace(program=_program_doubt(program), roofs=_roofs_doubt(documents))
+    records_text = f"{len(manifest.repetitions)} repetitions as planned"
+    paths_text = "all stated paths and all files are in the bundle"
+    hashes = record_hashes(opened.document.value)
+    figures = Bundle(found.root, manifest, hashes_checked=True)
     return [
-        _plan_check(manifest, plan),
-        questions.RECORDS.answered([p for _, p in records], f"{len(manifest.repetitions)} repetitions as planned"),
-        _completeness_check(opened, manifest, unfinished),
-        questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files are in the bundle"),
-        files.file_check(manifest, found),
-        files.hash_check(manifest, found, findings, list(record_hashes(opened.document.value))),
+        *_answered(questions.PLAN, lambda: _plan_check(manifest, plan)),
+        *_answered(questions.RECORDS, lambda: questions.RECORDS.answered([p for _, p in records], records_text)),
+        *_answered(questions.COMPLETE, lambda: _completeness_check(opened, manifest, unfinished)),
+        *_answered(questions.PATHS, lambda: questions.PATHS.answered(path_problems(manifest, found), paths_text)),
+        *_answered(questions.FILES, lambda: files.file_check(manifest, found)),
+        *_answered(questions.HASHES, lambda: files.hash_check(manifest, found, findings, list(hashes))),
         program,
-        files.document_check(documents),
-        files.ceilings_check(documents),
-        files.leftover_check(manifest, found),
-        *traces.trace_checks(manifest, findings),
-        processes.thread_check(manifest),
-        processes.mask_check(manifest),
-        processes.output_check(manifest, found),
-        *_figure_checks(Bundle(found.root, manifest, hashes_checked=True), documents, found, doubts),
+        *_answered(questions.DOCUMENTS, lambda: files.document_check(documents)),
+        *_answered(questions.CEILINGS, lambda: files.ceilings_check(documents)),
+        *_answered(questions.LEFTOVERS, lambda: files.leftover_check(manifest, found)),
+        *_all_answered(questions.OF_TRACES, lambda: traces.trace_checks(manifest, findings)),
+        *_answered(questions.THREADS, lambda: processes.thread_check(manifest)),
+        *_answered(questions.MASK, lambda: processes.mask_check(manifest)),
+        *_answered(questions.OUTPUTS, lambda: processes.output_check(manifest, found)),
+        *_all_answered(questions.FIGURES, lambda: _figure_checks(figures, documents, found, doubts)),
     ]
+
+
+def _answered(question: Question, answer: Callable[[], BundleCheck]) -> list[BundleCheck]:
+    return _all_answered([question], lambda: [answer()])
+
+
+def _all_answered(asked: Sequence[Question], answer: Callable[[], list[BundleCheck]]) -> list[BundleCheck]:
+    """Answers to questions; where a bug of ours prevents one, they are not asked."""
+    name = f"the check {asked[0].name}" if len(asked) == 1 else f"the checks {asked[0].name} to {asked[-1].name}"
+    return explained(name, answer, lambda failure: [_not_asked(question, [failure]) for question in asked])
+
+
+def _not_asked(question: Question, failures: Sequence[PartFailure]) -> BundleCheck:
+    return question.skipped(f"could not be checked: {'; '.join(failure.sentence for failure in failures)}")
 
 
 def _plan_check(manifest: Manifest, problems: list[Problem]) -> BundleCheck:
@@ -269,10 +289,21 @@ def _figure_checks(
     if doubts.all:
         return [question.skipped(doubts.all) for question in questions.FIGURES]
     values = {path: document.value for path, document in documents.items() if not document.foreign}
-    now = computed(bundle, doubts)
-    stated = list(figures.stated_analyses(bundle.manifest, values, now, doubts))
+    with failures_heard() as failures:
+        now = computed(bundle, doubts)
+        stated = list(figures.stated_analyses(bundle.manifest, values, now, doubts))
+        checks = [
+            *figures.analysis_checks(stated, doubts),
+            figures.comparison_check(bundle, values, now, doubts),
+            report_check(bundle, found, now, doubts),
+        ]
     return [
-        *figures.analysis_checks(stated, doubts),
-        figures.comparison_check(bundle, values, now, doubts),
-        report_check(bundle, found, now, doubts),
+        _not_asked(question, failures) if failures and _rests_on_parts(question, check) else check
+        for question, check in zip(questions.FIGURES, checks, strict=True)
     ]
+
+
+def _rests_on_parts(question: Question, check: BundleCheck) -> bool:
+    """Whether an answer is no when parts of what it rests on could not be computed: it may be theirs."""
+    parts = (questions.SPLIT, questions.CONCLUSIONS, questions.COMPARISON, questions.REPORTS)
+    return question in parts and check.status is CheckStatus.FAILED

@@ -98,6 +98,7 @@ def count_variant(
         StorageError: the system refused to write.
     """
     directory = evidence_directory(bundle, variant.name)
+    bundle.state_evidence(variant.name, None)
     with storage_errors(directory):
         discard(directory, _LEFT)
         directory.mkdir(parents=True, exist_ok=True)
