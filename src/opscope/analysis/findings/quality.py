@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from opscope.core.parts import PartFailure
 
 
+OUTPUTS_ALIKE = "outputs_alike"
+"""The check of results, which says nothing about times."""
+
+
 class Grade(str, enum.Enum):
     """How far the figures can be trusted."""
 

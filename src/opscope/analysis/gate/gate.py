@@ -13,8 +13,7 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Grade, Quality
-from opscope.analysis.quality.quality import OUTPUTS_ALIKE
+from opscope.analysis.findings.quality import OUTPUTS_ALIKE, Grade, Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.quality import OUTPUTS_ALIKE, Grade, concern
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
@@ -35,7 +35,6 @@ AFFECTED = 0.25
 FEWEST_INDEPENDENT = 10.0
 FEWEST_RUNS = 10
 TRACING = 0.10
-OUTPUTS_ALIKE = "outputs_alike"
 
 
 class Timed(NamedTuple):
