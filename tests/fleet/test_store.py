@@ -425,8 +425,14 @@ def test_a_store_of_a_newer_version_is_left_alone(store: Path, bundles: Path) ->
     """Nothing is read or written; the message names both versions."""
     first = next((store / "_delta_log").glob("*0.json"))
     first.write_text(first.read_text().replace(SCHEMA, "opscope.store/7"))
-    (store / "_anchor.json").unlink()
-    for act in (lambda: query_store("SELECT 1", store), lambda: add_to_store([bundles], store)):
+    anchor = store / "_anchor.json"
+    anchor.write_text(anchor.read_text().replace("store-anchor/1", "store-anchor/7"))
+    for act in (
+        lambda: query_store("SELECT 1", store),
+        lambda: add_to_store([bundles], store),
+        lambda: compact_store(store),
+        lambda: verify_store(store),
+    ):
         with pytest.raises(BundleError, match=f"written as opscope.store/7, this opscope knows {SCHEMA}") as caught:
             act()
         assert "upgrade" in str(caught.value.hint)

@@ -238,7 +238,7 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
         say(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
         if found.unanchored:
             commits = counted_text(found.unanchored, "commit")
-            say(f"{commits} newer than the anchor: of a command that was interrupted or is at work; nothing is lost")
+            say(f"{commits} newer than the anchor: their command was interrupted or is still running; nothing is lost")
     if found.faults:
         problem = f"{counted_text(len(found.faults), 'file')} missing or damaged: {found.faults[0].path}"
         hint = "restore the files from a copy, or add the bundles to a new store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -11,10 +12,12 @@ import polars as pl
 
 from opscope.core.errors import BundleError, StorageError
 from opscope.fleet.store.anchor import (
+    ANCHOR,
     LOG,
     POINTER,
     StoreDamageError,
     advance,
+    anchor_of,
     checkpoint_path,
     commit_path,
     pointed,
@@ -225,10 +228,10 @@ def _examined(place: StoreLocation, *, whole: bool) -> _Examination:
     """
     found = _examined_once(place, whole=whole)
     for _ in range(_TRIES):
-        if not found.faults:
+        if not found.faults and not found.past:
             break
         before, found = found, _examined_once(place, whole=whole)
-        if found.anchor == before.anchor and found.faults == before.faults:
+        if found.anchor == before.anchor:
             break
     return found
 
@@ -261,13 +264,18 @@ def _opened(place: StoreLocation) -> tuple[Anchor | None, Snapshot | None, Fault
     Raises:
         OpscopeError: of the kind that fits when there is no store.
     """
-    anchor = None
     try:
-        anchor = read_anchor(place)
-        return anchor, snapshot(place), {}, None
+        now = snapshot(place)
+        return anchor_of(place), now, {}, None
     except StoreDamageError as error:
-        return (anchor, None, {}, error) if error.path == LOG else (anchor, None, {error.path: error.damage}, None)
+        if error.path == ANCHOR:
+            return None, None, {ANCHOR: error.damage}, None
+        faults, other = ({}, error) if error.path == LOG else ({error.path: error.damage}, None)
+        return anchor_of(place), None, faults, other
     except (BundleError, StorageError) as error:
+        anchor = None
+        with contextlib.suppress(StoreDamageError):
+            anchor = read_anchor(place)
         if anchor is None:
             raise
         return anchor, None, {}, error

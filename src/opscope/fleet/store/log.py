@@ -107,7 +107,11 @@ def create(place: StoreLocation) -> None:
         StoreDamageError: there is a store that has lost its anchor.
         StorageError: the system refused.
     """
-    anchor = read_anchor(place)
+    try:
+        anchor = read_anchor(place)
+    except StoreDamageError:
+        snapshot(place)  # says it, unless the anchor is one of another version
+        raise
     if anchor is None:
         _check_empty(place)
         begin(place)
@@ -174,11 +178,17 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
         StoreDamageError: its log does not hold what was written.
         StorageError: it cannot be reached.
     """
-    anchor = read_anchor(place)  # before the log: what it knows must be there afterwards
+    anchor, damage = None, StoreDamageError(place, ANCHOR, "it is missing")
+    try:
+        anchor = read_anchor(place)  # before the log: what it knows must be there afterwards
+    except StoreDamageError as error:
+        damage = error
     delta = _opened(place, anchor)
     schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
     if schema != SCHEMA:
         raise _other_version(place, schema)
+    if anchor is None:
+        raise damage
     if as_of is not None:
         _go_back(place, delta, as_of)
     with _faults(place):
@@ -189,14 +199,12 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
     return found._replace(tip=_proved(place, anchor, found))
 
 
-def _proved(place: StoreLocation, anchor: Anchor | None, found: Snapshot) -> str:
+def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
     """Hash of the last commit of a snapshot that holds what the log and the anchor promise.
 
     Raises:
         StoreDamageError: it does not.
     """
-    if anchor is None:
-        raise StoreDamageError(place, ANCHOR, "it is missing")
     last = found.version if found.past else max(found.version, anchor.version)
     own = read_commit(place, last)
     if own is None or found.version < last:

@@ -41,8 +41,8 @@ _QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE",
 """What DuckDB's parser may find in a query. A COPY or INSERT in a WITH is a ``COPY_QUERY_NODE``, and so on."""
 _UNCHANGED = datetime(1970, 1, 1, tzinfo=timezone.utc)
 """When a file changed last: none does."""
-_RUN_TEXT = frozenset({"query", "json_execute_serialized_sql"})
-"""Functions that run a text as a query, which the parser does not look into."""
+_REFUSED_FUNCTIONS = frozenset({"query", "json_execute_serialized_sql", "sniff_csv"})
+"""Functions that run a text as a query, which the parser does not look into, and one that EXPLAIN lets pass."""
 
 
 class QueryAnswer:
@@ -211,7 +211,7 @@ def _writing(parsed: Any) -> Iterator[str]:  # noqa: ANN401 - a tree of JSON
             yield str(parsed.get("error_message"))
         if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _QUERIES:
             yield kind.removesuffix("_NODE").replace("_", " ")
-        if isinstance(name, str) and name.lower() in _RUN_TEXT:
+        if isinstance(name, str) and name.lower() in _REFUSED_FUNCTIONS:
             yield f"{name}()"
         yield from _writing(list(parsed.values()))
 
