@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 
@@ -25,7 +26,7 @@ from opscope.api import (
 )
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.fleet.store import log
-from opscope.fleet.store.anchor import ANCHOR, Anchor, advance, begin, read_anchor
+from opscope.fleet.store.anchor import ANCHOR, Anchor, _sealed, advance, begin, checkpoint_path, read_anchor
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import answered, connected
 from opscope.fleet.store.schema import EVERY, SCHEMA
@@ -195,6 +196,25 @@ def test_an_anchor_that_a_slow_writer_set_back_follows(store: Path) -> None:
     advance(place)
     found = read_anchor(place)
     assert (found.version, found.commit, found.checkpoints) == (whole.version, whole.commit, whole.checkpoints)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_checkpoint_that_the_anchor_does_not_know_must_agree(whole: bool, sample: StoreSample, store: Path) -> None:
+    """Its writer was killed before the anchor: by what it leads to it is known from then on, or damage."""
+    place = place_of(str(store))
+    known = read_anchor(place)
+    (version,) = known.checkpoints
+    place.write(ANCHOR, _sealed(msgspec.structs.replace(known, checkpoints={})))
+    checkpoint = store / checkpoint_path(version)
+    if whole:
+        assert verify_store(store).faults == []
+        add_to_store([sample.bundle], store)
+        assert read_anchor(place).checkpoints == known.checkpoints
+    else:
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-20])
+        assert [fault.path for fault in verify_store(store).faults] == [checkpoint_path(version)]
+        with pytest.raises(TraceFormatError, match=checkpoint.name):
+            add_to_store([sample.bundle], store)
 
 
 def test_commits_that_a_checkpoint_took_up_can_go(sample: StoreSample, store: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import polars as pl
 
-from opscope.core.errors import BundleError, StorageError
+from opscope.core.errors import BundleError, StorageError, UsageError
 from opscope.fleet.store.anchor import (
     ANCHOR,
     LOG,
@@ -330,7 +330,7 @@ def _disagrees(place: StoreLocation, version: int) -> str | None:
     """What is wrong with a version that is read by its checkpoint."""
     try:
         snapshot(place, str(version))
-    except (StoreDamageError, StorageError) as error:
+    except (StoreDamageError, StorageError, UsageError) as error:
         return f"it does not agree with the log: {error.problem}"
     return None
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MEMORY = "1GB"
 """What DuckDB may take."""
 _HINT = "the views and their columns: `opscope store views`"
+_WORD = re.compile(r"\w+")
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 """How errors of DuckDB tell that a file is not Parquet file, whatever their kind."""
 _TRIES = 3
@@ -191,11 +192,11 @@ def _explained(sql: str) -> str:
     """What follows EXPLAIN or EXPLAIN ANALYZE; options in parentheses stay, and are no query then."""
     starts = [at for at, _ in duckdb_module().tokenize(sql)]
     before = ["EXPLAIN", "ANALYZE"]
-    for at, end in zip(starts, [*starts[1:], len(sql)], strict=True):
-        word = sql[at:end].strip()
-        if before and word.upper() in before:
-            del before[: before.index(word.upper()) + 1]
-        elif not word.startswith(("--", "/*")):
+    for at in starts:
+        word = _WORD.match(sql, at)
+        if word and word[0].upper() in before:
+            del before[: before.index(word[0].upper()) + 1]
+        elif not sql.startswith(("--", "/*"), at):
             return sql[at:]
     return ""
 
