@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from opscope.core.errors import BundleError, NotFoundError, OpscopeError, TraceF
 from opscope.fleet.store import log
 from opscope.fleet.store.anchor import ANCHOR, Anchor, _sealed, advance, begin, checkpoint_path, read_anchor
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import answered, connected
+from opscope.fleet.store.querying import PartReader, answered, connected
 from opscope.fleet.store.schema import EVERY, SCHEMA
 from store_faults import StoreSample, store_sample, tried
 from store_queries import statements, tree_hash
@@ -301,6 +302,25 @@ def test_no_statement_writes_or_reads_another_file(store: Path, beside: Path) ->
     assert found == [(one.sql, UsageError if one.refused else None) for one in asked]
     assert sum(one.refused for one in asked) > 100
     assert tree_hash(store, beside) == before
+
+
+def test_threads_that_read_one_file_get_what_they_asked_for(tmp_path: Path) -> None:
+    """DuckDB seeks and reads in two steps, and several of its threads have one file."""
+    content = bytes(number % 251 for number in range(100_000))
+    (tmp_path / "file").write_bytes(content)
+    file = PartReader(place_of(str(tmp_path)).ranges("file", len(content)), len(content))
+
+    def read(number: int) -> list[int]:
+        rng = random.Random(number)
+        wrong = []
+        for at in (rng.randrange(len(content)) for _ in range(500)):
+            file.seek(at)
+            if file.read(1_000) != content[at : at + 1_000]:
+                wrong.append(at)
+        return wrong
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(8))) == [[]] * 8
 
 
 def test_the_query_of_a_write_is_a_usage_error(store: Path) -> None:

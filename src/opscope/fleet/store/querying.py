@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 import tempfile
+import threading
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from opscope.fleet.store.place import EXTRA
 from opscope.fleet.store.schema import EVERY, REPLACED, read_as
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import duckdb
 
@@ -276,6 +277,38 @@ def reading_connection(files: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # no
         connection.close()
 
 
+class PartReader:
+    """A file as DuckDB reads it, in two steps and in several threads at once: each has a position of its own.
+
+    Args:
+        part: what gives bytes from an offset on.
+        size: of the file.
+    """
+
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
+        self._part, self._size, self._own = part, size, threading.local()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to an offset from the beginning, from here, or from the end."""
+        self._own.at = offset + (0, self.tell(), self._size)[whence]
+        return self.tell()
+
+    def tell(self) -> int:
+        """The offset of this thread."""
+        return int(getattr(self._own, "at", 0))
+
+    def read(self, count: int = -1) -> bytes:
+        """So many bytes, or all that are left."""
+        at = self.tell()
+        left = max(0, self._size - at)
+        content = self._part(at, left if count < 0 else min(count, left))
+        self._own.at = at + len(content)
+        return content
+
+    def close(self) -> None:
+        """Nothing: the file is let go with this."""
+
+
 def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN401 - a class of a package that may be absent
     """Some files of a store as DuckDB finds them, to read. Attribute ``failed`` is why one could not be opened."""
     try:
@@ -290,9 +323,10 @@ def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN
         failed: Exception | None = None
 
         def open(self, path: str, mode: str = "rb", **_options: Any) -> Any:  # noqa: ANN401 - as fsspec has it
+            name = self._known(path, mode)
             try:
-                return place.opened(self._known(path, mode))
-            except OSError as error:
+                return PartReader(place.ranges(name, sizes[name]), sizes[name])
+            except (OSError, OpscopeError) as error:
                 self.failed = error
                 raise
 
