@@ -92,7 +92,6 @@ STEPS = (
     Step("store list --store runs", NO_STORE, (MISSING,)),
     Step("store verify --store runs", NO_STORE, (MISSING,)),
     Step("store compact --store runs", NO_STORE, (MISSING,)),
-    Step("store migrate --store runs", NO_STORE, (MISSING,)),
     Step("store remove ffffffff --store runs", NO_STORE, (MISSING,)),
     Step("store query 'SELECT 1' --store runs", NO_STORE, (MISSING,)),
     Step("store report --store runs --out fleet", NO_STORE, (MISSING,)),

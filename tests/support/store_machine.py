@@ -1,6 +1,7 @@
 """A store under any order of commands, beside a model of it: a set of bundles, and what each says.
 
-Only public functions are called, so that it holds for every way in which a store keeps its files.
+Only public functions are called, so that it holds for every way in which a store keeps its files. The one exception is
+a command that is killed in its last step: the anchor is set back.
 """
 
 from __future__ import annotations
@@ -76,6 +77,17 @@ class StoreMachine(RuleBasedStateMachine):
         added = {int(Path(entry.source).name): entry.bundle for entry in done.added}
         assert (added.keys(), done.known) == (new, len(set(numbers)) - len(new))
         self._held |= dict(sorted(added.items()))
+
+    @precondition(lambda self: self._store.exists())
+    @rule(numbers=st.lists(_NUMBERS, min_size=1, max_size=3))
+    def add_killed_before_the_anchor(self, numbers: list[int]) -> None:
+        """All commits of an add are there, and the anchor knows none of them: nothing is lost, and it is told."""
+        anchor = self._store / "_anchor.json"
+        before, commits = anchor.read_bytes(), verify_store(self._store).commits
+        self.add(numbers)
+        anchor.write_bytes(before)
+        found = verify_store(self._store)
+        assert found.unanchored >= found.commits - commits
 
     @precondition(lambda self: self._held)
     @rule(chosen=st.data(), length=st.sampled_from([12, 64]))

@@ -85,6 +85,8 @@ def add(
             progress=progress,
         )
     write_json(done, json)
+    for path, problem in done.damaged.items():
+        notice(f"{path}: {problem}; `opscope store verify` says more")
     if not quiet and json != "-":
         _tell_added(done)
     _check_whole(done)
@@ -230,14 +232,17 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
     write_json(found, json)
     if not quiet and json != "-":
         for fault in found.faults:
-            say(f"{fault.path}: {fault.problem} ({counted_text(len(fault.bundles), 'bundle')})")
+            lost = f" ({counted_text(len(fault.bundles), 'bundle')})" if fault.bundles else ""
+            say(f"{fault.path}: {fault.problem}{lost}")
         held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
         say(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
+        if found.unanchored:
+            commits = counted_text(found.unanchored, "commit")
+            say(f"{commits} newer than the anchor: their command was interrupted or is still running; nothing is lost")
     if found.faults:
-        hint = "remove the bundles it names and add them again"
-        raise InvalidBundleError(
-            f"{counted_text(len(found.faults), 'file')} missing or damaged", where=store, hint=hint
-        )
+        problem = f"{counted_text(len(found.faults), 'file')} missing or damaged: {found.faults[0].path}"
+        hint = "restore the files from a copy, or add the bundles to a new store"
+        raise InvalidBundleError(problem, where=found.store, hint=hint)
 
 
 @app.command()
@@ -268,35 +273,14 @@ def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
     """Read many small files together into few large ones; `add` does so by itself when there are a hundred.
 
     Example: opscope store compact
+
+    Files that were replaced more than a week ago are deleted, and no others.
     """
     from opscope.api import compact_store
 
     done = compact_store(store)
     if not quiet:
-        say(f"{done.before} files became {done.after}; {done.leftovers} leftovers were deleted")
-
-
-@app.command()
-def migrate(
-    store: StoreOption = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="STORE", help="The new store. [default: the old one's name and -2]")
-    ] = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Copy a store of an older opscope to a new one, which this opscope can use. The old store stays as it is.
-
-    Example: opscope store migrate --store old-store --to new-store
-
-    Give the command again when it was interrupted: it goes on where it was.
-    """
-    from opscope.api import migrate_store
-    from opscope.core.units import counted_text
-
-    with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
-        done = migrate_store(store, to, progress=progress)
-    if not quiet:
-        say(f"{counted_text(done.bundles, 'bundle')} copied from {done.before} to {done.after}: {done.store}")
+        say(f"{done.before} files became {done.after}; {done.deleted} replaced files were deleted")
 
 
 def _tell_added(done: AddReport) -> None:

@@ -13,9 +13,8 @@ import msgspec
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
 from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
-from opscope.fleet.store.checking import verify
+from opscope.fleet.store.checking import check_whole, verify
 from opscope.fleet.store.entries import EntryStream, StoreEntry, known, listed, next_place
-from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
@@ -64,12 +63,14 @@ class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema",
         added: bundles that were not there before.
         known: how many were there already.
         skipped: what could not be stored.
+        damaged: files of earlier versions that are missing or damaged, which nothing counts from, by their paths.
     """
 
     store: str
     added: list[StoreEntry]
     known: int
     skipped: list[Skipped]
+    damaged: dict[str, str] = {}
 
     def to_polars(self) -> pl.DataFrame:
         """The bundles that were added, a row each."""
@@ -134,13 +135,16 @@ def add_to_store(
 
     Raises:
         NotFoundError: a path is not there, or holds no bundle.
-        BundleError: the store is of another version.
+        BundleError: the store is of another version, or its place holds something else.
+        TraceFormatError: a file of the store is damaged; nothing was added.
         ClusterError: the scheduler cannot be reached or was lost.
         StorageError: the system refused to write.
     """
     place = place_of(store_address(store))
     found = list(dict.fromkeys(bundle for path in paths for bundle in bundles_in(Path(path))))
     log.create(place)
+    damaged = check_whole(place)
+    compaction.tidy(place)
     skipped: list[Skipped] = []
     named = _named(found, skipped)
     now = log.snapshot(place)
@@ -151,7 +155,7 @@ def add_to_store(
     ]
     filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
     added = list(filling.stored(asked, where or Where(), progress))
-    return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
+    return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped, damaged)
 
 
 def store_entries(store: str | Path | None = None, *, last: int | None = None) -> StoreEntries:
@@ -234,12 +238,25 @@ def remove_from_store(
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
     place = place_of(store_address(store))
+    check_whole(place)
+    compaction.tidy(place)
     return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
 
 
 def compact_store(store: str | Path | None = None) -> Compacted:
-    """Read small files together into larger ones."""
-    return compaction.compact(place_of(store_address(store)))
+    """Read small files together into larger ones, and delete what was replaced more than a week ago.
+
+    Args:
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+
+    Raises:
+        NotFoundError: there is no store.
+        TraceFormatError: a file of the store is damaged; nothing was changed.
+        OpscopeError: of the kind that fits when the store cannot be read or written.
+    """
+    place = place_of(store_address(store))
+    check_whole(place)
+    return compaction.compact(place)
 
 
 def verify_store(store: str | Path | None = None) -> StoreCheckResult:
@@ -252,23 +269,6 @@ def verify_store(store: str | Path | None = None) -> StoreCheckResult:
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
     return shown_as(StoreCheckResult, verify(place_of(store_address(store))))
-
-
-def migrate_store(
-    store: str | Path | None = None,
-    to: str | Path | None = None,
-    *,
-    progress: Callable[[int, int], None] = _silent,
-) -> Migrated:
-    """Copy a store of an older opscope to a new one.
-
-    Args:
-        store: the old one, which stays as it is.
-        to: the new one; None: beside the old one, with ``-2`` behind its name.
-        progress: hears how many of how many bundles are there.
-    """
-    address = store_address(store)
-    return migrate(place_of(address), place_of(str(to or f"{address.rstrip('/')}-2")), progress)
 
 
 def _named(found: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:

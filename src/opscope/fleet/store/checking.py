@@ -1,25 +1,50 @@
-"""Whether a store is what it says: every file there, whole, with the rows that its log promises."""
+"""Whether a store is what it says: every file of its log and its data there, whole, as it was written."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import io
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import polars as pl
 
-from opscope.fleet.store.log import former_files, snapshot
+from opscope.core.errors import BundleError, StorageError, UsageError
+from opscope.fleet.store.anchor import (
+    ANCHOR,
+    LOG,
+    POINTER,
+    StoreDamageError,
+    advance,
+    anchor_of,
+    checkpoint_path,
+    commit_path,
+    pointed,
+    read_anchor,
+    read_commit,
+    sha256_of_bytes,
+    version_of,
+    with_checkpoint,
+)
+from opscope.fleet.store.log import replaced_files, snapshot
 from opscope.fleet.store.schema import BUNDLES, EVERY, REPLACED, SCHEMA, stored_types
-from opscope.fleet.store.writing import hash_in
+from opscope.fleet.store.writing import damage_of, hash_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from opscope.core.errors import OpscopeError
+    from opscope.fleet.store.anchor import Anchor, RemovedFile
     from opscope.fleet.store.log import File, Snapshot
-    from opscope.fleet.store.place import StoreLocation
+    from opscope.fleet.store.place import StoredFile, StoreLocation
 
+_TRIES = 3
 _PARQUET = ".parquet"
+_UNFIT = "its content has changed: it does not fit its hash"
+_LOST_PAST = "it is missing; only earlier versions need it"
+Faults: TypeAlias = dict[str, str]
+"""What is wrong with files, by their paths."""
 
 
 class StoreFault(msgspec.Struct, frozen=True):
@@ -46,7 +71,9 @@ class StoreCheck(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.s
         rows: in them.
         size: bytes of these files.
         faults: files that are missing or damaged.
-        leftovers: files that no version names: of processes that were killed, or at work now.
+        leftovers: files that no version names: of processes that were killed, or at work now. They are never deleted.
+        unanchored: commits that the anchor does not know yet, proved by the one before them: of a command that was
+            interrupted or is at work. The next `add` lets the anchor know them.
         commits: number of the store's last commit.
         store: where it is.
     """
@@ -58,6 +85,7 @@ class StoreCheck(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.s
     size: int
     faults: list[StoreFault]
     leftovers: list[str]
+    unanchored: int = 0
     commits: int = 0
     store: str = ""
 
@@ -74,8 +102,9 @@ class _Read:
             content = place.read(file.path)
         except FileNotFoundError:
             return "it is missing"
-        if _changed(file, content):
-            return f"its content has changed: {len(content):,} bytes, {file.size:,} were written"
+        problem = damage_of(file, content)
+        if problem:
+            return problem
         try:
             frame = pl.read_parquet(io.BytesIO(content))
         except (pl.exceptions.PolarsError, OSError) as error:
@@ -101,35 +130,277 @@ class _Read:
 
 
 def verify(place: StoreLocation) -> StoreCheck:
-    """Read every file of a store and compare it with what was written.
+    """Read every file of a store and compare it with what was written; nothing is changed.
 
     Raises:
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    now, read = snapshot(place), _Read()
-    problems = [(file, problem) for file in now.files if (problem := read.problem(place, file))]
+    found, read = _examined(place, whole=True), _Read()
+    files = found.now.files if found.now else []
+    problems = [(file, problem) for file in files if (problem := read.problem(place, file))]
+    data = {file.path for file, _ in problems}
+    faults = [
+        StoreFault(path, problem, []) for path, problem in {**found.faults, **found.past}.items() if path not in data
+    ]
+    faults += [StoreFault(file.path, problem, read.lost(file)) for file, problem in problems]
     return StoreCheck(
         version=SCHEMA,
         bundles=read.counted(),
-        files=len(now.files) - len(problems),
-        rows=sum(file.rows for file in now.files),
-        size=sum(file.size for file in now.files),
-        faults=[StoreFault(file.path, problem, read.lost(file)) for file, problem in problems],
-        leftovers=_leftovers(place, now),
-        commits=now.version,
+        files=len(files) - len(problems),
+        rows=sum(file.rows for file in files),
+        size=sum(file.size for file in files),
+        faults=faults,
+        leftovers=found.leftovers(place),
+        unanchored=found.unanchored,
+        commits=found.now.version if found.now else -1,
         store=place.address,
     )
 
 
-def _changed(file: File, content: bytes) -> bool:
-    """Whether it has another size or hash; the files of another program, which compacted the table, have no hash."""
-    written = hash_in(file.path)
-    return len(content) != file.size or (written is not None and hashlib.sha256(content).hexdigest() != written)
+def check_whole(place: StoreLocation) -> Faults:
+    """Whether every file of the log and of the data is there, of its size, and those that changed are as they were.
+
+    A file that has not changed since the last such check, by the clock of the storage, is not read again. Then the
+    anchor learns of commits of commands that were interrupted before they could tell it.
+
+    Returns:
+        What is wrong with files that count no more and are kept for earlier versions.
+
+    Raises:
+        StoreDamageError: a file that counts, or one of the log, is not as it was written; the first one is named.
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    found = _examined(place, whole=False)
+    for path, problem in found.faults.items():
+        more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
+        raise StoreDamageError(place, path, problem + more)
+    now = max((file.changed for file in found.there.values()), default=0.0)
+
+    def checked(anchor: Anchor) -> Anchor:
+        for version in found.unknown:
+            anchor = with_checkpoint(place, anchor, version)
+        return msgspec.structs.replace(anchor, checked=max(anchor.checked, now))
+
+    advance(place, checked)
+    return found.past
 
 
-def _leftovers(place: StoreLocation, now: Snapshot) -> list[str]:
-    there = {path for path in place.files("") if path.endswith(_PARQUET) and not path.startswith("_")}
-    return sorted(there - {file.path for file in now.files} - former_files(place, now))
+class _Examination(NamedTuple):
+    """What was found.
+
+    Attributes:
+        now: the store; None when its log cannot be read.
+        anchor: None when it is damaged.
+        there: every file of the store.
+        faults: files of the log and of the data that are not as they were written.
+        past: likewise files that count no more and are kept for earlier versions.
+        unknown: versions of checkpoints that the anchor does not know, and that agree with the log.
+    """
+
+    now: Snapshot | None
+    anchor: Anchor | None
+    there: dict[str, StoredFile]
+    faults: Faults
+    past: Faults
+    unknown: list[int]
+
+    @property
+    def unanchored(self) -> int:
+        """Commits that the anchor does not know."""
+        return max(0, self.now.version - self.anchor.version) if self.now and self.anchor else 0
+
+    def leftovers(self, place: StoreLocation) -> list[str]:
+        """Files of data that no version names."""
+        if self.now is None:
+            return []
+        named = {file.path for file in self.now.files} | replaced_files(place, self.now)
+        named |= {gone.path for gone in _removed(place, self.there)}
+        return sorted({path for path in self.there if path.endswith(_PARQUET) and path[0] not in "_."} - named)
+
+
+def _examined(place: StoreLocation, *, whole: bool) -> _Examination:
+    """A store and its faults; somebody who works in it at the same moment is none.
+
+    Args:
+        place: of it.
+        whole: whether every file of the log is read, and every replaced one; else those that changed since the last
+            check, of the log and of the data.
+    """
+    found = _examined_once(place, whole=whole)
+    for _ in range(_TRIES):
+        if not found.faults and not found.past:
+            break
+        before, found = found, _examined_once(place, whole=whole)
+        if found.anchor == before.anchor:
+            break
+    return found
+
+
+def _examined_once(place: StoreLocation, *, whole: bool) -> _Examination:
+    anchor, now, faults, other = _opened(place)
+    there = place.files("")
+    since = 0.0 if whole or anchor is None else anchor.checked
+    faults |= _log_faults(place, anchor, there, since)
+    unknown: list[int] = []
+    if anchor is not None:
+        unknown, problems = _checkpoint_faults(place, anchor, there, since)
+        faults |= problems
+    if other is not None and not faults:  # else it is what came of them
+        if isinstance(other, BundleError):
+            raise other
+        faults[LOG] = other.damage if isinstance(other, StoreDamageError) else other.problem
+    past: Faults = {}
+    if whole:
+        past = _past_faults(place, anchor, there)
+    elif now is not None and anchor is not None:
+        faults |= {file.path: problem for file in now.files if (problem := _problem(place, file, there, since))}
+        past = _new_past_faults(place, now, anchor, there)
+    return _Examination(now, anchor, there, faults, past, unknown)
+
+
+def _opened(place: StoreLocation) -> tuple[Anchor | None, Snapshot | None, Faults, OpscopeError | None]:
+    """The anchor and the store as far as they can be read, a file that is at fault, and what does not say which it is.
+
+    Raises:
+        OpscopeError: of the kind that fits when there is no store.
+    """
+    try:
+        now = snapshot(place)
+        return anchor_of(place), now, {}, None
+    except StoreDamageError as error:
+        if error.path == ANCHOR:
+            return None, None, {ANCHOR: error.damage}, None
+        faults, other = ({}, error) if error.path == LOG else ({error.path: error.damage}, None)
+        return anchor_of(place), None, faults, other
+    except (BundleError, StorageError) as error:
+        anchor = None
+        with contextlib.suppress(StoreDamageError):
+            anchor = read_anchor(place)
+        if anchor is None:
+            raise
+        return anchor, None, {}, error
+
+
+def _log_faults(place: StoreLocation, anchor: Anchor | None, there: dict[str, StoredFile], since: float) -> Faults:
+    """Commits that are missing or are not those of which their followers, or the anchor, state the hash."""
+    versions = {
+        version: path for path in there if (version := version_of(path)) is not None and path == commit_path(version)
+    }
+    first = anchor.first if anchor else min(versions, default=0)
+    last = max([*versions, anchor.version if anchor else -1])
+    faults = {commit_path(number): "it is missing" for number in range(first, last + 1) if number not in versions}
+    changed = [version for version, path in versions.items() if there[path].changed >= since and version >= first]
+    expected: str | None = None
+    for number in range(last, min(changed, default=last + 1) - 1, -1):
+        if anchor is not None and number == anchor.version:
+            expected = anchor.commit
+        found = read_commit(place, number)
+        problem = None
+        if found is None or found.statement is None:
+            problem = "it is missing" if found is None else "it is not a commit of opscope"
+        elif expected not in {None, found.sha256}:
+            problem = _UNFIT
+        if problem:
+            faults[commit_path(number)] = problem
+        # What a damaged commit says of the one before it is not believed.
+        expected = found.statement.previous if found and found.statement and not problem else None
+    return faults
+
+
+def _checkpoint_faults(
+    place: StoreLocation, anchor: Anchor, there: dict[str, StoredFile], since: float
+) -> tuple[list[int], Faults]:
+    """Checkpoints that the anchor does not know yet, and what is wrong with the others and with the pointer."""
+    faults: Faults = {}
+    for number, known in anchor.checkpoints.items():
+        path = checkpoint_path(number)
+        if path not in there:
+            faults[path] = "it is missing"
+        elif there[path].changed >= since and _hash_of(place, path) != known.file:
+            faults[path] = _UNFIT
+    named = {
+        version for path in there if (version := version_of(path)) is not None and path == checkpoint_path(version)
+    }
+    unknown = sorted(version for version in named - anchor.checkpoints.keys() if version >= anchor.first)
+    faults |= {checkpoint_path(version): problem for version in unknown if (problem := _disagrees(place, version))}
+    return unknown, faults | _pointer_faults(place, anchor, there, named)
+
+
+def _disagrees(place: StoreLocation, version: int) -> str | None:
+    """What is wrong with a version that is read by its checkpoint."""
+    try:
+        snapshot(place, str(version))
+    except (StoreDamageError, StorageError, UsageError) as error:
+        return f"it does not agree with the log: {error.problem}"
+    return None
+
+
+def _pointer_faults(
+    place: StoreLocation, anchor: Anchor, there: dict[str, StoredFile], named: Collection[int]
+) -> Faults:
+    if POINTER not in there:
+        lost = any(known.pointer for known in anchor.checkpoints.values())
+        return {POINTER: "it is missing"} if lost else {}
+    content = place.read(POINTER)
+    version = pointed(content)
+    known = None if version is None else anchor.checkpoints.get(version)
+    if version not in named or (known is not None and known.pointer not in {None, sha256_of_bytes(content)}):
+        return {POINTER: "its content has changed"}
+    return {}
+
+
+def _past_faults(place: StoreLocation, anchor: Anchor | None, there: dict[str, StoredFile]) -> Faults:
+    """Files that count no more and are kept for earlier versions: by every commit, each read whole."""
+    faults: Faults = {}
+    for gone in _removed(place, there):
+        if gone.path in there:
+            if _hash_of(place, gone.path) != hash_in(gone.path):
+                faults[gone.path] = _UNFIT
+        elif anchor is not None and gone.moment > anchor.deleted:
+            faults[gone.path] = _LOST_PAST
+    return faults
+
+
+def _new_past_faults(place: StoreLocation, now: Snapshot, anchor: Anchor, there: dict[str, StoredFile]) -> Faults:
+    """The same by what the log says now, of those that changed since the last check, and to the hour."""
+    gone = replaced_files(place, now)
+    hours = (time.time_ns() // 1_000_000 - anchor.deleted) // 3_600_000
+    faults = dict.fromkeys(gone - replaced_files(place, now, hours) - there.keys(), _LOST_PAST)
+    changed = [path for path in sorted(gone & there.keys()) if there[path].changed >= anchor.checked]
+    return faults | {path: _UNFIT for path in changed if _hash_of(place, path) != hash_in(path)}
+
+
+def _removed(place: StoreLocation, there: dict[str, StoredFile]) -> Iterator[RemovedFile]:
+    """What the commits that are there say of files that count no more."""
+    for version in sorted(_versions(there, commit_path)):
+        found = read_commit(place, version)
+        yield from found.removed if found is not None else ()
+
+
+def _versions(there: Iterable[str], named: Callable[[int], str]) -> dict[int, str]:
+    """Paths of all commits, or of all checkpoints, by version."""
+    found = ((version_of(path), path) for path in there)
+    return {version: path for version, path in found if version is not None and path == named(version)}
+
+
+def _problem(place: StoreLocation, file: File, there: dict[str, StoredFile], since: float) -> str | None:
+    """What is wrong with a file that counts, by its size, and by its content where that may have changed."""
+    found = there.get(file.path)
+    if found is None:
+        return "it is missing"
+    if found.size != file.size:
+        return f"its content has changed: {found.size:,} bytes, {file.size:,} were written"
+    try:
+        return damage_of(file, place.read(file.path)) if found.changed >= since else None
+    except FileNotFoundError:
+        return "it is missing"
+
+
+def _hash_of(place: StoreLocation, path: str) -> str | None:
+    try:
+        return sha256_of_bytes(place.read(path))
+    except FileNotFoundError:
+        return None
 
 
 def _union(sets: Iterable[set[str]]) -> set[str]:

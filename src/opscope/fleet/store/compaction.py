@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from opscope.core.errors import StorageError
 from opscope.fleet.store.entries import chosen, older
-from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot, vacuum
-from opscope.fleet.store.querying import MEMORY, duckdb_module, parquet_of, query_errors
+from opscope.fleet.store.log import (
+    TRIES,
+    File,
+    OvertakenError,
+    commit,
+    delete_replaced,
+    forget_commits,
+    snapshot,
+)
+from opscope.fleet.store.querying import only_reading, parquet_of, query_errors, reading_connection
 from opscope.fleet.store.schema import REPLACED
-from opscope.fleet.store.writing import read_file, write_file
+from opscope.fleet.store.writing import delete_files, read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -35,6 +44,8 @@ _TIER = 4
 """`add` leaves a file alone that has so many times the rows of all smaller ones: so rows are rewritten seldom."""
 _KEPT_HOURS = 168
 """Files that count no more stay so long, for those who are reading and for earlier versions: Delta Lake's own week."""
+_COMMITS_SECONDS = 30 * 86_400.0
+"""Commits stay so long, as Delta Lake has it."""
 
 
 class Compacted(NamedTuple):
@@ -43,33 +54,48 @@ class Compacted(NamedTuple):
     Attributes:
         before: files that were read together.
         after: files that took their place.
-        leftovers: files that were deleted: of processes that were killed, and of versions that are a week old.
+        deleted: files that were replaced more than a week ago.
     """
 
     before: int
     after: int
-    leftovers: int
+    deleted: int
 
 
 def compact(place: StoreLocation) -> Compacted:
     """Read small files of a table and month together into one; nothing changes for those who query.
 
-    Bundles that were replaced go out of the files. Then files are deleted that have not counted for a week.
+    Bundles that were replaced go out of the files. Files are deleted that the log says were replaced a week ago, and no
+    others.
 
     Raises:
+        StoreDamageError: a file is damaged; the store is as it was.
         OpscopeError: of the kind that fits; the store is as it was.
     """
+    gone = tidy(place)
     purged = _purge(place)
     before, after = _compact_all(place, tiered=False)
-    gone = vacuum(place, _KEPT_HOURS, unnamed=True)
     return Compacted(purged[0] + before, purged[1] + after, len(gone))
+
+
+def tidy(place: StoreLocation) -> list[str]:
+    """Delete files that were replaced more than a week ago, and commits that nobody needs any more.
+
+    It comes before commits, which could let the log forget what was replaced.
+
+    Returns:
+        Paths of the files.
+    """
+    gone = delete_replaced(place, _KEPT_HOURS)
+    forget_commits(place, time.time() - _COMMITS_SECONDS)
+    return gone
 
 
 def compact_loose(place: StoreLocation) -> None:
     """The same when there are many small files; of them only those that are alike in size."""
     if sum(map(_is_small, snapshot(place).files)) > LOOSE_FILES:
         _compact_all(place, tiered=True)
-        vacuum(place, _KEPT_HOURS, unnamed=False)
+        delete_replaced(place, _KEPT_HOURS)
 
 
 def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None = None) -> list[StoreEntry]:
@@ -103,8 +129,7 @@ def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None 
         raise _too_busy(place)
     if out:
         _purge(place)
-        vacuum(place, 0, unnamed=False)
-        vacuum(place, _KEPT_HOURS, unnamed=True)  # those that the log has forgotten since
+        delete_replaced(place, 0)
     return out
 
 
@@ -165,24 +190,22 @@ def _is_small(file: File) -> bool:
 
 
 def _replaced_by(place: StoreLocation, now: Snapshot, new: list[File], old: list[File], *, data: bool) -> bool:
-    """Let new files count for old ones. Others may add meanwhile; False when one of the old ones counts no more."""
-    done = False
-    try:
-        for _ in range(TRIES):
-            if not set(old) <= set(now.files):
-                return False
-            try:
-                commit(place, now, new, old, data=data)
-            except OvertakenError:
-                now = snapshot(place)
-                continue
-            done = True
-            return True
-        raise _too_busy(place)
-    finally:
-        if not done:
-            for file in new:
-                place.delete(file.path)
+    """Let new files count for old ones. Others may add meanwhile; False when one of the old ones counts no more.
+
+    Whether a commit that ends in another error is in the log, nobody knows: the new files stay.
+    """
+    for _ in range(TRIES):
+        if not set(old) <= set(now.files):
+            delete_files(place, new)
+            return False
+        try:
+            commit(place, now, new, old, data=data)
+        except OvertakenError:
+            now = snapshot(place)
+            continue
+        return True
+    delete_files(place, new)
+    raise _too_busy(place)
 
 
 def alike(files: list[File]) -> list[File]:
@@ -225,23 +248,23 @@ def _joined(place: StoreLocation, held: list[tuple[File, pl.DataFrame]]) -> Iter
 
 def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[str]) -> Iterator[File]:
     """Those of some files that hold rows of some bundles."""
-    by_url = {place.url(file.path): file for file in files}
+    by_path = {file.path: file for file in files}
     for table in sorted({file.table for file in files}):
-        own = parquet_of(place, [file.path for file in files if file.table == table], ", filename = true")
-        sql = f"SELECT DISTINCT filename FROM {own} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
-        yield from (by_url[name] for (name,) in _asked(place, sql, [sorted(bundles)]))
+        own = [file for file in files if file.table == table]
+        rows = parquet_of([file.path for file in own], ", filename = true")
+        sql = f"SELECT DISTINCT filename FROM {rows} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
+        yield from (by_path[name.partition("://")[2]] for (name,) in _asked(place, own, sql, [sorted(bundles)]))
 
 
 def _bundles_in(place: StoreLocation, files: Sequence[File]) -> set[str]:
-    sql = f"SELECT bundle FROM {parquet_of(place, [file.path for file in files])}"  # noqa: S608 - quoted paths
-    return {name for (name,) in _asked(place, sql, [])}
+    sql = f"SELECT bundle FROM {parquet_of([file.path for file in files])}"  # noqa: S608 - quoted paths
+    return {name for (name,) in _asked(place, files, sql, [])}
 
 
-def _asked(place: StoreLocation, sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
+def _asked(place: StoreLocation, own: Sequence[File], sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
     """The answer of a connection that reads files which no view may show."""
-    with duckdb_module().connect(config={"memory_limit": MEMORY}) as connection, query_errors(place):
-        if place.file_system() is not None:
-            connection.register_filesystem(place.file_system())
+    files = only_reading(place, own)
+    with reading_connection(files) as connection, query_errors(place, files):
         return list(connection.execute(sql, values).fetchall())
 
 

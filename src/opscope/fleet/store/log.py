@@ -3,11 +3,12 @@
 All tables of a store are parts of one Delta table, kept apart by its partition ``table_name``. So whatever is added,
 removed or compacted is one commit, and is there as a whole or not at all. Each commit is a transaction of one
 application, of which Delta Lake lets only one win when two were prepared on the same version: the other one looks at
-the store again before it tries again.
+the store again before it tries again. After each commit the anchor follows: ``opscope.fleet.store.anchor``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,18 +16,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.core.errors import BundleError, MissingDependencyError, NotFoundError, UsageError
-from opscope.core.json import from_json
+from opscope.fleet.store.anchor import (
+    ANCHOR,
+    CHECKPOINT_INTERVAL,
+    LOG,
+    StoreDamageError,
+    advance,
+    anchor_of,
+    begin,
+    commit_path,
+    followed,
+    live_hash,
+    read_anchor,
+    read_commit,
+    statement,
+    version_of,
+)
 from opscope.fleet.store.place import EXTRA, storage_error
 from opscope.fleet.store.schema import PARTITION, SCHEMA, STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from opscope.fleet.store.anchor import Anchor
     from opscope.fleet.store.place import StoreLocation
 
-FORMER_HEAD = "store.json"
-"""The first file of a store of an opscope that had a log of its own."""
-LOG = "_delta_log"
 TRIES = 100
 """How often a commit is prepared again when others were faster."""
 _FAMILY = "opscope.store/"
@@ -34,7 +48,9 @@ _SCHEMA_KEY = "opscope.schema"
 _APPLICATION = "opscope.store"
 _CONFIGURATION = {
     _SCHEMA_KEY: SCHEMA,
-    "delta.checkpointInterval": "20",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.enableExpiredLogCleanup": "false",  # what the anchor knows is deleted by who writes the anchor
+    "delta.deletedFileRetentionDuration": "interval 2 weeks",  # replaced files are deleted before that
     "delta.dataSkippingNumIndexedCols": "0",  # a log without values: what is removed is in no statistics either
 }
 
@@ -64,23 +80,19 @@ class Snapshot(NamedTuple):
         version: number of its last commit.
         files: that count.
         delta: the Delta table.
+        tip: SHA-256 of its last commit.
         past: whether an earlier version was asked for, whose files may be deleted.
     """
 
     version: int
     files: list[File]
     delta: Any
+    tip: str
     past: bool = False
 
     def of(self, table: str) -> list[File]:
         """Files of a table."""
         return [file for file in self.files if file.table == table]
-
-
-class FormerHead(msgspec.Struct, frozen=True):
-    """The first file of a store of an older opscope: its version."""
-
-    schema: str
 
 
 class OvertakenError(Exception):
@@ -91,32 +103,65 @@ def create(place: StoreLocation) -> None:
     """Make a store where there is none; two at once make one.
 
     Raises:
-        BundleError: there is a store of another version.
+        BundleError: there is a store of another version, or something else.
+        StoreDamageError: there is a store that has lost its anchor.
         StorageError: the system refused.
     """
+    try:
+        anchor = read_anchor(place)
+    except StoreDamageError:
+        snapshot(place)  # says it, unless the anchor is one of another version
+        raise
+    if anchor is None:
+        _check_empty(place)
+        begin(place)
+    if anchor is None or anchor.version < 0:
+        _create_table(place)
+        advance(place)
+
+
+def _check_empty(place: StoreLocation) -> None:
+    """Whether a store may be made here.
+
+    Raises:
+        BundleError: there is something else.
+        StoreDamageError: there is a store that has lost its anchor.
+    """
+    there = [path for path in place.files("") if not path.startswith(f".{ANCHOR}")]  # of a command that was killed
+    if not there or read_anchor(place) is not None:  # somebody else makes it at this moment
+        return
+    try:
+        snapshot(place)
+    except NotFoundError:
+        pass
+    else:
+        return  # likewise
+    hint = "name a directory that is empty or not there yet; nothing was changed"
+    raise BundleError(f"it is not a store and not empty: it holds {min(there)}", where=place.address, hint=hint)
+
+
+def _create_table(place: StoreLocation) -> None:
     deltalake = _deltalake()
-    if former_version(place) is not None:
-        raise _other_version(place, str(former_version(place)))
+    from deltalake.transaction import CommitProperties
+
     fields = [
         deltalake.Field(name, deltalake.schema.PrimitiveType(kind))
         for name, kind in ((*((name, "string") for name in PARTITION), *((n, k.delta) for n, k in STORED.items())))
     ]
-    with _faults(place):
+    with _faults(place), contextlib.suppress(deltalake.exceptions.CommitFailedError):  # somebody else has made it
         if deltalake.DeltaTable.is_deltatable(place.uri, place.options):
             return
-        try:
-            deltalake.DeltaTable.create(
-                place.uri,
-                deltalake.Schema(fields),
-                mode="ignore",
-                partition_by=list(PARTITION),
-                name="opscope",
-                configuration=_CONFIGURATION,
-                storage_options=place.options,
-                raise_if_key_not_exists=False,
-            )
-        except deltalake.exceptions.CommitFailedError:
-            return  # somebody else has made it at the same moment
+        deltalake.DeltaTable.create(
+            place.uri,
+            deltalake.Schema(fields),
+            mode="ignore",
+            partition_by=list(PARTITION),
+            name="opscope",
+            configuration=_CONFIGURATION,
+            storage_options=place.options,
+            commit_properties=CommitProperties(custom_metadata=statement("", [])),
+            raise_if_key_not_exists=False,
+        )
 
 
 def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
@@ -130,19 +175,50 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
         NotFoundError: there is no store.
         BundleError: it is of another version of opscope.
         UsageError: it has no such version.
+        StoreDamageError: its log does not hold what was written.
         StorageError: it cannot be reached.
     """
-    delta = _opened(place)
+    anchor, damage = None, StoreDamageError(place, ANCHOR, "it is missing")
+    try:
+        anchor = read_anchor(place)  # before the log: what it knows must be there afterwards
+    except StoreDamageError as error:
+        damage = error
+    delta = _opened(place, anchor)
     schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
     if schema != SCHEMA:
         raise _other_version(place, schema)
+    if anchor is None:
+        raise damage
     if as_of is not None:
         _go_back(place, delta, as_of)
     with _faults(place):
         table = delta.get_add_actions(flatten=True)
         names = ("path", "partition.table_name", "partition.month", "num_records", "size_bytes")
         files = [File(*row) for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
-    return Snapshot(delta.version(), sorted(files), delta, past=as_of is not None)
+    found = Snapshot(delta.version(), sorted(files), delta, "", past=as_of is not None)
+    return found._replace(tip=_proved(place, anchor, found))
+
+
+def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
+    """Hash of the last commit of a snapshot that holds what the log and the anchor promise.
+
+    Raises:
+        StoreDamageError: it does not.
+    """
+    last = found.version if found.past else max(found.version, anchor.version)
+    own = read_commit(place, last)
+    if own is None or found.version < last:
+        raise StoreDamageError(place, commit_path(last), "it is missing, or ends before its end")
+    if own.statement is None:
+        raise StoreDamageError(place, commit_path(last), "it is not a commit of opscope")
+    if last == anchor.version and own.sha256 != anchor.commit:
+        raise StoreDamageError(place, commit_path(last), "its content has changed")
+    if own.statement.live != live_hash(found.files):
+        problem = f"it counts {len(found.files)} files, its last commit promises {own.statement.files} or others"
+        raise StoreDamageError(place, commit_path(last) if last > anchor.version else LOG, problem)
+    if not found.past and last > anchor.version:
+        followed(place, anchor)
+    return own.sha256
 
 
 def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequence[File] = (), *, data: bool) -> None:
@@ -163,10 +239,11 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
     moment = time.time_ns() // 1_000_000
+    live = [file for file in now.files if file not in set(old)] + list(new)
     actions: list[Any] = [RemoveAction(file.path, data, moment, file.size, _partition(file)) for file in old]
     actions += [AddAction(file.path, file.size, _partition(file), moment, data, _statistics(file)) for file in new]
     number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
-    own = CommitProperties(app_transactions=[Transaction(_APPLICATION, number)])
+    own = CommitProperties(statement(now.tip, live), app_transactions=[Transaction(_APPLICATION, number)])
     with _faults(place):
         try:
             now.delta.create_write_transaction(
@@ -174,52 +251,68 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
             )
         except deltalake.exceptions.CommitFailedError as error:
             raise OvertakenError from error
+    advance(place)
 
 
-def vacuum(place: StoreLocation, hours: int, *, unnamed: bool) -> list[str]:
-    """Delete files that count no more in any version of the last hours; their paths.
+def replaced_files(place: StoreLocation, now: Snapshot, hours: int = 0) -> set[str]:
+    """Paths of the files that the log says count no more, for some hours at least; some may be deleted already."""
+    with _faults(place):
+        named = now.delta.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
+    return set(named) - {file.path for file in now.files}
+
+
+def delete_replaced(place: StoreLocation, hours: int) -> list[str]:
+    """Delete files that the log says count no more, and no others; their paths.
 
     Args:
         place: of the store.
-        hours: 0: also those that the commit before this one named.
-        unnamed: also files as old that no version names: of processes that were killed.
+        hours: those that count no more for so long; 0: all.
     """
-    with _faults(place):
-        return list(
-            _opened(place).vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=unnamed)
-        )
+    gone = sorted(replaced_files(place, snapshot(place), hours) & place.files("").keys())
+    until = time.time_ns() // 1_000_000 - hours * 3_600_000
+    if gone:
+        advance(place, lambda anchor: msgspec.structs.replace(anchor, deleted=max(anchor.deleted, until)))
+    for path in gone:
+        place.delete(path)
+    return gone
 
 
-def former_files(place: StoreLocation, now: Snapshot) -> set[str]:
-    """Paths of files that counted in an earlier version, where they are kept."""
-    with _faults(place):
-        return set(now.delta.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
+def forget_commits(place: StoreLocation, before: float) -> None:
+    """Delete commits that a checkpoint has taken up, all of which are older than a moment, and older checkpoints.
 
-
-def former_version(place: StoreLocation) -> str | None:
-    """Schema of a store of an opscope that had a log of its own; None where there is no such store.
-
-    Raises:
-        BundleError: its first file is damaged.
+    Args:
+        place: of the store.
+        before: in seconds since the epoch.
     """
-    try:
-        return from_json(place.read(FORMER_HEAD), FormerHead).schema
-    except FileNotFoundError:
-        return None
-    except msgspec.MsgspecError as error:
-        raise BundleError(f"damaged: {error}", where=f"{place.address}/{FORMER_HEAD}") from error
+    there = place.files(LOG)
+    old = [
+        version
+        for version in anchor_of(place).checkpoints
+        if (found := there.get(commit_path(version))) is not None and found.changed < before
+    ]
+    if old:
+        advance(place, lambda anchor: _beginning_at(anchor, max(old)))
+    first = anchor_of(place).first
+    for path in there:
+        if (version := version_of(path)) is not None and version < first:
+            place.delete(path)
 
 
-def _opened(place: StoreLocation) -> Any:  # noqa: ANN401 - the package may be absent
+def _beginning_at(anchor: Anchor, version: int) -> Anchor:
+    first = max(anchor.first, version)
+    kept = {number: found for number, found in anchor.checkpoints.items() if number >= first}
+    return msgspec.structs.replace(anchor, first=first, checkpoints=kept)
+
+
+def _opened(place: StoreLocation, anchor: Anchor | None) -> Any:  # noqa: ANN401 - the package may be absent
     deltalake = _deltalake()
     with _faults(place):
         try:
             return deltalake.DeltaTable(place.uri, storage_options=place.options)
         except deltalake.exceptions.TableNotFoundError:
             pass
-    former = former_version(place)
-    if former is not None:
-        raise _other_version(place, former)
+    if anchor is not None and anchor.version >= 0:
+        raise StoreDamageError(place, LOG, "it is missing")
     hint = "make one with `opscope store add PATH...`, or name another with --store"
     raise NotFoundError("there is no store", where=place.address, hint=hint)
 
@@ -227,9 +320,8 @@ def _opened(place: StoreLocation) -> Any:  # noqa: ANN401 - the package may be a
 def _other_version(place: StoreLocation, schema: str) -> BundleError:
     known = schema.removeprefix(_FAMILY)
     older = known.isdecimal() and int(known) < int(SCHEMA.removeprefix(_FAMILY))
-    migrate = f"opscope store migrate --store {place.address} --to {place.address}-2"
-    problem = f"written as {schema}, this opscope knows {SCHEMA}"
-    return BundleError(problem, where=place.address, hint=migrate if older else "upgrade opscope; nothing was changed")
+    hint = "add the bundles to a new store" if older else "upgrade opscope; nothing was changed"
+    return BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
 
 
 def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN401 - likewise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from datetime import timedelta
@@ -13,19 +14,21 @@ from opscope.core.errors import MissingDependencyError, StorageError, UsageError
 from opscope.core.files import storage_errors, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 EXTRA = "pip install 'opscope[store]'"
 SCHEMES = ("s3", "gs", "az")
 """Kinds of object storage: of S3's protocol, Google Cloud Storage, Azure Blob Storage."""
 _URL = "://"
+_WHOLE = 8 << 20
+"""Bytes up to which an object is read whole."""
 _RETRIES, _RETRY_SECONDS = 3, 20
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BRANCH = re.compile(r"\s*\n\s*(?:↳\s*)?")
 
 
 class StoredFile(NamedTuple):
-    """A file: its size in bytes, and the time of its last change in seconds since the epoch."""
+    """A file: its size in bytes, and when it last changed or came to its name, in seconds since the epoch."""
 
     size: int
     changed: float
@@ -47,20 +50,31 @@ class StoreLocation(Protocol):
     def write(self, path: str, content: bytes) -> None:
         """Make or replace a file in one step."""
 
+    def settle(self, path: str) -> None:
+        """Wait until a file that another library wrote would survive a loss of power."""
+
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is no error."""
 
     def files(self, folder: str) -> dict[str, StoredFile]:
         """Every file below a folder, by its path; of the store, with an empty text."""
 
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
-
     def url(self, path: str) -> str:
-        """The file as DuckDB finds it."""
+        """The file as messages name it."""
 
-    def file_system(self) -> Any:  # noqa: ANN401 - classes of a package that may be absent
-        """What DuckDB needs to be told of before; None for a directory."""
+    def ranges(self, path: str, size: int) -> Callable[[int, int], bytes]:
+        """What gives the bytes of a file from an offset on, as many as are asked for, to several threads at once.
+
+        Raises:
+            FileNotFoundError: it is not there; in object storage some say so when they are asked.
+        """
+
+
+class _LetGo(io.FileIO):
+    """A file to read that is closed when nobody holds it any more: DuckDB lets go of files and closes none."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Directory:
@@ -89,6 +103,17 @@ class Directory:
         """See ``StoreLocation``."""
         write_atomically(self._root / path, content)
 
+    def settle(self, path: str) -> None:
+        """See ``StoreLocation``."""
+        file = self._root / path
+        with storage_errors(file):
+            for name, flags in ((file, os.O_RDONLY), (file.parent, os.O_RDONLY | os.O_DIRECTORY)):
+                descriptor = os.open(name, flags)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
     def delete(self, path: str) -> None:
         """See ``StoreLocation``."""
         file = self._root / path
@@ -103,19 +128,18 @@ class Directory:
                 file = Path(directory) / name
                 with contextlib.suppress(FileNotFoundError):
                     state = file.stat()
-                    found[file.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
+                    changed = max(state.st_mtime, state.st_ctime)  # the second one nobody can set
+                    found[file.relative_to(self._root).as_posix()] = StoredFile(state.st_size, changed)
         return found
-
-    def exists(self, path: str) -> bool:
-        """See ``StoreLocation``."""
-        return (self._root / path).is_file()
 
     def url(self, path: str) -> str:
         """See ``StoreLocation``."""
         return str(self._root / path)
 
-    def file_system(self) -> None:
+    def ranges(self, path: str, size: int) -> Callable[[int, int], bytes]:  # noqa: ARG002 - see ``StoreLocation``
         """See ``StoreLocation``."""
+        file = _LetGo(self._root / path)
+        return lambda offset, count: os.pread(file.fileno(), count, offset)
 
 
 class Remote:
@@ -161,6 +185,9 @@ class Remote:
         with storage_faults(f"{self.address}/{path}"):
             obstore.put(self._store, path, content)
 
+    def settle(self, path: str) -> None:
+        """See ``StoreLocation``: an object is durable once it is there."""
+
     def delete(self, path: str) -> None:
         """See ``StoreLocation``."""
         import obstore
@@ -176,28 +203,23 @@ class Remote:
             found = [one for page in obstore.list(self._store, prefix=folder or None) for one in page]
         return {str(one["path"]): StoredFile(one["size"], one["last_modified"].timestamp()) for one in found}
 
-    def exists(self, path: str) -> bool:
-        """See ``StoreLocation``."""
-        import obstore
-
-        with storage_faults(f"{self.address}/{path}"):
-            try:
-                obstore.head(self._store, path)
-            except FileNotFoundError:
-                return False
-        return True
-
     def url(self, path: str) -> str:
         """See ``StoreLocation``."""
         return f"{self.address}/{path}"
 
-    def file_system(self) -> Any:  # noqa: ANN401 - see ``StoreLocation``
-        """See ``StoreLocation``."""
-        try:
-            from obstore.fsspec import FsspecStore
-        except ImportError:
-            raise MissingDependencyError("fsspec is not installed", where=self.address, hint=EXTRA) from None
-        return FsspecStore(self._scheme, **self._settings())
+    def ranges(self, path: str, size: int) -> Callable[[int, int], bytes]:
+        """See ``StoreLocation``: a small object is read whole, with one request."""
+        import obstore
+
+        if size <= _WHOLE:
+            content = self.read(path)
+            return lambda offset, count: content[offset : offset + count]
+
+        def part(offset: int, count: int) -> bytes:
+            with storage_faults(f"{self.address}/{path}"):
+                return bytes(obstore.get_range(self._store, path, start=offset, length=count))
+
+        return part
 
     def _settings(self) -> dict[str, Any]:
         retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}

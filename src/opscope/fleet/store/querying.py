@@ -1,33 +1,50 @@
-"""Questions to a store in SQL: DuckDB on the files of a version, through one view a table."""
+"""Questions to a store in SQL: DuckDB on the files of a version, through one view a table.
+
+A query cannot write, for three reasons that do not rest on each other: DuckDB's own parser must find nothing in it but
+queries; DuckDB may open no file but those of ``OnlyReading``; and that gives the files of the views, to read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
+import secrets
+import tempfile
+import threading
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.errors import MissingDependencyError, NotFoundError, TraceFormatError, UsageError
+from opscope.core.errors import MissingDependencyError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.fleet.store.log import snapshot
 from opscope.fleet.store.place import EXTRA
 from opscope.fleet.store.schema import EVERY, REPLACED, read_as
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import duckdb
 
-    from opscope.fleet.store.log import Snapshot
+    from opscope.fleet.store.log import File, Snapshot
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.schema import Table
 
 MEMORY = "1GB"
 """What DuckDB may take."""
 _HINT = "the views and their columns: `opscope store views`"
+_WORD = re.compile(r"\w+")
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 """How errors of DuckDB tell that a file is not Parquet file, whatever their kind."""
 _TRIES = 3
 _FETCHED = 10_000
 """Rows that are held at once while an answer is passed on."""
+_PROTOCOL = "store"
+_QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+"""What DuckDB's parser may find in a query. A COPY or INSERT in a WITH is a ``COPY_QUERY_NODE``, and so on."""
+_UNCHANGED = datetime(1970, 1, 1, tzinfo=timezone.utc)
+"""When a file changed last: none does."""
+_REFUSED_FUNCTIONS = frozenset({"query", "json_execute_serialized_sql", "sniff_csv"})
+"""Functions that run a text as a query, which the parser does not look into, and one that EXPLAIN lets pass."""
 
 
 class QueryAnswer:
@@ -52,11 +69,17 @@ class QueryStream:
         cut: whether more rows were there than were to be given; known when all parts were taken.
     """
 
-    def __init__(self, place: StoreLocation, running: duckdb.DuckDBPyConnection, limit: int | None) -> None:
+    def __init__(
+        self,
+        place: StoreLocation,
+        running: duckdb.DuckDBPyConnection,
+        files: Any,  # noqa: ANN401 - an ``OnlyReading``
+        limit: int | None,
+    ) -> None:
         described = running.description or []
         self.columns, self.types = [c[0] for c in described], [str(c[1]) for c in described]
         self.cut = False
-        self._place, self._running, self._limit = place, running, limit
+        self._place, self._running, self._files, self._limit = place, running, files, limit
 
     def parts(self) -> Iterator[list[tuple[Any, ...]]]:
         """Rows, some thousands at a time.
@@ -75,7 +98,7 @@ class QueryStream:
         self.cut = bool(self._fetched(1))
 
     def _fetched(self, count: int) -> list[tuple[Any, ...]]:
-        with query_errors(self._place):
+        with query_errors(self._place, self._files):
             return list(self._running.fetchmany(count))
 
 
@@ -118,16 +141,85 @@ def streamed(
         limit: at most so many rows; None: all.
     """
     with _kept(place, now), connected(place, now, sql) as connection:
-        with query_errors(place):
-            kinds = [statement.type.name for statement in connection.extract_statements(sql)]
-            if len(kinds) != 1 or kinds[0] not in {"SELECT", "EXPLAIN"}:
-                raise UsageError("a store answers one query at a time, and changes nothing", where="SQL", hint=_HINT)
-            connection.execute(sql, list(values))
-        yield QueryStream(place, connection, limit)
+        yield answered(place, connection, sql, values, limit)
+
+
+def answered(
+    place: StoreLocation,
+    connected_to: tuple[duckdb.DuckDBPyConnection, Any],
+    sql: str,
+    values: Sequence[Any] = (),
+    limit: int | None = None,
+) -> QueryStream:
+    """The answer of a connection that :func:`connected` gave.
+
+    Raises:
+        UsageError: it is wrong, or no query.
+        TraceFormatError: a file of the store is missing or damaged.
+    """
+    connection, files = connected_to
+    files.failed = None
+    with query_errors(place, files):
+        _check_reads_only(connection, sql)
+        connection.execute(sql, list(values))
+    return QueryStream(place, connection, files, limit)
+
+
+def _check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Whether a text is one query that changes nothing, as DuckDB's own parser sees it.
+
+    Raises:
+        UsageError: it is not.
+        duckdb.Error: it cannot be parsed.
+    """
+    kinds = _kinds(connection, sql)
+    text = _explained(sql) if kinds == ["EXPLAIN"] else sql
+    if kinds == ["EXPLAIN"]:
+        kinds += _kinds(connection, text)
+    if kinds not in (["SELECT"], ["EXPLAIN", "SELECT"]):
+        found = ", ".join(kinds) or "nothing"
+        raise UsageError(f"a store answers one query at a time, and changes nothing: {found}", where="SQL", hint=_HINT)
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    refused = sorted(set(_writing(json.loads(parsed))))
+    if refused:
+        raise UsageError(f"a query only reads, this one has {', '.join(refused)}", where="SQL", hint=_HINT)
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    return [statement.type.name for statement in connection.extract_statements(sql)]
+
+
+def _explained(sql: str) -> str:
+    """What follows EXPLAIN or EXPLAIN ANALYZE; options in parentheses stay, and are no query then."""
+    starts = [at for at, _ in duckdb_module().tokenize(sql)]
+    before = ["EXPLAIN", "ANALYZE"]
+    for at in starts:
+        word = _WORD.match(sql, at)
+        if word and word[0].upper() in before:
+            del before[: before.index(word[0].upper()) + 1]
+        elif not sql.startswith(("--", "/*"), at):
+            return sql[at:]
+    return ""
+
+
+def _writing(parsed: Any) -> Iterator[str]:  # noqa: ANN401 - a tree of JSON
+    """What is no query in what DuckDB's parser made of one."""
+    if isinstance(parsed, list):
+        for one in parsed:
+            yield from _writing(one)
+    elif isinstance(parsed, dict):
+        kind, name = parsed.get("type"), parsed.get("function_name")
+        if parsed.get("error") is True:
+            yield str(parsed.get("error_message"))
+        if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _QUERIES:
+            yield kind.removesuffix("_NODE").replace("_", " ")
+        if isinstance(name, str) and name.lower() in _REFUSED_FUNCTIONS:
+            yield f"{name}()"
+        yield from _writing(list(parsed.values()))
 
 
 @contextlib.contextmanager
-def query_errors(place: StoreLocation) -> Iterator[None]:
+def query_errors(place: StoreLocation, files: Any = None) -> Iterator[None]:  # noqa: ANN401 - an ``OnlyReading``
     """Tell mistakes in a query from files that cannot be read.
 
     Raises:
@@ -138,36 +230,129 @@ def query_errors(place: StoreLocation) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if isinstance(error, duckdb.IOException) or _PARQUET.search(str(error)):
+        if files is not None and files.failed is not None:
+            raise _failed(place, files.failed) from error
+        refused = isinstance(error, duckdb.PermissionException)
+        if not refused and (isinstance(error, duckdb.IOException) or _PARQUET.search(str(error))):
             raise _damage(place, error) from error
         raise UsageError(_first_line(error), where="SQL", hint=_HINT) from error
 
 
 @contextlib.contextmanager
-def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that sees the views which a query names, and no other file."""
-    duckdb = duckdb_module()
-    connection = duckdb.connect(config={"memory_limit": MEMORY})
-    try:
-        if place.file_system() is not None:
-            connection.register_filesystem(place.file_system())
+def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, Any]]:
+    """A connection that sees the views which a query names, and can read their files and no other, and write none."""
+    named = [table for table in EVERY.values() if re.search(rf"\b{table.name}\b", sql, re.IGNORECASE)]
+    also = [REPLACED] if named else []
+    files = only_reading(place, [file for table in (*named, *also) for file in now.of(table.name)])
+    with reading_connection(files) as connection:
         try:
-            for table in EVERY.values():
-                if re.search(rf"\b{table.name}\b", sql, re.IGNORECASE):
-                    connection.execute(f"CREATE VIEW {table.name} AS {_select(place, table, now)}")
-            connection.execute(f"SET allowed_directories = [{quoted(place.url(''))}]")
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-        except duckdb.Error as error:
-            raise _damage(place, error) from error
+            for table in named:
+                connection.execute(f"CREATE VIEW {table.name} AS {_select(table, now)}")
+            for setting, value in _LOCKED.items():
+                connection.execute(f"SET {setting} = {value}")
+        except duckdb_module().Error as error:
+            raise _damage(place, files.failed or error) from error
+        yield connection, files
+
+
+_LOCKED = {
+    "allowed_directories": f"['{_PROTOCOL}://']",
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+
+@contextlib.contextmanager
+def reading_connection(files: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - an ``OnlyReading``
+    """A connection that finds some files of a store, and puts what does not fit into memory where nobody looks."""
+    spilled = f"{tempfile.gettempdir()}/opscope-{secrets.token_hex(8)}"
+    connection = duckdb_module().connect(config={"memory_limit": MEMORY, "temp_directory": spilled})
+    try:
+        connection.register_filesystem(files)
         yield connection
     finally:
         connection.close()
 
 
-def parquet_of(place: StoreLocation, paths: Sequence[str], options: str = "") -> str:
+class PartReader:
+    """A file as DuckDB reads it, in two steps and in several threads at once: each has a position of its own.
+
+    Args:
+        part: what gives bytes from an offset on.
+        size: of the file.
+    """
+
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
+        self._part, self._size, self._own = part, size, threading.local()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to an offset from the beginning, from here, or from the end."""
+        self._own.at = offset + (0, self.tell(), self._size)[whence]
+        return self.tell()
+
+    def tell(self) -> int:
+        """The offset of this thread."""
+        return int(getattr(self._own, "at", 0))
+
+    def read(self, count: int = -1) -> bytes:
+        """So many bytes, or all that are left."""
+        at = self.tell()
+        left = max(0, self._size - at)
+        content = self._part(at, left if count < 0 else min(count, left))
+        self._own.at = at + len(content)
+        return content
+
+    def close(self) -> None:
+        """Nothing: the file is let go with this."""
+
+
+def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN401 - a class of a package that may be absent
+    """Some files of a store as DuckDB finds them, to read. Attribute ``failed`` is why one could not be opened."""
+    try:
+        from fsspec import AbstractFileSystem
+    except ImportError:
+        raise MissingDependencyError("fsspec is not installed", where="store", hint=EXTRA) from None
+    sizes = {file.path: file.size for file in own}
+
+    class OnlyReading(AbstractFileSystem):  # type: ignore[misc] # of a package without types
+        protocol = _PROTOCOL
+        cachable = False
+        failed: Exception | None = None
+
+        def open(self, path: str, mode: str = "rb", **_options: Any) -> Any:  # noqa: ANN401 - as fsspec has it
+            name = self._known(path, mode)
+            try:
+                return PartReader(place.ranges(name, sizes[name]), sizes[name])
+            except (OSError, OpscopeError) as error:
+                self.failed = error
+                raise
+
+        def info(self, path: str, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - likewise
+            return {"name": path, "type": "file", "size": sizes[self._known(path)]}
+
+        def glob(self, path: str, **_options: Any) -> list[str]:  # noqa: ANN401 - likewise
+            return [self._known(path)]
+
+        def modified(self, _path: str) -> datetime:
+            return _UNCHANGED
+
+        def _known(self, path: str, mode: str = "rb") -> str:
+            name = str(path).removeprefix(f"{_PROTOCOL}://")
+            if mode != "rb" or name not in sizes:
+                self.failed = UsageError("a query reads the views and nothing else", where="SQL", hint=_HINT)
+                raise self.failed
+            return name
+
+    return OnlyReading()
+
+
+def parquet_of(paths: Sequence[str], options: str = "") -> str:
     """Some files of a store as a table of SQL."""
-    return f"read_parquet([{', '.join(quoted(place.url(path)) for path in paths)}], hive_partitioning = false{options})"
+    named = ", ".join(quoted(f"{_PROTOCOL}://{path}") for path in paths)
+    return f"read_parquet([{named}], hive_partitioning = false{options})"
 
 
 def quoted(value: str) -> str:
@@ -188,17 +373,17 @@ def duckdb_module() -> Any:  # noqa: ANN401 - the module, which may be absent
     return duckdb
 
 
-def _select(place: StoreLocation, table: Table, now: Snapshot) -> str:
+def _select(table: Table, now: Snapshot) -> str:
     """The rows of a table that count, from all files that have some."""
     paths = [file.path for file in now.of(table.name)]
     if not paths:
         empty = ", ".join(f'NULL::{column.type.sql} AS "{column.name}"' for column in table.columns)
         return f"SELECT {empty} WHERE false"
-    rows = f"SELECT {read_as(table)} FROM {parquet_of(place, paths)}"  # noqa: S608 - names of ours, quoted paths
+    rows = f"SELECT {read_as(table)} FROM {parquet_of(paths)}"  # noqa: S608 - names of ours, quoted paths
     replaced = [file.path for file in now.of(REPLACED.name)]
     if not replaced or table is REPLACED:
         return rows
-    return f"{rows} WHERE bundle NOT IN (SELECT bundle FROM {parquet_of(place, replaced)})"  # noqa: S608 - likewise
+    return f"{rows} WHERE bundle NOT IN (SELECT bundle FROM {parquet_of(replaced)})"  # noqa: S608 - likewise
 
 
 class _MissingFileError(TraceFormatError):
@@ -225,9 +410,12 @@ def _kept(place: StoreLocation, now: Snapshot) -> Iterator[None]:
 
 def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
     hint = "`opscope store verify` names every file that is missing or damaged"
-    missing = "No files found" in str(error) or "No such file" in str(error) or "not found" in str(error).lower()
-    kind = _MissingFileError if missing else TraceFormatError
+    kind = _MissingFileError if isinstance(error, FileNotFoundError) else TraceFormatError
     return kind(f"a file of the store cannot be read: {_first_line(error)}", where=place.address, hint=hint)
+
+
+def _failed(place: StoreLocation, error: Exception) -> OpscopeError:
+    return error if isinstance(error, OpscopeError) else _damage(place, error)
 
 
 def _first_line(error: Exception) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Rows: TypeAlias = Mapping[str, Sequence[Row]]
     """Rows of each table by its name; cells in the order of the table's columns."""
 
-SCHEMA = "opscope.store/2"
-"""Of the whole store: its layout and these columns. A change of either is a new version with a migration."""
+SCHEMA = "opscope.store/3"
+"""Of the whole store: its layout and these columns. A change of either is a new version."""
 PARTITION = ("table_name", "month")
 """What files are kept apart by: the table, and the month in which its bundles were placed, such as ``2026-11``."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import secrets
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.errors import StorageError, TraceFormatError
+from opscope.core.errors import StorageError
+from opscope.fleet.store.anchor import StoreDamageError, sha256_of_bytes
 from opscope.fleet.store.entries import entry_rows, relatives, replaced_rows
 from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot
 from opscope.fleet.store.rows import moment
@@ -69,7 +69,7 @@ class Batch:
             now = snapshot(place)
             found = _to_store(self.entries, relatives(place, now, self.entries))
             if found != wanted or not files:
-                _delete(place, files)
+                delete_files(place, files)
                 wanted, files = found, self._files(place, *found)
             if not files:
                 return []
@@ -99,7 +99,7 @@ class Batch:
             if replaced:
                 files.append(write_file(place, REPLACED.name, kept[0].month, replaced_rows(replaced)))
         except BaseException:
-            _delete(place, files)
+            delete_files(place, files)
             raise
         return files
 
@@ -111,7 +111,7 @@ def write_file(place: StoreLocation, table: str, month: str, frame: pl.DataFrame
     frame = as_stored(EVERY[table], frame.sort(keys, maintain_order=True) if keys else frame)
     frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP)
     content = buffer.getvalue()
-    path = path_of(table, month, hashlib.sha256(content).hexdigest())
+    path = path_of(table, month, sha256_of_bytes(content))
     place.write(path, content)
     return File(path, table, month, rows, len(content))
 
@@ -120,17 +120,29 @@ def read_file(place: StoreLocation, file: File) -> pl.DataFrame:
     """The rows of a file, with the columns of its table.
 
     Raises:
-        TraceFormatError: it is missing or damaged.
+        StoreDamageError: it is missing, or not what was written.
         StorageError: the system refused.
     """
-    hint = "`opscope store verify` names every file that is missing or damaged"
     try:
-        return as_stored(EVERY[file.table], pl.read_parquet(io.BytesIO(place.read(file.path))))
+        content = place.read(file.path)
     except FileNotFoundError:
-        raise TraceFormatError("a file of the store is missing", where=place.url(file.path), hint=hint) from None
+        raise StoreDamageError(place, file.path, "it is missing") from None
+    problem = damage_of(file, content)
+    if problem:
+        raise StoreDamageError(place, file.path, problem)
+    try:
+        return as_stored(EVERY[file.table], pl.read_parquet(io.BytesIO(content)))
     except (pl.exceptions.PolarsError, OSError) as error:
-        problem = f"a file of the store cannot be read: {error}"
-        raise TraceFormatError(problem, where=place.url(file.path), hint=hint) from error
+        raise StoreDamageError(place, file.path, f"{error}") from error
+
+
+def damage_of(file: File, content: bytes) -> str | None:
+    """What is wrong with the content of a file; None: it is as it was written."""
+    if len(content) != file.size:
+        return f"its content has changed: {len(content):,} bytes, {file.size:,} were written"
+    if sha256_of_bytes(content) != hash_in(file.path):
+        return "its content has changed: it does not fit its hash"
+    return None
 
 
 def path_of(table: str, month: str, sha256: str) -> str:
@@ -138,10 +150,9 @@ def path_of(table: str, month: str, sha256: str) -> str:
     return f"table_name={table}/month={month}/{sha256}-{secrets.token_hex(4)}.parquet"
 
 
-def hash_in(path: str) -> str | None:
-    """Hash of the content that a file had when it was written; None for a file of another program."""
-    name = path.rpartition("/")[2].partition("-")[0]
-    return name if len(name) == hashlib.sha256().digest_size * 2 else None
+def hash_in(path: str) -> str:
+    """Hash of the content that a file had when it was written, by its name."""
+    return path.rpartition("/")[2].partition("-")[0]
 
 
 def _to_store(own: list[StoreEntry], there: Mapping[str, StoreEntry]) -> tuple[list[StoreEntry], list[str]]:
@@ -175,6 +186,7 @@ def _rows_of(frames: list[pl.DataFrame], own: list[StoreEntry] | None, every: li
     return rows if rows.height else None
 
 
-def _delete(place: StoreLocation, files: list[File]) -> None:
+def delete_files(place: StoreLocation, files: list[File]) -> None:
+    """Delete files that were written and are in no commit."""
     for file in files:
         place.delete(file.path)
