@@ -9,6 +9,7 @@
 - Counts and sums: multiplications against PyTorch's own counter, and rows of the split against the latency above them.
 - Planted changes and equal programs, in turns and one after the other: bench/check.py.
 - Disturbance: which calls are marked, against what the kernel saw of each: bench/disturbance.py.
+- Speedups beside busy processes, against those of a quiet machine: bench/disturbed_profiles.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import check
 import disturbance
+import disturbed_profiles
 import torch
 from calibration_shares import print_table
 from torch.utils.flop_counter import FlopCounterMode
@@ -179,7 +181,9 @@ def main(arguments: Sequence[str]) -> None:
         print("## Disturbance\n")
         print("```text")
         disturbance.detection()
-        print("```")
+        print("```\n")
+        print("## Speedups beside busy processes\n")
+        disturbed_profiles.disturbed(Path(work))
     if asked.write:
         asked.write.write_text(page.getvalue(), encoding="utf-8")
 
