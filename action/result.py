@@ -14,7 +14,7 @@ from github_rest import add_to_summary, set_output
 
 _LOG_LINES = 30
 _LOG_LETTERS = 8_000
-_VERDICTS = {"0", "1", "14"}
+_VERDICTS = {"0", "1", "14", "20"}
 """Exit codes of a check that has a result."""
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     found = json.loads((directory / "check.json").read_bytes()) if has_result else {}
     set_output("exit-code", code)
     set_output("outcome", found.get("outcome", "error"))
-    set_output("slowdown", str(found.get("slowdown", "")))
+    set_output("slowdown", str("" if found.get("slowdown") is None else found["slowdown"]))
     text = (directory / "check.md").read_text(encoding="utf-8") if has_result else failure(code, directory / "log.txt")
     (directory / "result.md").write_text(text, encoding="utf-8")
     add_to_summary(text)
