@@ -3,8 +3,8 @@
     python bench/disturbed_profiles.py                20 profiles, ten minutes
 
 Two programs are profiled with acceleration on and off beside 0, 2, 4 and 8 busy loops. What is true is the geometric
-mean of the speedups of the profiles of the program beside none. Wanted: at least 93 % of the printed intervals hold it, no printed
-speedup is off by more than 10 %, and beside 0 and 2 loops at least 80 % of the profiles print one.
+mean of the speedups of the profiles of the program beside none. Wanted: at least 93 % of the printed intervals hold it,
+no printed speedup is off by more than 10 %, and beside 0 and 2 loops at least 80 % of the profiles print one.
 """
 
 from __future__ import annotations
