@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import (
     NOT_FASTER,
+    RESOLUTION,
     RESOLVED,
     Comparison,
     OperatorChange,
@@ -319,3 +323,15 @@ def test_what_more_could_be_gained_is_told_only_of_a_decided_difference() -> Non
     section = shift_section(found)
     assert section is not None
     assert not any("at most" in line or "would be" in line for line in section.sentences)
+
+
+def test_no_speedup_is_told_more_closely_than_it_repeats() -> None:
+    """Processes that agree to the nanosecond still have an interval; a change that it does not show is none."""
+    walls = [np.full(20, 1_000_000.0)] * 8
+    for faster, verdict in ((1.003, Verdict.NO_DIFFERENCE), (1.01, Verdict.FASTER)):
+        measured = (walls, [own / faster for own in walls])
+        sides = [EventTable.concat([process(200_000)] * 8) for _ in measured]
+        found = compare(*sides, labels=LABELS, paired=True, beside=RelatedData(untraced=measured))
+        low, high = found.end_to_end.ci95 or (0.0, 0.0)
+        assert (low, high) == pytest.approx((faster * math.exp(-RESOLUTION), faster * math.exp(RESOLUTION)))
+        assert found.end_to_end.verdict is verdict

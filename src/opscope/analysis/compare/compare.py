@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _NORMAL_95 = 1.959964
 NOT_FASTER = 1.1
 """A group is not faster when its interval excludes this speedup; where it comes from: docs/design/rules.md."""
+RESOLUTION = 0.005
+"""No speedup is told more closely than to this share; where it comes from: docs/design/verdict.md."""
 RESOLVED = 0.5
 """A speedup is told where what was cut off durations is less than this share of the shorter side."""
 
@@ -556,9 +558,11 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
 def _end_to_end(
     baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str, disturbed: str | None = None
 ) -> EndToEnd:
-    effect = median_effect(baseline, candidate, paired=paired)
+    effect = _believed(median_effect(baseline, candidate, paired=paired))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
+    if interval is not None and interval[0] <= 1 <= interval[1] and verdict in {Verdict.FASTER, Verdict.SLOWER}:
+        verdict = Verdict.NO_DIFFERENCE
     middle = sum(_level(side, paired=paired) for side in (baseline, candidate)) / 2
     found = EndToEnd(
         baseline_ns=math.exp(middle + effect.estimate / 2),
@@ -575,6 +579,18 @@ def _end_to_end(
         excluded_beyond=excluded_beyond(verdict, interval),
     )
     return found.withheld(disturbed) if disturbed else found
+
+
+def _believed(effect: Effect) -> Effect:
+    """The effect with an interval that is no narrower than what runs of the same programs differ by between hours."""
+    if effect.low is None or effect.high is None or effect.minimum_detectable is None:
+        return effect
+    return msgspec.structs.replace(
+        effect,
+        low=min(effect.low, effect.estimate - RESOLUTION),
+        high=max(effect.high, effect.estimate + RESOLUTION),
+        minimum_detectable=max(effect.minimum_detectable, RESOLUTION),
+    )
 
 
 def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) -> float | None:
