@@ -98,7 +98,7 @@ def _added_files(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
             known = {*repetition.files_sha256, OUTPUTS, str(repetition.trace).rpartition("/")[2], *TALK}
             beside = [path for path in found.sizes if path.rpartition("/")[0] == repetition.directory]
             yield from (
-                Problem(path, "", f"is no file of its repetition: {MANIFEST} states no hash of it")
+                Problem(path, "", f"does not belong to its repetition: {MANIFEST} states no hash of it")
                 for path in beside
                 if path.rpartition("/")[2] not in known
             )
