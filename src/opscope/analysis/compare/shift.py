@@ -42,6 +42,8 @@ class _ShownSides(Protocol):
     def shown_baseline_ns(self) -> float | None: ...
     @property
     def shown_candidate_ns(self) -> float | None: ...
+    @property
+    def verdict(self) -> Verdict: ...
 
 
 class ChangeOnHeadline:
@@ -66,7 +68,9 @@ class ChangeOnHeadline:
 
     @property
     def shown_speedup(self: _ShownSides) -> float | None:
-        """Ratio of the two as they are shown; None where one of them is too short to be shown."""
+        """Ratio of the two as they are shown; None where one of them is too short to be shown, or it is withheld."""
+        if self.verdict is Verdict.WITHHELD:
+            return None
         return ratio_of_times(self.shown_baseline_ns, self.shown_candidate_ns)
 
 

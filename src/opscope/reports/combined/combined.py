@@ -70,6 +70,7 @@ def combine(parts: Sequence[BundlePart], series: Sequence[VersionSeries], notes:
 def _bundle(part: BundlePart) -> CombinedBundle:
     content = part.content
     manifest, shown = content.manifest, content.shown
+    split = shown if content.has_split else None
     environment = manifest.environment
     platform = " ".join(filter(None, (environment.system, environment.machine)))
     return CombinedBundle(
@@ -87,9 +88,9 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         configurations=configurations(content),
         shown=shown.variant if shown else None,
         quality=content.quality,
-        categories=_categories(content),
-        bottleneck=_bottleneck(content, shown) if shown else None,
-        shares=_shares(shown) if shown else None,
+        categories=_categories(content) if split else [],
+        bottleneck=_bottleneck(content, split) if split else None,
+        shares=_shares(split) if split else None,
         findings=content.findings,
         missing=missing(content),
         limits=[sentence(told) for told in (*switch_messages(content), *limits(content))],

@@ -449,7 +449,7 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
             before[row.category],
             row.shown_ns,
             row.shown_share,
-            ratio_of_times(before[row.category], row.shown_ns),
+            None if comparison.end_to_end.reason else ratio_of_times(before[row.category], row.shown_ns),
             verdicts[row.category] if before[row.category] or row.shown_ns else None,
         )
         for row in rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.grouping import grouped
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import range_text, rate_text, ratio_of_times
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import top_operators
@@ -42,7 +43,8 @@ class KernelRow(msgspec.Struct, frozen=True):
         baseline_ns: on the baseline; null where one of them is not there.
         mean_ns: mean per traced inference.
         mean_share: it as a share of the mean of traced inferences.
-        mean_speedup: ratio of such means; null where one of them is not there.
+        mean_speedup: ratio of such means; null where one of them is not there, or where it is withheld.
+        withheld: whether other processes disturbed the sides so much that no ratio is told.
     """
 
     operator: str
@@ -61,11 +63,12 @@ class KernelRow(msgspec.Struct, frozen=True):
     mean_ns: float
     mean_share: float
     mean_speedup: float | None
+    withheld: bool = False
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over candidate; null without either, and where one is too short to be shown."""
-        return ratio_of_times(self.baseline_ns, self.time_ns)
+        """Baseline over candidate; null without either, where one is too short to be shown, or where withheld."""
+        return None if self.withheld else ratio_of_times(self.baseline_ns, self.time_ns)
 
 
 def kernel_rows(content: ReportContent) -> list[KernelRow]:
@@ -89,6 +92,7 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
     name, _, kind, backend, algorithm, types, kernel = sort
     time_ns = sum(row.operator.shown_ns for row in rows)
     before = [row.change.shown_baseline_ns if row.change else None for row in rows]
+    withheld = any(row.change is not None and row.change.verdict is Verdict.WITHHELD for row in rows)
     mean, means = sum(r.operator.time_ns for r in rows), [r.change.baseline_ns if r.change else None for r in rows]
     return KernelRow(
         operator=(name or "").removeprefix("native_call_"),
@@ -106,7 +110,8 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         baseline_ns=None if None in before else sum(each or 0.0 for each in before),
         mean_ns=mean,
         mean_share=sum(row.operator.share for row in rows),
-        mean_speedup=None if None in means or not mean else sum(each or 0.0 for each in means) / mean,
+        mean_speedup=None if None in means or not mean or withheld else sum(each or 0.0 for each in means) / mean,
+        withheld=withheld,
     )
 
 
