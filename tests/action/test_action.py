@@ -571,7 +571,7 @@ def test_the_example_workflow_measures_both_commits(repository: Path, github: Gi
     log = "".join(found.logs)
     assert "report: " in log, log
     (comment,) = github.comments
-    assert re.match(rf"{MARKER}\n## opscope check: (?:passed|regression|inconclusive)", comment["body"])
+    assert re.match(rf"{MARKER}\n## opscope check: (?:passed|regression|inconclusive|untrusted)", comment["body"])
     manifest = json.loads((tmp_path / "artifacts" / "opscope-check" / "bundle" / "manifest.json").read_bytes())
     assert manifest["model"]["source"] == "programs/head/model.pte"
     assert manifest["programs"]["old"]["source"] == "programs/base/model.pte"

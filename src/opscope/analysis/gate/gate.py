@@ -13,7 +13,7 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import OUTPUTS_ALIKE, Grade, Quality
+from opscope.analysis.findings.quality import IDLE, OUTPUTS_ALIKE, Grade, Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -207,10 +207,11 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
 def doubt(quality: Quality | None) -> str:
     """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged.
 
-    That both sides compute different results says nothing about their times: a retrained model is no slower one.
+    That both sides compute different results says nothing about their times: a retrained model is no slower one. Nor
+    does the load average: what others took from the inferences themselves is a check of its own.
     """
     found = [own for own in quality.reasons if own.limits_to is Grade.DO_NOT_TRUST] if quality else []
-    worst = next((own for own in found if own.check != OUTPUTS_ALIKE), None)
+    worst = next((own for own in found if own.check not in {OUTPUTS_ALIKE, IDLE}), None)
     return f"measured, and not to be trusted: {worst.problem}" if worst else ""
 
 
