@@ -72,6 +72,7 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 	$(BIN)/python -m fuzz.stateful --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.store_faults
 	$(BIN)/python -m fuzz.store_queries
+	$(BIN)/python -m fuzz.planted --count 100
 
 zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json

@@ -1,13 +1,17 @@
-"""What is kept for later runs, when several runs make it at the same time."""
+"""What is kept for later runs: made by several at the same time, damaged meanwhile, in directories of others."""
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from opscope.core.errors import StorageError
-from opscope.core.system.cache import made_in_place
+from opscope.core.system.cache import VARIABLE, cache_directory, find_cache, is_whole, made_in_place
 
 
 def make(place: Path, text: str) -> None:
@@ -25,7 +29,7 @@ def test_a_folder_that_two_make_at_once_is_that_of_the_first(tmp_path: Path) -> 
         (made / "file").write_text("second", "utf-8")
         make(place, "first")
     assert (place / "file").read_text("utf-8") == "first"
-    assert list(tmp_path.iterdir()) == [place]
+    assert sorted(tmp_path.iterdir()) == [place, tmp_path / "kept.sha256"]
 
 
 def test_a_file_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
@@ -41,3 +45,125 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
     make(tmp_path / "kept", "folder")
     with pytest.raises(StorageError, match="kept"), made_in_place(tmp_path / "kept") as made:
         made.touch()
+
+
+def kept_file(place: Path) -> Path:
+    """An entry that is one file, such as a built library."""
+    with made_in_place(place / "lib.so") as made:
+        made.write_bytes(b"\x7fELF" + bytes(5000))
+    return place / "lib.so"
+
+
+def kept_folder(place: Path) -> Path:
+    """One that is a folder, such as an unpacked wheel."""
+    with made_in_place(place / "wheel") as made:
+        (made / "sub").mkdir(parents=True)
+        for name in ("sub/lib.so", "other.h"):
+            (made / name).write_bytes(b"content of " + name.encode())
+    return place / "wheel"
+
+
+def inside(entry: Path) -> Path:
+    """The file that is damaged."""
+    return entry / "sub/lib.so" if entry.is_dir() else entry
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut": lambda entry: inside(entry).write_bytes(inside(entry).read_bytes()[:7]),
+    "emptied": lambda entry: inside(entry).write_bytes(b""),
+    "edited": lambda entry: inside(entry).write_bytes(inside(entry).read_bytes()[:-1] + b"!"),
+    "its mode changed": lambda entry: inside(entry).chmod(0o777),
+    "a file replaced by a pipe": lambda entry: (inside(entry).unlink(), os.mkfifo(inside(entry))),
+    "a file added or the entry removed": lambda entry: (entry / "new").touch() if entry.is_dir() else entry.unlink(),
+    "without its hash": lambda entry: entry.with_name(f"{entry.name}.sha256").unlink(),
+    "its hash cut": lambda entry: entry.with_name(f"{entry.name}.sha256").write_bytes(b"\xff"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("make_entry", [kept_file, kept_folder])
+def test_a_damaged_entry_is_seen_and_made_again(
+    tmp_path: Path, make_entry: Callable[[Path], Path], damage: str
+) -> None:
+    """Before it is loaded, which would end in SIGBUS or in another program than was built."""
+    entry = make_entry(tmp_path)
+    assert is_whole(entry)
+    DAMAGE[damage](entry)
+    assert not is_whole(entry)
+    assert is_whole(make_entry(tmp_path))
+    assert {file.name for file in tmp_path.iterdir()} == {entry.name, f"{entry.name}.sha256"}
+
+
+def test_an_entry_of_another_user_is_not_used(tmp_path: Path) -> None:
+    """Its hash may be right: that user wrote both."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    entry = kept_file(tmp_path)
+    os.chown(entry, 65534, 65534)
+    assert not is_whole(entry)
+
+
+def test_others_cannot_write_to_what_is_made(tmp_path: Path) -> None:
+    """Whatever the user's mask lets them."""
+    mask = os.umask(0)
+    try:
+        entry = kept_folder(tmp_path)
+    finally:
+        os.umask(mask)
+    assert not any(file.stat().st_mode & 0o022 for file in (entry, *entry.rglob("*")))
+
+
+def foreign(place: Path, how: str) -> Path:
+    """A directory that is there already, and is not this user's alone."""
+    place.mkdir(mode=0o700, parents=True)
+    if how == "another user's":
+        if os.geteuid() != 0:
+            pytest.skip("only root gives directories away")
+        os.chown(place, 65534, 65534)
+    else:
+        place.chmod(0o777 if how == "open to all" else 0o770)
+    return place
+
+
+@pytest.mark.parametrize("how", ["another user's", "open to all", "open to a group"])
+def test_a_named_cache_that_is_not_ours_alone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Others could choose what is executed here."""
+    place = foreign(tmp_path / "cache", how)
+    monkeypatch.setenv(VARIABLE, str(place))
+    with pytest.raises(StorageError, match="who could choose what is executed") as caught:
+        cache_directory()
+    assert caught.value.where == str(place)
+    assert VARIABLE in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("how", ["another user's", "open to all", "open to a group"])
+def test_a_usual_cache_that_is_not_ours_alone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """XDG's, then that of the home; the temporary one says why."""
+    foreign(tmp_path / "xdg/opscope", how)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for variable, name in (("XDG_CACHE_HOME", "xdg"), ("HOME", "home"), ("TMPDIR", "")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "home").mkdir()
+    found = find_cache()
+    assert (tmp_path / "home" in found.directory.parents, found.temporary) == (True, None)
+    usual = foreign(found.directory, how)
+    found = find_cache()
+    assert found.directory == tmp_path / f"opscope-{os.geteuid()}"
+    assert str(found.temporary).startswith(f"{usual} ")
+    assert "who could choose what is executed" in str(found.temporary)
+
+
+def test_the_cache_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it can be used the next time, whatever the user's mask."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "some/where"))
+    mask = os.umask(0)
+    try:
+        assert cache_directory() == cache_directory() == tmp_path / "some/where"
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "some/where").stat().st_mode) == 0o700

@@ -212,6 +212,24 @@ def test_a_scheduler_lost_while_bundles_are_added_takes_nothing(bundles: Path, t
     assert len(store_entries(tmp_path / "s")) == 9
 
 
+@pytest.mark.parametrize(("named", "told"), [(None, "none is named"), ("none.pem", "No such file")])
+def test_a_missing_certificate_is_said_before_anything_is_done(
+    bundles: Path, tmp_path: Path, named: str | None, told: str
+) -> None:
+    """Dask would say that it expects another type."""
+    import distributed  # brings the settings
+
+    place = named and str(tmp_path / named)
+    tls = {"ca-file": place, "client.cert": place, "client.key": place}
+    with (
+        distributed.client.dask.config.set({f"distributed.comm.tls.{name}": value for name, value in tls.items()}),
+        pytest.raises(ClusterError, match=f"asks for a certificate: .*{told}") as caught,
+    ):
+        add_to_store([bundles], tmp_path / "store", where=Where("tls://127.0.0.1:9"))
+    assert "distributed.comm.tls" in str(caught.value.hint)
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
 def test_no_scheduler_is_said_before_anything_is_done(bundles: Path, tmp_path: Path) -> None:
     """An address where nobody answers, or no address at all."""
     with pytest.raises(ClusterError, match="no scheduler answers"):

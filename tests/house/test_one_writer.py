@@ -15,6 +15,7 @@ SCRATCH = "a temporary directory of its own, or a place that comes into being wi
 OTHERS = {
     "core/files.py": "the writer",
     "core/outputs.py": "hashes of outputs that bear no mark, a line each, in the cache",
+    "core/system/cache.py": "the hash of an entry, before both come to their places",
     "core/system/capped_log.py": "the log of an attempt, written while its process runs",
     "core/system/launch.py": "a file descriptor's report, in a temporary directory",
     "bundle/bundle.py": "the lock, and copies into a new bundle, which is removed when one fails",

@@ -240,6 +240,7 @@ def resume(bundle: Bundle, on: FakeTarget, settings: Settings) -> None:
         (lambda file: file.write_text(file.read_text().replace("Test CPU", "Other CPU")), "not those of this machine"),
         (lambda file: swapped(file, "threads", 2), "not those of this machine"),
         (lambda file: swapped(file, "measured_at", None), "not those of this machine"),
+        (lambda file: swapped(file, "seconds", 1234.5), "kept ceilings are damaged: their hash is another one"),
         (lambda file: (file.unlink(), file.mkdir()), "cannot be read: Is a directory"),
     ],
 )

@@ -424,6 +424,9 @@ class MaskProof(msgspec.Struct, frozen=True):
             runtime fills it in with fewer features. ``backend_loaded_before`` is then false, since its libraries are
             switched before any code of them runs, and ``same_symbol`` true, since it reads its own struct.
         sites: ``trap``: instructions that were trapped; ``hwcap``: libraries that asked; null for ``cpuinfo``.
+        sites_executed: ``trap``: of them, those that were executed; null else.
+        sites_outside: ``trap``: places where the bytes of the instruction stand in no function that the libraries name;
+            they were left as they are; null else.
         executions: questions that the libraries asked; likewise.
         masked: of them, those that were answered with fewer features; likewise.
     """
@@ -434,6 +437,8 @@ class MaskProof(msgspec.Struct, frozen=True):
     struct_size: int | None
     mechanism: Mechanism = Mechanism.CPUINFO
     sites: int | None = None
+    sites_executed: int | None = None
+    sites_outside: int | None = None
     executions: int | None = None
     masked: int | None = None
 

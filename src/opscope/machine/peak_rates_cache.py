@@ -113,10 +113,18 @@ class PeakRatesKey(msgspec.Struct, frozen=True):
 
 
 class KeptPeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-roofs/1"):
-    """A file of the cache: the ceilings, and what they are the ceilings of."""
+    """A file of the cache: the ceilings, and what they are the ceilings of.
+
+    Attributes:
+        key: under which they are kept.
+        roofs: the ceilings.
+        sha256: of both, see :func:`_sealed`: ceilings that were edited are told from those that were measured. It
+            stands in the file and not beside it, since ceilings take the place of older ones while others read.
+    """
 
     key: PeakRatesKey
     roofs: PeakRates
+    sha256: str = ""
 
 
 class Recalled(NamedTuple):
@@ -154,7 +162,7 @@ class PeakRatesCache:
             StorageError: the system refused; what was there before is still there.
         """
         own = msgspec.structs.replace(roofs, origin=Origin.MEASURED, drift=None, notes=[])
-        write_atomically(self._file(key), to_json(KeptPeakRates(key, own)))
+        write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptPeakRates(key, own)), KeptPeakRates))))
         with storage_errors(self._directory):
             self._forget_oldest()
 
@@ -177,7 +185,15 @@ def _decoded(content: bytes, key: PeakRatesKey) -> Recalled:
     own = kept.roofs.cleared == key.cleared and kept.roofs.threads == key.threads
     if kept.key != key or not own or kept.roofs.measured_at is None:
         return Recalled(None, "kept ceilings are not those of this machine, these features and threads")
+    if kept != _sealed(kept):
+        return Recalled(None, "kept ceilings are damaged: their hash is another one")
     return Recalled(kept.roofs)
+
+
+def _sealed(kept: KeptPeakRates) -> KeptPeakRates:
+    """With the hash of what was read from a file, however its text was spaced."""
+    content = msgspec.json.encode(msgspec.structs.replace(kept, sha256=""))
+    return msgspec.structs.replace(kept, sha256=hashlib.sha256(content).hexdigest())
 
 
 def _changed(path: Path) -> float:

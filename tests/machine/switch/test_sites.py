@@ -1,4 +1,4 @@
-"""Where a library executes ``cpuid``: by decoding it, never by its bytes alone."""
+"""Where a library executes ``cpuid``: by following its functions, never by its bytes alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 from asking_library import asking_library, compiled
 from opscope.core.errors import FeatureError, TraceFormatError
+from opscope.core.system.elf import read_code
 from opscope.machine.switch.sites import CPUID, cpuid_sites
+from planted_libraries import planted_library
 
 
 def test_only_places_where_an_instruction_begins_are_sites(tmp_path: Path) -> None:
@@ -70,3 +72,33 @@ def test_damaged_libraries_end_in_an_error_or_in_places_of_the_instruction(tmp_p
         file.write_bytes(content)
         with contextlib.suppress(FeatureError, TraceFormatError):
             assert len(cpuid_sites(file).addresses) <= content.count(CPUID)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_planted_bytes_are_a_site(tmp_path: Path, seed: int) -> None:
+    """Tables between functions, of C and of assembler, stripped or not; all that functions execute is found."""
+    library = planted_library(tmp_path, seed)
+    found = cpuid_sites(library.path)
+    assert library.planted
+    assert set(found.addresses) == library.real
+    assert found.outside >= len(library.planted | library.unnamed)
+    code = read_code(library.path.read_bytes(), library.path)
+    assert code is not None
+    assert set(code.functions) == library.functions  # as binutils read it
+
+
+def test_a_table_in_a_function_that_is_jumped_over_is_no_site(tmp_path: Path) -> None:
+    """It may be code that is reached in another way, or data: the library is refused, and nothing is patched."""
+    planted = 'unsigned over(unsigned a) { __asm__ volatile("jmp 1f; .byte 0x0f,0xa2; 1:"); return a; }'
+    library = asking_library(tmp_path, extra=planted)
+    with pytest.raises(FeatureError, match=r"cannot be told .* no jump of its function leads there"):
+        cpuid_sites(library)
+
+
+def test_an_instruction_behind_data_in_a_function_is_found(tmp_path: Path) -> None:
+    """Decoding one behind the other would take the data for the beginning of a longer instruction."""
+    code = (
+        "void behind(unsigned *o) { __asm__ volatile("
+        '"jmp 1f; .byte 0x48,0xb8; 1: cpuid" : "=a"(o[0]), "=b"(o[1]), "=c"(o[2]), "=d"(o[3]) : "a"(7), "c"(0)); }'
+    )
+    assert len(cpuid_sites(asking_library(tmp_path, extra=code)).addresses) == 3

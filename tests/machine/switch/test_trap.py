@@ -63,6 +63,8 @@ def counted(cleared: list[str], masked: int) -> MaskProof:
         struct_size=None,
         mechanism=Mechanism.TRAP,
         sites=2,
+        sites_executed=2,
+        sites_outside=0,
         executions=3,
         masked=masked,
     )
@@ -247,6 +249,36 @@ def test_the_mechanism_of_another_processor_is_refused() -> None:
     """Each belongs to one architecture."""
     here = Mechanism.HWCAP if os.uname().machine == "x86_64" else Mechanism.TRAP
     assert "needs Linux on" in str(obstacle(here))
+
+
+TABLE = '__asm__(".text; .globl table; .type table,@object; table: .byte 0x0f,0xa2,0x0f,0xa2; .size table, 4");'
+"""Data behind a function, which look like the instruction twice."""
+
+
+def test_a_table_behind_a_function_keeps_its_bytes(tmp_path: Path, fields: list[str]) -> None:
+    """What is told is beside what was switched, and how much of that was executed."""
+    library = asking_library(tmp_path, extra=TABLE)
+    switch = prepared(Mechanism.TRAP, [library], fields, tmp_path)
+    code = (
+        "import ctypes, sys\n"
+        "library = ctypes.CDLL(sys.argv[1]); out = (ctypes.c_uint32 * 4)()\n"
+        "print(bytes((ctypes.c_ubyte * 4).in_dll(library, 'table')).hex())\n"
+    )
+    words = [sys.executable, "-c", code, str(library)]
+    done = subprocess.run(words, env={**os.environ, **switch.variables}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0fa20fa2"]
+    found = proof(switch.record)
+    assert (found.sites, found.sites_executed, found.executions, found.sites_outside) == (2, 1, 1, 2)
+
+
+def test_a_library_that_asks_only_where_no_function_is_is_refused(tmp_path: Path) -> None:
+    """With the number of places; nothing is patched by a guess."""
+    from asking_library import compiled
+
+    bare = '__asm__(".text; bare: push %rbx; cpuid; pop %rbx; ret");'
+    library = compiled(f"int nothing(void) {{ return 1; }} {bare}", tmp_path / "libbare.so", "-shared", "-fPIC")
+    with pytest.raises(FeatureError, match=r"only outside of the functions that libbare.so names, at 1 place: none"):
+        prepared(Mechanism.TRAP, [library], ["avx2"], tmp_path)
 
 
 def test_libraries_without_a_question_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from opscope.runtimes.executorch.runners.remote_runtime import (
     runtime_version,
 )
 from opscope.runtimes.native.building import host_architecture
+from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 
 runtime = pytest.mark.runtime
 HERE = host_architecture()
@@ -101,7 +102,7 @@ def test_a_wheel_that_points_out_of_itself_is_refused(
     name: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole, by pip's measure: with its metadata; nothing of it is unpacked."""
-    release = runtime_version()
+    release = "0.0.1"  # of which no hash is known
     about = f"executorch-{release}.dist-info"
     tag = f"py3-none-manylinux2014_{OTHER}"
     member = zipfile.ZipInfo(name)
@@ -114,6 +115,31 @@ def test_a_wheel_that_points_out_of_itself_is_refused(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(MissingDependencyError, match="points out of it"):
-        runtime_libraries(OTHER, tmp_path / "cache")
+        unpacked_wheel(
+            Wheel("executorch", release, ("manylinux2014",), ("executorch/lib/",)), OTHER, tmp_path / "cache"
+        )
     assert not list((tmp_path / "cache" / "wheels").iterdir())
+    assert not list(tmp_path.rglob("*.so"))
+
+
+@pytest.mark.parametrize(
+    ("package", "release", "arch"),
+    [("executorch", "1.5.1", "aarch64"), ("ai-edge-litert", "2.3.0", "aarch64"), ("ai-edge-litert", "2.3.0", "x86_64")],
+)
+def test_a_wheel_that_is_not_the_published_one_is_refused(
+    package: str, release: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole by pip's measure, from a directory that somebody else can write to: nothing of it is unpacked."""
+    name = package.replace("-", "_")
+    about, tag = f"{name}-{release}.dist-info", f"py3-none-manylinux2014_{arch}"
+    with zipfile.ZipFile(tmp_path / f"{name}-{release}-{tag}.whl", "w") as archive:
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {release}\n")
+        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        archive.writestr(f"{about}/RECORD", "")
+        archive.writestr("lib/other.so", "x")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match=f"not the published {package} {release}: its SHA-256 is ") as told:
+        unpacked_wheel(Wheel(package, release, ("manylinux2014",), ("lib/",)), arch, tmp_path / "cache")
+    assert "PIP_FIND_LINKS" in str(told.value.hint)
     assert not list(tmp_path.rglob("*.so"))

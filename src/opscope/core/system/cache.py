@@ -2,8 +2,11 @@
 
 The first of these that can be used: the directory that ``OPSCOPE_CACHE`` names; ``opscope`` below ``XDG_CACHE_HOME``;
 ``opscope`` where the system keeps such things in the home directory; a temporary directory that only this user can
-reach. A directory of a well-known name in ``/tmp`` could be another user's, who would then choose what runs here: one
-that is not this user's alone is never used.
+reach. Whoever can write there chooses what runs here: a directory of another user, or one that others may write to, is
+never used.
+
+Beside each entry stands its SHA-256, with the modes of its files. Whoever uses an entry asks :func:`is_whole` before:
+one that was cut, edited or emptied is made again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import atexit
 import contextlib
 import errno
 import functools
+import hashlib
 import os
 import shutil
 import stat
@@ -20,8 +24,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import StorageError
-from opscope.core.files import storage_errors
+from opscope.core.errors import OpscopeError, StorageError
+from opscope.core.files import sha256_of, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +46,16 @@ class Cache(NamedTuple):
 
 
 def cache_directory() -> Path:
-    """The directory of the cache, see above.
+    """The directory of the cache, see above; made for this user alone where it is missing.
 
     Raises:
         StorageError: the directory that ``OPSCOPE_CACHE`` names cannot be used, or there is none at all.
     """
-    return find_cache().directory
+    directory = find_cache().directory
+    if not os.path.lexists(directory):
+        with storage_errors(directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
 
 
 def find_cache() -> Cache:
@@ -60,14 +68,16 @@ def find_cache() -> Cache:
     if named:
         return Cache(_named(Path(named).absolute()))
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # to be ignored when it is relative, says the XDG specification
-    if given.is_absolute() and _usable(given):
+    if given.is_absolute() and _usable(given) and not _foreign(given / "opscope"):
         return Cache(given / "opscope")
     home = home_directory()
-    if home and os.path.isdir(home):  # noqa: PTH112 - Path.is_dir raises where it may not look
-        usual = home / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-        if _usable(usual):
-            return Cache(usual / "opscope")
     reason = f"{home} cannot be written to" if home else "there is no home directory"
+    if home and os.path.isdir(home):  # noqa: PTH112 - Path.is_dir raises where it may not look
+        usual = home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "opscope"
+        foreign = _foreign(usual)
+        if _usable(usual.parent) and not foreign:
+            return Cache(usual)
+        reason = f"{usual} {foreign}" if foreign else reason
     return Cache(_temporary(), reason)
 
 
@@ -76,9 +86,10 @@ _THERE = (errno.ENOTEMPTY, errno.EEXIST)
 
 @contextlib.contextmanager
 def made_in_place(path: Path) -> Iterator[Path]:
-    """Make a file or directory under another name, from which it comes to its place in one step.
+    """Make an entry, a file or a directory, under another name, from which it comes to its place in one step.
 
     A directory that another process has put there meanwhile stays: whatever is kept is named by what it is made of.
+    One that is not whole makes room.
 
     Args:
         path: its place; the directory is made when it is missing.
@@ -92,13 +103,50 @@ def made_in_place(path: Path) -> Iterator[Path]:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            made = Path(work) / path.name
+            made, seal = Path(work) / path.name, Path(work) / _seal(path).name
             yield made
+            _close_to_others(made)
+            seal.write_text(f"{_digest(made)}\n", encoding="utf-8")
+            if made.is_dir() and path.is_dir() and not is_whole(path):
+                path.replace(Path(work) / "damaged")
             try:
                 made.replace(path)
             except OSError as error:
                 if error.errno not in _THERE or not made.is_dir():
                     raise
+            else:
+                seal.replace(_seal(path))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether an entry is there, and is this user's, as it was made: what to ask before it is used."""
+    try:
+        own = path.lstat().st_uid == os.geteuid()
+        return own and _seal(path).read_text(encoding="utf-8").strip() == _digest(path)
+    except (OSError, ValueError, OpscopeError):
+        return False
+
+
+def _seal(path: Path) -> Path:
+    """Where the hash of an entry stands."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _digest(entry: Path) -> str:
+    """Hash of an entry: names, modes and contents of all its files."""
+    files = sorted(_files(entry))
+    lines = (f"{sha256_of(file)} {file.stat().st_mode:o} {file.relative_to(entry)}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _files(entry: Path) -> list[Path]:
+    return [file for file in entry.rglob("*") if not file.is_dir()] if entry.is_dir() else [entry]
+
+
+def _close_to_others(entry: Path) -> None:
+    """Take from others the right to change it, which the user's mask may have left them."""
+    for file in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
+        file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
 
 
 def home_directory() -> Path | None:
@@ -111,9 +159,10 @@ def home_directory() -> Path | None:
 
 
 def _named(directory: Path) -> Path:
-    if not _usable(directory):
-        hint = f"name a directory that can be written to in {VARIABLE}, or leave the variable out"
-        raise StorageError(f"{VARIABLE} names it, and it cannot be written to", where=directory, hint=hint)
+    objection = _foreign(directory) if _usable(directory) else "cannot be written to"
+    if objection:
+        hint = f"name a directory in {VARIABLE} that only you can write to, or leave the variable out"
+        raise StorageError(f"{VARIABLE} names it, and it {objection}", where=directory, hint=hint)
     return directory
 
 
@@ -121,6 +170,21 @@ def _usable(directory: Path) -> bool:
     """Whether files can be kept there, or it can be made for them."""
     there = next((p for p in (directory, *directory.parents) if os.access(p, os.F_OK)), directory)
     return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)  # noqa: PTH112 - likewise
+
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _foreign(directory: Path) -> str | None:
+    """How others could change what is kept in a directory, for the end of a sentence; None where they cannot."""
+    if not os.access(directory, os.F_OK):
+        return None
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        return "belongs to another user, who could choose what is executed"
+    if found.st_mode & _OTHERS_WRITE:
+        return "can be written to by others, who could choose what is executed"
+    return None
 
 
 def _temporary() -> Path:

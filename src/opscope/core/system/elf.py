@@ -1,7 +1,8 @@
 """What a 64-bit ELF library defines and what it calls, and what starts a program, from the tables in the file.
 
 Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols, program headers); the relocations are those
-of the ABI of each processor.
+of the ABI of each processor. Table for unwinding: Linux Standard Base Core 5.0, chapter 10.6 (``.eh_frame`` and
+``.eh_frame_hdr``), with the encodings of 10.5.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ _LITTLE_ENDIAN = 1
 _MACHINE_AT, _HEADER, _LONGEST = 18, 64, 4096
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 1, 2, 4, 11
 _SHF_EXECINSTR = 4
-_STT_FUNC = 2
+_FUNCTIONS = {2, 10}  # STT_FUNC, and STT_GNU_IFUNC, whose value is the function that chooses
 _PT_INTERP, _PT_EH_FRAME = 3, 0x6474E550
-# Version, and the encodings of the three parts: pcrel|sdata4, udata4, datarel|sdata4; all linkers write these.
-_SEARCH_TABLE = bytes((1, 0x1B, 0x03, 0x3B))
+# Version, and how the address of .eh_frame is written: pcrel|sdata4; all linkers write these.
+_FRAME_HEADER = bytes((1, 0x1B))
+_EXTENDED, _PC_RELATIVE = 0xFFFFFFFF, 0x10
+# Number formats of pointers in the table for unwinding, signed and unsigned of the same size: DW_EH_PE_*.
+_FORMATS = {0x00: "qQ", 0x02: "HH", 0x03: "II", 0x04: "QQ", 0x0A: "hH", 0x0B: "iI", 0x0C: "qQ"}
 # Relocations through which a function is found by its name: R_*_JUMP_SLOT.
 _JUMPS = {X86_64: 7, AARCH64: 1026}
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -65,19 +69,31 @@ class CodeSection(NamedTuple):
     code: bytes
 
 
+class FunctionRange(NamedTuple):
+    """Where a function lies, as the library itself says.
+
+    Attributes:
+        start: address of its first byte.
+        end: address behind its last byte.
+    """
+
+    start: int
+    end: int
+
+
 class ElfCode(NamedTuple):
     """What a library executes.
 
     Attributes:
         machine: that it is for.
         sections: in the order of their addresses.
-        functions: addresses where a function is known to begin, in order: those of its symbols, and those of its table
-            for unwinding, which stripped libraries keep.
+        functions: in order: those of its symbols that have a size, and those of its table for unwinding, which
+            stripped libraries keep. They may overlap.
     """
 
     machine: int
     sections: list[CodeSection]
-    functions: list[int]
+    functions: list[FunctionRange]
 
 
 class _Section(NamedTuple):
@@ -167,7 +183,7 @@ def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
     except (struct.error, IndexError, OverflowError) as error:
         raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
     own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
-    functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind == _STT_FUNC)
+    functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind in _FUNCTIONS)
     undefined = frozenset(symbol.name for symbol in symbols if not symbol.defined)
     return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions, undefined)
 
@@ -189,27 +205,95 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
         sections = list(_sections(data))
         own = [one for one in sections if one.kind == _SHT_PROGBITS and one.flags & _SHF_EXECINSTR]
         symbols = [one for kind in (_SHT_SYMTAB, _SHT_DYNSYM) for one in _symbols(data, sections, kind)]
-        starts = {one.address for one in symbols if one.defined and one.kind == _STT_FUNC}
-        starts |= set(_unwound(data))
-    except (struct.error, IndexError, OverflowError) as error:
+        own_symbols = [one for one in symbols if one.defined and one.kind in _FUNCTIONS and one.size]
+        functions = {FunctionRange(one.address, one.address + one.size) for one in own_symbols}
+        functions.update(_unwound(data, sections))
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
     if any(one.offset + one.size > len(data) for one in own) or sum(one.size for one in own) > len(data):
         raise TraceFormatError("the ELF file is cut off or damaged: its code ends behind it, or overlaps", where=where)
     code = [CodeSection(one.address, one.of(data)) for one in sorted(own, key=lambda one: one.address)]
-    return ElfCode(machine, code, sorted(starts))
+    return ElfCode(machine, code, sorted(functions))
 
 
-def _unwound(data: bytes) -> Iterator[int]:
-    """Where the functions begin that the table for unwinding lists; none where it is of an unusual kind."""
+def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[FunctionRange]:
+    """The functions that the table for unwinding describes; none where there is no such table.
+
+    Raises:
+        struct.error: it is damaged.
+    """
     (table,), (size, count) = struct.unpack_from("<Q", data, 0x20), struct.unpack_from("<HH", data, 0x36)
     for number in range(count):
         kind, _, offset, address, *_ = _SEGMENT.unpack_from(data, table + number * size)
-        if kind != _PT_EH_FRAME or data[offset : offset + 4] != _SEARCH_TABLE:
+        if kind != _PT_EH_FRAME or data[offset : offset + 2] != _FRAME_HEADER:
             continue
-        (functions,) = struct.unpack_from("<I", data, offset + 8)
-        rows = data[offset + 12 : offset + 12 + 8 * functions]
-        yield from (address + start for start, _ in struct.iter_unpack("<ii", rows[: len(rows) // 8 * 8]))
+        (distance,) = struct.unpack_from("<i", data, offset + 4)
+        frames = address + 4 + distance
+        found = next((one for one in sections if one.address == frames and one.offset), None)
+        if found is not None:
+            yield from _described(found.of(data), frames)
         return
+
+
+def _described(table: bytes, address: int) -> Iterator[FunctionRange]:
+    """The functions of the entries of ``.eh_frame``; entries before them that they share say how they are written.
+
+    Args:
+        table: the section.
+        address: where it is loaded.
+    """
+    at, encodings = 0, dict[int, int]()
+    while at + 8 <= len(table):
+        (length,), begin = struct.unpack_from("<I", table, at), at + 4
+        if not length:  # ends the part of one object file
+            at = begin
+            continue
+        if length == _EXTENDED:
+            (length,), begin = struct.unpack_from("<Q", table, begin), begin + 8
+        (back,) = struct.unpack_from("<I", table, begin)
+        if back:
+            yield from _range(table, begin + 4, address, encodings.get(begin - back))
+        else:
+            encodings[at] = _encoding(table, begin + 4)
+        at = begin + length
+
+
+def _range(table: bytes, at: int, address: int, encoding: int | None) -> Iterator[FunctionRange]:
+    """The function of an entry; none where its address is not relative to the place where it is written."""
+    if encoding is None or encoding & 0xF0 != _PC_RELATIVE or encoding & 0x0F not in _FORMATS:
+        return
+    distance, size = struct.unpack_from(f"<{_FORMATS[encoding & 0x0F]}", table, at)
+    start = address + at + distance
+    if size and start >= 0:
+        yield FunctionRange(start, start + size)
+
+
+def _encoding(table: bytes, at: int) -> int:
+    """How the entries that belong to a common one write addresses (DW_EH_PE_*); 0, absolute, where it does not say."""
+    version, end = table[at], table.index(0, at + 1)
+    augmentation = table[at + 1 : end].decode("latin-1")
+    if not augmentation.startswith("z"):
+        return 0
+    at = end + 1 + (2 if version == 4 else 0)  # noqa: PLR2004 - of DWARF, with the sizes of an address and a segment
+    for _ in range(2):  # alignment of code and of data
+        at = _behind_number(table, at)
+    at = at + 1 if version == 1 else _behind_number(table, at)  # the register of the return address
+    at = _behind_number(table, at)  # the length of what the letters say
+    for letter in augmentation[1:]:
+        if letter == "R":
+            return table[at]
+        if letter == "L":
+            at += 1
+        elif letter == "P":
+            at += 1 + struct.calcsize("<" + _FORMATS.get(table[at] & 0x0F, "qQ")[0])
+    return 0
+
+
+def _behind_number(table: bytes, at: int) -> int:
+    """Where a number of variable length (LEB128) ends."""
+    while table[at] & 0x80:
+        at += 1
+    return at + 1
 
 
 def _sections(data: bytes) -> Iterator[_Section]:

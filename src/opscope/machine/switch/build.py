@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import MissingDependencyError
-from opscope.core.system.cache import cache_directory, made_in_place
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.compiler import answering_compiler, usual_compiler
 from opscope.machine import isa
 
@@ -46,7 +46,7 @@ def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
     parts = (compiler.version, *compiler.command, *_FLAGS, *texts)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     path = (cache or cache_directory()) / "switch" / key / f"libopscope_{mechanism.value}.so"
-    if not path.exists():
+    if not is_whole(path):
         _build(compiler, source, path)
     return path
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEAD = struct.Struct("<8sIIII")
-_LIBRARY = struct.Struct("<IIIiQQ")
+_LIBRARY = struct.Struct("<IIIiIIQQ")
 _ROW = struct.Struct("<IIQ")
-_MAGIC = b"opswtch1"
+_MAGIC = b"opswtch2"
 _MOST_LIBRARIES, MOST_ROWS = 64, 64
 _ONE = _LIBRARY.size + MOST_ROWS * _ROW.size
 _SIZE = _HEAD.size + _MOST_LIBRARIES * _ONE
@@ -40,6 +40,7 @@ class SwitchedLibrary(NamedTuple):
         sites: places that were switched in it.
         problem: number of the reason why it could not be switched; 0 for none.
         detail: error number of the system, where that is the reason.
+        executed: places that were switched and asked at least once; 0 for hardware capabilities.
         executions: questions that it asked.
         masked: of them, those that were answered with fewer features.
         rows: in the order in which they were asked for.
@@ -49,6 +50,7 @@ class SwitchedLibrary(NamedTuple):
     sites: int
     problem: int
     detail: int
+    executed: int
     executions: int
     masked: int
     rows: tuple[SwitchedRow, ...]
@@ -87,5 +89,5 @@ def _library(data: bytes, number: int, rows: int) -> SwitchedLibrary:
     at = _HEAD.size + number * _ONE
     own = [_ROW.unpack_from(data, at + _LIBRARY.size + row * _ROW.size) for row in range(rows)]
     told = tuple(SwitchedRow(cleared, count) for cleared, _, count in own)
-    loaded, sites, problem, detail, executions, masked = _LIBRARY.unpack_from(data, at)
-    return SwitchedLibrary(loaded, sites, problem, detail, executions, masked, told)
+    loaded, sites, problem, detail, executed, _, executions, masked = _LIBRARY.unpack_from(data, at)
+    return SwitchedLibrary(loaded, sites, problem, detail, executed, executions, masked, told)

@@ -1,8 +1,8 @@
-"""The ``cpuid`` instructions of a library, found by decoding its functions.
+"""The ``cpuid`` instructions of a library, found by following its functions from their starts.
 
-The two bytes of the instruction stand inside others, too: in constants, in distances. So every place where they stand
-is reached from the start of the function around it, one instruction after the other, and counts only when an
-instruction begins there.
+The two bytes of the instruction stand inside others, too, in constants and in distances, and in tables between
+functions. So a place counts only when it lies in a function, as the library's own symbols or its table for unwinding
+say, and when the jumps of that function lead to an instruction that begins there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from opscope.core.errors import FeatureError
 from opscope.core.files import storage_errors
 from opscope.core.system.elf import X86_64, read_code
 from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.machine.switch.instructions import length_at, opcode_at
+from opscope.machine.switch.flow import reached
+from opscope.machine.switch.instructions import LONGEST, length_at, opcode_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from opscope.core.system.elf import CodeSection, ElfCode
+    from opscope.core.system.elf import CodeSection, FunctionRange
 
 CPUID = b"\x0f\xa2"
 
@@ -31,17 +32,19 @@ class CpuidSites(NamedTuple):
     Attributes:
         addresses: relative to where the library is loaded, in order.
         inside_others: places where the same bytes stand inside another instruction.
+        outside: places where they stand in no function that the library names: tables, or code that nothing proves.
     """
 
     addresses: tuple[int, ...]
     inside_others: int
+    outside: int
 
 
 def cpuid_sites(library: Path) -> CpuidSites:
     """The ``cpuid`` instructions of a library.
 
     Raises:
-        FeatureError: it is no library for x86-64, or a part of it that could hold one cannot be decoded.
+        FeatureError: it is no library for x86-64, or it cannot be told whether a place in a function is one.
         TraceFormatError: it is damaged.
         StorageError: it cannot be read.
     """
@@ -53,13 +56,34 @@ def cpuid_sites(library: Path) -> CpuidSites:
     if not code.sections:
         problem = "the library has no table of sections, so its code cannot be told from its data"
         raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
-    found: list[int] = []
-    places = 0
-    for section in code.sections:
-        own = list(_places(section.code))
-        places += len(own)
-        found += _decided(section, own, code, library)
-    return CpuidSites(tuple(found), places - len(found))
+    spans = _spans(code.functions)
+    told = [_decided(section, spans, library) for section in code.sections]
+    addresses = [address for one in told for address in one.addresses]
+    return CpuidSites(tuple(addresses), sum(one.inside_others for one in told), sum(one.outside for one in told))
+
+
+class _Span(NamedTuple):
+    """Functions that overlap, such as one with several entries: one piece of code."""
+
+    start: int
+    end: int
+    entries: list[int]
+
+
+def _spans(functions: Iterable[FunctionRange]) -> list[_Span]:
+    """The pieces that functions make up, apart from each other and in order.
+
+    Args:
+        functions: in the order of their starts.
+    """
+    spans: list[_Span] = []
+    for start, end in functions:
+        if spans and start < spans[-1].end:
+            spans[-1].entries.append(start)
+            spans[-1] = spans[-1]._replace(end=max(end, spans[-1].end))
+        else:
+            spans.append(_Span(start, end, [start]))
+    return spans
 
 
 def _places(code: bytes) -> Iterator[int]:
@@ -70,33 +94,63 @@ def _places(code: bytes) -> Iterator[int]:
         at = code.find(CPUID, at + 1)
 
 
-def _decided(section: CodeSection, places: list[int], known: ElfCode, where: Path) -> Iterator[int]:
-    """Addresses of the places where an instruction begins.
+def _decided(section: CodeSection, spans: Sequence[_Span], where: Path) -> CpuidSites:
+    """The sites of a section. Every function is followed once, however many places it has."""
+    found, inside, outside = list[int](), 0, 0
+    span, instructions, linear = None, dict[int, int](), 0
+    for place in _places(section.code):
+        own = _around(spans, section.address + place)
+        if own is None:
+            outside += 1
+            continue
+        if own is not span:
+            span, end = own, min(own.end - section.address, len(section.code))
+            instructions = reached(section.code, [entry - section.address for entry in own.entries], end)
+        holding = [at for at in range(place - LONGEST + 1, place + 1) if instructions.get(at, 0) > place]
+        if not holding:
+            linear = _passed(section, max(linear, _start(own, section, place)), place, where)
+            if linear == place:
+                raise _undecided(section, place, "no jump of its function leads there", where)
+        elif len(holding) > 1:
+            raise _undecided(section, place, "two instructions overlap there", where)
+        for at in holding or [linear]:
+            if at < place and opcode_at(section.code, at) == place:
+                raise _undecided(section, place, "it has a prefix", where)
+        if holding == [place]:
+            found.append(section.address + place)
+        else:
+            inside += 1
+    return CpuidSites(tuple(found), inside, outside)
 
-    Decoding goes on from one place to the next, so that no part is decoded twice.
+
+def _around(spans: Sequence[_Span], address: int) -> _Span | None:
+    """The functions that both bytes at an address lie in."""
+    number = bisect.bisect_right(spans, address, key=lambda span: span.start)
+    return spans[number - 1] if number and address + len(CPUID) <= spans[number - 1].end else None
+
+
+def _start(span: _Span, section: CodeSection, place: int) -> int:
+    """Where in a section the last function begins that is not behind a place."""
+    number = bisect.bisect_right(span.entries, section.address + place)
+    return max(span.entries[number - 1] - section.address, 0)
+
+
+def _passed(section: CodeSection, at: int, place: int, where: Path) -> int:
+    """Where the instruction that holds a place begins, when one is decoded behind the other.
+
+    Raises:
+        FeatureError: there is no known instruction on the way.
     """
-    at = 0
-    for place in places:
-        at = max(at, _function(section, place, known))
-        while at < place:
-            length = length_at(section.code, at)
-            if length is None:
-                raise _undecided(section.address + at, section.address + place, where)
-            if at + length > place:
-                break
-            at += length
-        if at == place:
-            yield section.address + place
-        elif opcode_at(section.code, at) == place:
-            raise _undecided(section.address + at, section.address + place, where)  # a cpuid with a prefix
+    while at < place:
+        length = length_at(section.code, at)
+        if length is None:
+            raise _undecided(section, place, f"no known instruction at {section.address + at:#x}", where)
+        if at + length > place:
+            break
+        at += length
+    return at
 
 
-def _function(section: CodeSection, place: int, known: ElfCode) -> int:
-    """Where the function around a place begins, or the section."""
-    number = bisect.bisect_right(known.functions, section.address + place)
-    return max(known.functions[number - 1] - section.address, 0) if number else 0
-
-
-def _undecided(at: int, place: int, where: Path) -> FeatureError:
-    problem = f"it cannot be told whether the library executes cpuid at {place:#x}: no known instruction at {at:#x}"
+def _undecided(section: CodeSection, place: int, reason: str, where: Path) -> FeatureError:
+    problem = f"it cannot be told whether the library executes cpuid at {section.address + place:#x}: {reason}"
     return FeatureError(problem, where=where, hint=WITHOUT_SWITCH)

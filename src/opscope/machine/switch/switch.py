@@ -23,6 +23,7 @@ from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.cache import VARIABLE
 from opscope.core.system.elf import read_symbols
+from opscope.core.units import counted_text
 from opscope.machine import isa
 from opscope.machine.cpu_reading import expected_fields
 from opscope.machine.layout import WITHOUT_SWITCH
@@ -61,10 +62,17 @@ class PreparedSwitch(NamedTuple):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """A library that is to be switched, and how many places of it are."""
+    """A library that is to be switched.
+
+    Attributes:
+        path: of it.
+        sites: places that are switched.
+        outside: places that look like one in no function that it names; they are left as they are.
+    """
 
     path: str
     sites: int
+    outside: int
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -174,16 +182,20 @@ def prepared_for(
         provide: sends files to the other machine, and tells their paths there by the same names; None for this one.
             Libraries are known there by the names of their files.
     """
-    rows, lines, asked = masks(mechanism, clear), [], []
+    rows, lines, asked, unproven = masks(mechanism, clear), [], [], 0
     for library in dict.fromkeys(path.resolve() for path in libraries):
-        sites = _sites(mechanism, library)
+        sites, outside = _sites(mechanism, library)
+        unproven += outside
         if sites:
-            asked.append(_Asked(str(library), len(sites)))
+            asked.append(_Asked(str(library), len(sites), outside))
             lines += [f"library {library if mechanism is Mechanism.TRAP and provide is None else library.name}"]
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
     if not asked:
         named = ", ".join(path.name for path in libraries) or "nothing"
         problem = f"no library asks for the CPU's features in a way that {mechanism.value} switches: {named}"
+        if unproven:
+            places = counted_text(unproven, "place")
+            problem = f"cpuid may stand only outside of the functions that {named} names, at {places}: none is switched"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     place = directory.resolve()
     _check_room(asked, place)
@@ -252,6 +264,8 @@ def proof(record: Path) -> MaskProof:
     report = read_report(Path(told.report))
     _check(told, report)
     own = [library for library in report.libraries if library.loaded]
+    outside = sum(asked.outside for asked, one in zip(told.libraries, report.libraries, strict=True) if one.loaded)
+    is_trap = told.mechanism is Mechanism.TRAP
     return MaskProof(
         cleared=told.cleared,
         backend_loaded_before=False,
@@ -259,6 +273,8 @@ def proof(record: Path) -> MaskProof:
         struct_size=None,
         mechanism=told.mechanism,
         sites=sum(library.sites for library in own),
+        sites_executed=sum(library.executed for library in own) if is_trap else None,
+        sites_outside=outside if is_trap else None,
         executions=sum(library.executions for library in own),
         masked=sum(library.masked for library in own),
     )
@@ -309,8 +325,10 @@ _PROBLEMS = {
 }
 
 
-def _sites(mechanism: Mechanism, library: Path) -> Sequence[int]:
-    """Places to switch in a library; one, without an address, for one that asks for hardware capabilities.
+def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
+    """Places to switch in a library, and how many are left since no function of it holds them.
+
+    One, without an address, for a library that asks for hardware capabilities.
 
     Raises:
         FeatureError: it cannot be decoded.
@@ -318,7 +336,8 @@ def _sites(mechanism: Mechanism, library: Path) -> Sequence[int]:
         StorageError: it cannot be read.
     """
     if mechanism is Mechanism.TRAP:
-        return cpuid_sites(library).addresses
+        found = cpuid_sites(library)
+        return found.addresses, found.outside
     with storage_errors(library):
         symbols = read_symbols(library.read_bytes(), library)
-    return [0] if symbols is not None and _FUNCTION in symbols.undefined else []
+    return [0] if symbols is not None and _FUNCTION in symbols.undefined else [], 0

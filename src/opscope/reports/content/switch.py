@@ -68,9 +68,18 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
 
 def _counted(proof: MaskProof) -> str:
     places = counted_text(proof.sites or 0, _SITES[proof.mechanism])
-    where = f"{places}, executed {proof.executions} times" if proof.mechanism is Mechanism.TRAP else places
+    where = f"{places}, {_executed(proof)}" if proof.mechanism is Mechanism.TRAP else places
     answers = counted_text(proof.masked or 0, "answer")
-    return f"features were switched off by {proof.mechanism.value}: {where} in a process, {answers} with fewer features"
+    told = f"features were switched off by {proof.mechanism.value}: {where} in a process, {answers} with fewer features"
+    if proof.sites_outside:
+        return f"{told}; {counted_text(proof.sites_outside, 'place')} outside of known functions not switched"
+    return told
+
+
+def _executed(proof: MaskProof) -> str:
+    if proof.sites_executed is None:
+        return f"executed {proof.executions} times"
+    return f"{proof.sites_executed} of them executed, {proof.executions} times"
 
 
 def _proof(manifest: Manifest) -> MaskProof | None:

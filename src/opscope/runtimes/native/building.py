@@ -88,24 +88,36 @@ def build_key(compiler: Compiler, source: Path, flags: Sequence[str], *parts: st
     return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
 
 
-def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path, *, starts: bool = True) -> None:
+def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path) -> None:
     """Compile under another name, see that it starts, and put it in its place in one step.
 
     Args:
         compiler: to use.
         flags: its arguments but for the name of the result; source before libraries.
         path: of the runner.
-        starts: whether it can be started on this machine.
 
     Raises:
         MissingDependencyError: the compiler fails, or what it built does not start.
         StorageError: the runner cannot be kept.
     """
-    enter("building the native runner")
     with made_in_place(path) as built:
-        _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
-        if starts:
-            _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
+        compile_to(built, compiler, flags)
+        _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
+
+
+def compile_to(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
+    """Compile the runner where something larger is being made.
+
+    Args:
+        path: of the runner.
+        compiler: to use.
+        flags: its arguments but for the name of the result; source before libraries.
+
+    Raises:
+        MissingDependencyError: the compiler fails.
+    """
+    enter("building the native runner")
+    _must([*compiler.command, *flags, "-o", str(path)], _COMPILE_SECONDS, "cannot build the native runner")
 
 
 def _must(command: Sequence[str], seconds: float, problem: str) -> None:

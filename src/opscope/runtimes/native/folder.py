@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import sha256_of
-from opscope.core.system.cache import cache_directory, made_in_place
-from opscope.runtimes.native.building import build_key, compile_runner, compiler_for
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.runtimes.native.building import build_key, compile_to, compiler_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class RunnerParts(NamedTuple):
     Attributes:
         runtime: names and versions of what is told in the manifest.
         source: of the runner.
-        flags: of the compiler; see :func:`opscope.runtimes.native.building.compile_runner`.
+        flags: of the compiler; see :func:`opscope.runtimes.native.building.compile_to`.
         libraries: of the runtime.
     """
 
@@ -96,14 +96,15 @@ def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> R
     hashes = (*made_of.runtime.values(), *map(sha256_of, made_of.libraries))
     key = build_key(compiler, made_of.source, made_of.flags, *hashes)
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
-    if not folder.exists():
+    if not is_whole(folder):
         _make(folder, compiler, made_of, arch)
     return RuntimeFolder(arch, folder, _digest(folder), {**made_of.runtime, "compiler": compiler.version})
 
 
 def _make(folder: Path, compiler: Compiler, made_of: RunnerParts, arch: str) -> None:
     with made_in_place(folder) as parts:
-        compile_runner(compiler, made_of.flags, parts / RUNNER, starts=False)
+        parts.mkdir()
+        compile_to(parts / RUNNER, compiler, made_of.flags)
         found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
         for file in [*made_of.libraries, *found]:
             shutil.copy(file, parts / file.name)

@@ -8,8 +8,8 @@ import zipfile
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
-from opscope.core.files import leads_out
-from opscope.core.system.cache import cache_directory, made_in_place
+from opscope.core.files import leads_out, sha256_of
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
@@ -37,6 +37,33 @@ class Wheel(NamedTuple):
     parts: tuple[str, ...]
 
 
+# SHA-256 of the wheels of the versions that were tried, for CPython 3.10 to 3.13 and both architectures. Source: what
+# the Python Package Index states, as `pip install --dry-run --report FILE --only-binary=:all: --no-deps` gives it for
+# each `--python-version` and `--platform` (`download_info.archive_info.hashes`).
+_PUBLISHED = {
+    ("executorch", "1.5.1"): {
+        "e56525c38b1e1a428a9dd9f85081a2ef29dec1df8661963ac07cef0695cc0cf4",
+        "b73f74ef4a431320aa40ca21c252316264fdbe1b5ae39208414e3a885af55b34",
+        "8ee02348a3ea80ddf770822911ebf78da616b73afce0fbaaa79f23311c88c66a",
+        "274c28c2fe2b76acb03f9fa381537425c40e0098dcf886baf6d97a1a55ffe300",
+        "2c177f7922354a8a0d6111628c954519b87549598640e5e0042bef137b4cb83c",
+        "04897dffff8d96e8af32f554c758d0a7d4f50af5c3530c90dc8d5319bb44c878",
+        "685a8d85b319fc99f2611a5e0ecf598755a91cf5d39a536e057dea60cd8e9682",
+        "083f998ebddc0bc98ad299e3fded57f4fcadb67792ef4c6ef920856cfd7bd3a5",
+    },
+    ("ai-edge-litert", "2.3.0"): {
+        "a72fc35d66c1d8b17f52b195bfb39b89aa839d39ea6e0d57fb88d77ac5aeb8c9",
+        "e104683ee0dead1243002a218637cc435c36fdb01103799335027252314e727b",
+        "853fc608f96da87bd5f3458465dfb9abbf18d5ae6b94eceacead407146f175ae",
+        "1f15078a6725d2357d9de9221664c29afa0545d807559c5f7199ce5e40b96b23",
+        "9891611b23a87cc2ace60e4b5ee9a2ee6f0fb7f395f009470961ae6e6310e1b8",
+        "dc9f56c23e0dcf182b6c35f23fbb102ed048296588882b806d5eff7654c04c88",
+        "2ab71e4f5dfa65b3882634b42755f455f3e7415630d720200bd792733e15e257",
+        "985ac3823fe1d5d6a04cf5f613cc2adf98a9c8a456af0b5efa8d9ac6b118ea14",
+    },
+}
+
+
 def unpacked_wheel(wheel: Wheel, arch: str, cache: Path | None = None) -> Path:
     """Directory with the wanted members of a wheel for an architecture.
 
@@ -50,7 +77,7 @@ def unpacked_wheel(wheel: Wheel, arch: str, cache: Path | None = None) -> Path:
         StorageError: it cannot be kept.
     """
     unpacked = (cache or cache_directory()) / "wheels" / f"{wheel.package}-{wheel.version}-{arch}"
-    if not unpacked.exists():
+    if not is_whole(unpacked):
         enter(f"downloading the runtime for {arch}")
         with made_in_place(unpacked) as parts:
             _unpack(_downloaded(wheel, arch, parts.parent), parts, wheel.parts)
@@ -66,7 +93,23 @@ def _downloaded(wheel: Wheel, arch: str, work: Path) -> Path:
     if done.returncode or not found:
         problem = f"the runtime for {arch} cannot be downloaded: {last_line(done.stderr) or 'pip gave no wheel'}"
         raise MissingDependencyError(problem, hint=_NO_WHEEL)
+    _check_published(wheel, found[0])
     return found[0]
+
+
+def _check_published(wheel: Wheel, file: Path) -> None:
+    """Refuse a file that is not the wheel that was published, wherever pip took it from.
+
+    Of versions whose hashes are not known here, pip has compared it with what the index states.
+
+    Raises:
+        MissingDependencyError: its hash is none of the published ones.
+    """
+    published, found = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
+    if published and found not in published:
+        problem = f"the wheel is damaged, or not the published {wheel.package} {wheel.version}: its SHA-256 is {found}"
+        hint = "remove it from the directory in PIP_FIND_LINKS, or from the index that pip is set up to use"
+        raise MissingDependencyError(problem, where=file.name, hint=hint)
 
 
 def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:

@@ -48,10 +48,11 @@ static int row_count, library_count, address_count, ready, installed;
 static struct report *report;
 static struct sigaction before;
 
-/* A patched place in memory. Written before the library runs, never changed. */
+/* A patched place in memory. Written before the library runs; only `executed` changes, once. */
 static struct {
   uintptr_t address;
   int library;
+  _Atomic int executed;
 } places[MOST_SITES];
 static _Atomic int place_count;
 
@@ -162,7 +163,9 @@ static void illegal(int number, siginfo_t *info, void *context) {
   int count = atomic_load(&place_count), kept = errno;
   for (int place = 0; place < count; place++) {
     if (places[place].address == at) {
-      answer(registers, &report->library[places[place].library]);
+      struct library_report *told = &report->library[places[place].library];
+      answer(registers, told);
+      if (!atomic_exchange(&places[place].executed, 1)) __atomic_fetch_add(&told->executed, 1, __ATOMIC_RELAXED);
       registers[REG_RIP] = (greg_t)(at + 2);
       errno = kept;
       return;

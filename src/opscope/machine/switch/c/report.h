@@ -29,6 +29,8 @@ struct library_report {
   uint32_t sites;   /* places that were switched */
   uint32_t problem;
   int32_t detail;
+  uint32_t executed; /* places that were switched and asked at least once */
+  uint32_t unused;
   uint64_t executions; /* questions that it asked */
   uint64_t masked;     /* questions that were answered with fewer features */
   struct row_report row[MOST_ROWS];
@@ -43,6 +45,6 @@ struct report {
   struct library_report library[MOST_LIBRARIES];
 };
 
-#define REPORT_MAGIC "opswtch1"
+#define REPORT_MAGIC "opswtch2"
 
 #endif

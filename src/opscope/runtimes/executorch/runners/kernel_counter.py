@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import storage_errors
-from opscope.core.system.cache import cache_directory, made_in_place
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.hosts.process import last_line
 
@@ -84,7 +84,7 @@ def build_counter(library: Path, cache: Path | None = None) -> Counter:
     parts = (*compiler, *_FLAGS, SOURCE.read_text(encoding="utf-8"), header)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     path = (cache or cache_directory()) / "counter" / key / "libopscope_counter.so"
-    if not path.exists():
+    if not is_whole(path):
         _build(compiler, header, path)
     return Counter(path, kernels, hashlib.sha256(data).hexdigest())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.system.c_library import check_c_library
-from opscope.core.system.cache import cache_directory
+from opscope.core.system.cache import cache_directory, is_whole
 from opscope.runtimes.executorch.installed import library_directory
 from opscope.runtimes.native.building import COMPILER_HINT, build_key, compile_runner, find_compiler, source_flags
 
@@ -53,7 +53,7 @@ def build_runner(cache: Path | None = None, python: Path | None = None) -> Nativ
     flags = compiler_flags(libraries, str(libraries))
     runtime = version("executorch")
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
-    if not path.exists():
+    if not is_whole(path):
         compile_runner(compiler, flags, path)
     return NativeRunner(path, compiler, runtime)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.system.c_library import check_c_library
-from opscope.core.system.cache import cache_directory
+from opscope.core.system.cache import cache_directory, is_whole
 from opscope.machine import isa
 from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, installed_litert
 from opscope.runtimes.native.building import (
@@ -41,7 +41,7 @@ def runner_here(cache: Path | None = None) -> NativeProgram:
     check_c_library()
     found, compiler = installed_litert(), find_compiler()
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, _FLAGS) / "runner"
-    if not path.exists():
+    if not is_whole(path):
         compile_runner(compiler, _FLAGS, path)
     versions = {PACKAGE: found.version, "compiler": compiler.version}
     return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)])

@@ -137,6 +137,7 @@ def connected(address: str) -> Iterator[Any]:
     """
     distributed = distributed_module()
     _silence()
+    _check_certificate(address)
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
@@ -146,6 +147,24 @@ def connected(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=2)
+
+
+def _check_certificate(address: str) -> None:
+    """Refuse an address that asks for a certificate where Dask's configuration names none that can be read.
+
+    Raises:
+        ClusterError: saying so.
+    """
+    if not address.startswith("tls://"):
+        return
+    reason = "none is named"
+    try:
+        if distributed_module().Security().get_connection_args("client")["ssl_context"] is not None:
+            return
+    except OSError as error:
+        reason = str(error)
+    hint = "name ca-file, client.cert and client.key below distributed.comm.tls in Dask's configuration"
+    raise ClusterError(f"the scheduler asks for a certificate: {reason}", where=address, hint=hint)
 
 
 def _silence() -> None:
