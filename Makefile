@@ -70,6 +70,9 @@ truth: $(VENV)/dev.stamp ## what opscope says beside what is known to be true: a
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.stateful --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.commands --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.prefixes
+	$(BIN)/python -m fuzz.failing_calls
 
 zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json

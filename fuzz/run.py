@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz.targets import targets
-from fuzz.worker import CURRENT_BYTES, SECONDS_AN_INPUT, Current, Effort, Report, write_finding
+from fuzz.targets import SECONDS_AN_INPUT, targets
+from fuzz.worker import CURRENT_BYTES, Current, Effort, Report, write_finding
 
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = Path(__file__).resolve().parent / "findings"
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         effort = Effort(options.seconds, options.least)
         report = fuzz_target(name, options.seed, effort, findings, keeping=options.keep)
         found += len(report.findings)
-        print(_line(name, report), flush=True)
+        print(line(name, report), flush=True)
         for path, what in report.findings:
             print(f"  {what}: {os.path.relpath(path)}", flush=True)
     return int(found > 0)
@@ -59,7 +59,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _line(name: str, report: Report) -> str:
+def line(name: str, report: Report) -> str:
+    """What was done to a target, in a line."""
     rate = report.inputs / report.seconds if report.seconds else 0.0
     return (
         f"{name}: {report.inputs:,} inputs in {report.seconds:.0f} s ({rate:,.0f} a second), "
