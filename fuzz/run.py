@@ -18,12 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz.targets import SECONDS_AN_INPUT, targets
+from fuzz.targets import target_named, targets
 from fuzz.worker import CURRENT_BYTES, Current, Effort, Report, write_finding
 
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = Path(__file__).resolve().parent / "findings"
-_STUCK = 20 * SECONDS_AN_INPUT
+_STUCK = 20
+"""Times the seconds of the processor that an input may take: as long an input may be at work, whatever else runs."""
 _POLL = 0.25
 _MOST_CRASHES = 5
 _MOST_MINIMISING = 40
@@ -81,7 +82,7 @@ def fuzz_target(name: str, seed: int, effort: Effort, findings: Path, *, keeping
             began = time.monotonic()
             left = str(end - began), str(effort.least - total.inputs)
             process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings), *keep])
-            output, failure = _watched(process, Current(shared))
+            output, failure = _watched(process, Current(shared), _STUCK * target_named(name).seconds)
             if failure is None:
                 _add(total, Report(**json.loads(output.splitlines()[-1])))
                 break
@@ -108,7 +109,7 @@ def _worker(arguments: list[str], *, capture: bool = True) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE if capture else None)
 
 
-def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str | None]:
+def _watched(process: subprocess.Popen[str], current: Current, longest: float) -> tuple[str, str | None]:
     """Output of a worker, and how it failed: a signal, or an input that even an alarm does not end.
 
     Raises:
@@ -122,7 +123,7 @@ def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str
             now = current.get()
             if now != last:
                 last, since = now, time.monotonic()
-            elif time.monotonic() - since > _STUCK:
+            elif time.monotonic() - since > longest:
                 process.kill()
                 process.communicate()
                 return "", "hang outside of Python"
