@@ -82,6 +82,7 @@ class Commands:
         (place / "foreign" / "thesis.txt").write_text("not ours\n", "utf-8")
         for name, seeds in (("good.etdump", targets.etdump_traces), ("good.pte", targets.pte_programs)):
             (place / name).write_bytes(seeds()[0])
+        shutil.copy(targets.DATA / "onnxruntime" / "cnn-1.31.json", place / "good.json")
         return place
 
     def __call__(self, data: bytes) -> None:
@@ -220,7 +221,9 @@ def _cases() -> Iterator[Case]:
     }
     for name, file in traces.items():
         yield Case(name, file, own[name].seeds, _of_trace(file), own[name].tokens, own[name].structure)
-    for name, file in {"pte": "in.pte", "tflite": "in.tflite", "onnx": "in.onnx"}.items():
+    onnx = {"analyze": "analyze good.json --program in.onnx --json out/a.json"}
+    yield Case("onnx", "in.onnx", own["onnx"].seeds, onnx, own["onnx"].tokens)
+    for name, file in {"pte": "in.pte", "tflite": "in.tflite"}.items():
         yield Case(name, file, own[name].seeds, _of_program(file), own[name].tokens)
     kernels = {"kernels": "kernels in.log --json out/k.json --md out/k.md"}
     for name in ("xnnpack-log", "kernel-counts", "recording"):
