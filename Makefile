@@ -73,6 +73,9 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 	$(BIN)/python -m fuzz.store_faults
 	$(BIN)/python -m fuzz.store_queries
 	$(BIN)/python -m fuzz.planted --count 100
+	$(BIN)/python -m fuzz.commands --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.prefixes
+	$(BIN)/python -m fuzz.failing_calls
 
 zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json

@@ -18,12 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz.targets import targets
-from fuzz.worker import CURRENT_BYTES, SECONDS_AN_INPUT, Current, Effort, Report, write_finding
+from fuzz.targets import target_named, targets
+from fuzz.worker import CURRENT_BYTES, Current, Effort, Report, write_finding
 
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = Path(__file__).resolve().parent / "findings"
-_STUCK = 20 * SECONDS_AN_INPUT
+_STUCK = 20
+"""Times the seconds of the processor that an input may take: as long an input may be at work, whatever else runs."""
 _POLL = 0.25
 _MOST_CRASHES = 5
 _MOST_MINIMISING = 40
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         effort = Effort(options.seconds, options.least)
         report = fuzz_target(name, options.seed, effort, findings, keeping=options.keep)
         found += len(report.findings)
-        print(_line(name, report), flush=True)
+        print(line(name, report), flush=True)
         for path, what in report.findings:
             print(f"  {what}: {os.path.relpath(path)}", flush=True)
     return int(found > 0)
@@ -59,7 +60,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _line(name: str, report: Report) -> str:
+def line(name: str, report: Report) -> str:
+    """What was done to a target, in a line."""
     rate = report.inputs / report.seconds if report.seconds else 0.0
     return (
         f"{name}: {report.inputs:,} inputs in {report.seconds:.0f} s ({rate:,.0f} a second), "
@@ -80,7 +82,7 @@ def fuzz_target(name: str, seed: int, effort: Effort, findings: Path, *, keeping
             began = time.monotonic()
             left = str(end - began), str(effort.least - total.inputs)
             process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings), *keep])
-            output, failure = _watched(process, Current(shared))
+            output, failure = _watched(process, Current(shared), _STUCK * target_named(name).seconds)
             if failure is None:
                 _add(total, Report(**json.loads(output.splitlines()[-1])))
                 break
@@ -107,7 +109,7 @@ def _worker(arguments: list[str], *, capture: bool = True) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE if capture else None)
 
 
-def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str | None]:
+def _watched(process: subprocess.Popen[str], current: Current, longest: float) -> tuple[str, str | None]:
     """Output of a worker, and how it failed: a signal, or an input that even an alarm does not end.
 
     Raises:
@@ -121,7 +123,7 @@ def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str
             now = current.get()
             if now != last:
                 last, since = now, time.monotonic()
-            elif time.monotonic() - since > _STUCK:
+            elif time.monotonic() - since > longest:
                 process.kill()
                 process.communicate()
                 return "", "hang outside of Python"

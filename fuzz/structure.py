@@ -25,3 +25,7 @@ class Structure(NamedTuple):
     starts: Callable[[], list[Any]]
     changed: Callable[[Random, Any, Any], Any]
     written: Callable[[Any], bytes]
+
+
+class FindingError(AssertionError):
+    """A target did what it must not do; the message tells it from other findings."""

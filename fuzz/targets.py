@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 DATA = TESTS.parent / "data"
 WHERE = Path("fuzzed")
+SECONDS_AN_INPUT = 1.0
+"""Of the processor: a busy machine is no finding."""
 _LOOP = """
     Program::load_method 900
       Method::init 700
@@ -60,6 +62,8 @@ class Target:
         seeds: valid inputs to start from.
         tokens: pieces of the format, for damage that keeps it half right.
         structure: how inputs are built from what they mean, where that is known; else they are changed as bytes.
+        seconds: of the processor that an input may take, however small it is.
+        seconds_a_megabyte: that it may take beyond that.
     """
 
     name: str
@@ -68,6 +72,8 @@ class Target:
     seeds: Seeds
     tokens: tuple[bytes, ...] = ()
     structure: Structure | None = None
+    seconds: float = SECONDS_AN_INPUT
+    seconds_a_megabyte: float = 0.0
 
     @property
     def available(self) -> bool:
@@ -79,7 +85,7 @@ def on_path(read: Callable[[Path], object]) -> Read:
     """A reader of bytes made from a reader of files."""
 
     def through_a_file(data: bytes) -> object:
-        path = _directory() / "input"
+        path = scratch_directory() / "input"
         path.write_bytes(data)
         return read(path)
 
@@ -87,14 +93,14 @@ def on_path(read: Callable[[Path], object]) -> Read:
 
 
 @cache
-def _directory() -> Path:
+def scratch_directory() -> Path:
     """A directory of this process; it goes when the process ends."""
     path = tempfile.mkdtemp(prefix="opscope-fuzz-")
     atexit.register(shutil.rmtree, path)
     return Path(path)
 
 
-def _traces() -> list[bytes]:
+def etdump_traces() -> list[bytes]:
     """Traces written by hand and one of a real model, with and without inferences that repeat each other."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
@@ -157,7 +163,8 @@ def _read_flatbuffer(data: bytes) -> object:
     return tables
 
 
-def _programs() -> list[bytes]:
+def pte_programs() -> list[bytes]:
+    """A program written by hand, and those of real models."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
     from programs import tiny_program
@@ -259,7 +266,7 @@ def _arrays() -> list[bytes]:
 def _payloads() -> list[bytes]:
     """What stands in the programs behind the mark of an XNNPACK header, and its graph alone, as old files have it."""
     mark, at, where_graph = b"XH00", 4, 10
-    found = [program[program.find(mark) - at :] for program in _programs() if mark in program]
+    found = [program[program.find(mark) - at :] for program in pte_programs() if mark in program]
     graphs = [payload[struct.unpack_from("<I", payload, where_graph)[0] :] for payload in found]
     return [*found, *graphs]
 
@@ -374,7 +381,7 @@ def _read_kit_run(data: bytes) -> object:
     from opscope.core.errors import NotFoundError
     from opscope.kit.readers.directory import read_kit
 
-    directory = _directory() / "run"
+    directory = scratch_directory() / "run"
     directory.mkdir(exist_ok=True)
     (directory / "manifest.json").write_bytes(data)
     with suppress(NotFoundError):
@@ -404,7 +411,7 @@ def _read_bundle_manifest(data: bytes) -> object:
     from opscope.bundle.bundle import MANIFEST, Bundle
     from opscope.core.errors import BundleError
 
-    directory = _directory() / "bundle"
+    directory = scratch_directory() / "bundle"
     directory.mkdir(exist_ok=True)
     (directory / MANIFEST).write_bytes(data)
     with suppress(BundleError):
@@ -457,7 +464,7 @@ def _tables_written(module: str, function: str) -> Seeds:
         from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
         write = getattr(import_module(module), function)
-        written = [write(EtdumpReader().read(trace, WHERE)) for trace in _traces()]
+        written = [write(EtdumpReader().read(trace, WHERE)) for trace in etdump_traces()]
         return [each if isinstance(each, bytes) else b"".join(each) for each in written]
 
     return seeds
@@ -519,7 +526,7 @@ def _read_compressed(data: bytes) -> object:
 def _compressed() -> list[bytes]:
     import zstandard
 
-    trace = _traces()[1]
+    trace = etdump_traces()[1]
     packed = gzip.compress(trace, mtime=0)
     return [packed, packed + packed, zstandard.compress(trace), zstandard.compress(b"\0" * 100_000)]
 
@@ -573,11 +580,11 @@ TARGETS = (
         "etdump",
         "opscope.runtimes.executorch.etdump.etdump",
         _read_etdump,
-        _traces,
+        etdump_traces,
         (b"ED00", b"\0" * 8, b"Method::execute"),
         etdump_tree.STRUCTURE,
     ),
-    Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target("pte", "opscope.runtimes.executorch.pte", _read_program, pte_programs, (b"ET12", b"eh00", b"\0" * 8)),
     Target("tflite", "opscope.runtimes.litert.tflite", _read_tflite, _tflites, (b"TFL3", b"\0" * 8)),
     Target(
         "onnx", "opscope.runtimes.onnxruntime.onnx_file", _read_onnx, _onnx_files, (b"\x08\x09", b"\x3a", b"\xff" * 9)
@@ -623,8 +630,8 @@ TARGETS = (
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
-    Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),
-    Target("flatbuffer", "opscope.readers.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
+    Target("model", "opscope.program.model", _follow_program, pte_programs, (b"ET12", b"\0" * 8)),
+    Target("flatbuffer", "opscope.readers.flatbuffer", _read_flatbuffer, lambda: etdump_traces() + pte_programs()),
     Target(
         "xnnpack-payload",
         "opscope.runtimes.executorch.xnnpack.payload",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fuzz.corpus import MOST_BYTES, MOST_INPUTS, keep, kept
 from fuzz.coverage import Lines
 from fuzz.mutate import LARGEST, mutated
+from fuzz.structure import FindingError
 from fuzz.targets import target_named
 from opscope.core.errors import TraceFormatError
 
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
 
     from fuzz.targets import Target
 
-SECONDS_AN_INPUT = 1.0
-"""Of the processor: a busy machine is no finding."""
 MEMORY = 512 << 20
 """Bytes that reading one input may take beyond what the process had before."""
 
+_MEGABYTE = 1 << 20
 _REFUSED_SHARE = 0.2
 _BUILT_SHARE = 0.7
 _MINIMISING_SECONDS = 5.0
@@ -162,13 +162,16 @@ class Executor:
             return "failed", "hang"
 
     def _timed(self, data: bytes) -> tuple[str, str]:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS_AN_INPUT)
+        longest = self._target.seconds + self._target.seconds_a_megabyte * len(data) / _MEGABYTE
+        signal.setitimer(signal.ITIMER_PROF, longest)
         try:
             self._target.read(data)
         except TraceFormatError as error:
             return self._within_memory("refused", _pattern(error.problem))
         except HangError:
             return "failed", "hang"
+        except FindingError as finding:
+            return "failed", str(finding)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever else comes out of a reader is what is looked for

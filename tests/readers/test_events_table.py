@@ -134,9 +134,11 @@ def test_a_clock_of_cycles_is_kept(form: str) -> None:
 def test_the_csv_is_tidy_and_its_columns_are_the_documented_ones() -> None:
     """One header line with the columns of the reference, then one line an event."""
     lines = written(table(TRACE), "csv").decode().splitlines()
-    assert lines[0] == ",".join(column.name for column in COLUMNS)
+    assert lines[0] == ",".join([*(column.name for column in COLUMNS), "rows_left"])
+    assert [line.rpartition(",")[2] for line in lines[1:]] == [str(left) for left in range(len(lines) - 2, -1, -1)]
     assert lines[4] == (
-        "0,1,0,false,,delegate_op,Clamp (NC) #1,XNNPACK,0,0,1,,Clamp (NC) #1,,Execute,,1051900,3000,3000,1000,true,4,2"
+        "0,1,0,false,,delegate_op,Clamp (NC) #1,XNNPACK,0,0,1,,Clamp (NC) #1,,Execute,,1051900,3000,3000,1000,true,4,2,"
+        f"{len(lines) - 5}"
     )
 
 
@@ -170,15 +172,20 @@ def read_or_refused(content: bytes, form: str) -> EventTable | None:
         return None if error.where == "events" else pytest.fail("the file is not named")
 
 
-@pytest.mark.parametrize(("form", "readable"), [("csv", 2), ("parquet", 0)])
-def test_no_truncation_gives_a_wrong_table(form: str, readable: int) -> None:
-    """Cut anywhere, a file is refused; a CSV file cut behind a whole tree is a shorter one, and true so far."""
-    events = table(TRACE, repeat=2)
-    content = written(events, form)
-    tables = [found for n in range(len(content)) if (found := read_or_refused(content[:n], form))]
-    assert len(tables) == readable
-    for found in tables:
-        assert_frame_equal(found.frame, events.frame.head(found.frame.height))
+@pytest.mark.parametrize("form", READERS)
+def test_no_truncation_gives_a_table(form: str) -> None:
+    """Cut anywhere, between two inferences too, a file is refused."""
+    content = written(table(TRACE, repeat=2), form)
+    assert not [n for n in range(len(content)) if read_or_refused(content[:n], form)]
+
+
+def test_rows_that_are_missing_are_counted() -> None:
+    """At the end; elsewhere the rows do not count down to the last one."""
+    lines = written(table(TRACE), "csv").splitlines(keepends=True)
+    with pytest.raises(TraceFormatError, match="truncated: 2 rows are missing"):
+        EventsCsvReader().read(b"".join(lines[:-2]), PATH)
+    with pytest.raises(TraceFormatError, match="rows_left does not count the rows"):
+        EventsCsvReader().read(b"".join([*lines[:2], *lines[3:]]), PATH)
 
 
 @pytest.mark.parametrize("position", range(0, 9000, 97))
@@ -223,7 +230,8 @@ def test_columns_that_contradict_each_other_are_refused(frame: pl.DataFrame, pro
 
 def csv_of(frame: pl.DataFrame) -> bytes:
     """Rows as CSV, their text as it is."""
-    return frame.with_columns(pl.col("metadata").bin.encode("hex")).write_csv().encode()
+    left = pl.int_range(frame.height - 1, -1, -1, eager=True).alias("rows_left")
+    return frame.with_columns(pl.col("metadata").bin.encode("hex"), left).write_csv().encode()
 
 
 def parquet_of(frame: pl.DataFrame, clock_and_warnings: EventTable) -> bytes:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 CLOCK_COLUMN = "clock"
-"""Last column of a CSV file whose times are not in nanoseconds."""
+"""Column of a CSV file whose times are not in nanoseconds."""
+LEFT_COLUMN = "rows_left"
+"""Last column of a CSV file: how many rows follow, so that one that was cut off between two rows is known for it."""
 CLOCK_KEY = "opscope.clock"
 WARNINGS_KEY = "opscope.warnings"
 CHECKSUM_KEY = "opscope.sha256"
@@ -66,8 +68,10 @@ class EventsCsvReader:
         except pl.exceptions.PolarsError as error:
             raise TraceFormatError(f"no CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
         clock = _csv_clock(cells, path)
-        cells = cells.drop(CLOCK_COLUMN, strict=False)
+        left = cells.drop(CLOCK_COLUMN, strict=False)
+        cells = left.drop(LEFT_COLUMN, strict=False)
         _check_columns(cells, path)
+        _check_end(left, path)
         values = {column.name: _parsed(cells[column.name], column, path) for column in COLUMNS}
         return _table(pl.DataFrame(values), clock, (_WITHOUT_WARNINGS,), path)
 
@@ -131,6 +135,18 @@ _WITHOUT_WARNINGS = TraceWarning(
     "a CSV file of events does not keep what its first reader noticed",
     "convert to parquet to keep the warnings, or analyse the original trace",
 )
+
+
+def _check_end(cells: pl.DataFrame, path: Path) -> None:
+    """Refuse a file whose rows do not count down to the last one."""
+    if LEFT_COLUMN not in cells.columns:
+        raise TraceFormatError(f"no table of events: missing columns {_short(LEFT_COLUMN)}", where=path, hint=_AGAIN)
+    left = cells[LEFT_COLUMN].cast(pl.Int64, strict=False)
+    wanted = pl.int_range(cells.height - 1, -1, -1, eager=True)
+    if not left.eq_missing(wanted).all():
+        last = left[-1] if cells.height else None
+        told = f"truncated: {last:,} rows are missing" if last else f"damaged: {LEFT_COLUMN} does not count the rows"
+        raise TraceFormatError(told, where=path, hint=_AGAIN)
 
 
 def _csv_clock(cells: pl.DataFrame, path: Path) -> Clock:

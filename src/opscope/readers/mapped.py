@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from typing import TYPE_CHECKING
@@ -28,11 +29,17 @@ def mapped_file(path: Path) -> memoryview:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is not a regular file.
+        MemoryError: the system has no memory for it, which says nothing about the file.
     """
     with opened(path) as stream:
         if not os.fstat(stream.fileno()).st_size:
             return memoryview(b"")
-        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        try:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                raise MemoryError from error
+            raise
 
 
 def file_view(path: Path) -> bytes | memoryview:

@@ -172,8 +172,11 @@ def _rows(data: bytes, where: str) -> _Rows:
     """The file as columns of text; every line must have as many cells as the header.
 
     Raises:
-        TraceFormatError: it is not text, or a line is too short, too long or cut off within quotes.
+        TraceFormatError: it is not text, its last line has no end, or a line is too short, too long or cut off within
+            quotes.
     """
+    if data and not data.endswith((b"\n", b"\r")):
+        raise TraceFormatError("truncated: the last line has no end", where=where, offset=len(data), hint=_DAMAGED)
     lines: list[int] = []
     cells: list[list[str]] = []
     try:
@@ -418,8 +421,30 @@ def _warnings(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]
         TraceWarning("instructions_rebuilt", rebuilt, hint),
         *_quantised(events, order),
         *_outside(events, order),
+        *_missing_rows(rows, events),
         *_percentages(rows, events, order),
     ]
+
+
+def _missing_rows(rows: _Rows, events: _Events) -> list[TraceWarning]:
+    """Rows that a file lacks: shares of a run, or of the whole file, add up to all of it or, nested, to more."""
+    if "pct_total" not in rows.columns:
+        return []
+    shares, added = _shares(rows), Counter[int]()
+    for run, share in zip(events.run, shares, strict=True):
+        added[run] += share  # type: ignore[assignment]  # of numbers, whole or not
+    off = sum(map(_rounding, rows.columns["pct_total"]))
+    least = min(added.values())
+    if abs(sum(shares) - 1) <= off or least >= 1 - off:
+        return []
+    message = f"rows are missing: pct_total of a run adds up to {share_text(least)}"
+    return [TraceWarning("truncated", message, _DAMAGED)]
+
+
+def _rounding(percent: str) -> float:
+    """What printing a percentage may have taken from it, as a fraction."""
+    decimals = len(percent.strip().partition(".")[2].partition("e")[0])
+    return 10.0 ** -(min(decimals, 12) + 2) if decimals else 0.01
 
 
 def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:

@@ -9,8 +9,9 @@ How cells are written, so that ``opscope.readers.events_table`` gives the same t
 - Null is an empty cell; an empty text is ``""``.
 - Bytes are hexadecimal behind ``0x``, so that a spreadsheet takes none for a number.
 - Truth is ``true`` or ``false``.
-- Times are integers of the table's clock. A table in nanoseconds has the event table's columns and no others; any
-  other clock is named in a last column, ``clock``, the same in every row.
+- Times are integers of the table's clock. One that is not in nanoseconds is named in a column ``clock``, the same in
+  every row.
+- The last column, ``rows_left``, counts the rows that follow: a file whose last row does not say 0 was cut off.
 
 The reader's warnings have no place in such a file; Parquet keeps them.
 """
@@ -25,7 +26,7 @@ import polars as pl
 
 from opscope.core.printable import CSV_ESCAPED, escaped
 from opscope.core.table import COLUMNS, Clock
-from opscope.readers.events_table import CLOCK_COLUMN
+from opscope.readers.events_table import CLOCK_COLUMN, LEFT_COLUMN
 from opscope.reports.content.text import GUARDED
 
 if TYPE_CHECKING:
@@ -43,10 +44,13 @@ def events_csv(table: EventTable) -> Iterator[bytes]:
     cells = [_cell(column) for column in COLUMNS]
     if table.clock is not Clock.NS:
         cells.append(pl.lit(table.clock.value).alias(CLOCK_COLUMN))
-    yield table.frame.clear().select(cells).write_csv().encode()
+    left = table.frame.height
+    yield table.frame.clear().select(*cells, pl.lit(left).alias(LEFT_COLUMN)).write_csv().encode()
     for part in table.frame.iter_slices(_PART):
         text = io.BytesIO()
-        part.select(cells).write_csv(text, include_header=False)
+        rows = pl.int_range(left - 1, left - 1 - part.height, -1, dtype=pl.Int64).alias(LEFT_COLUMN)
+        part.select(*cells, rows).write_csv(text, include_header=False)
+        left -= part.height
         yield text.getvalue()
 
 
