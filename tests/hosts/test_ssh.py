@@ -26,7 +26,7 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.target import Job
 from opscope.hosts.device import Device
-from opscope.hosts.own_directory import OWN
+from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.peak_rates.drift import drift_sample
@@ -354,16 +354,16 @@ def test_the_same_is_computed_there_as_here(board: sshd.Sshd, toy_program: Path,
     assert there.failure is None
     assert there.measurement.output_sha256 == here.measurement.output_sha256
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
-    assert not (board.home / "work").exists()
+    assert not (board.home / OWN / "work").exists()
 
 
 @runtime
 def test_what_the_device_has_is_not_sent_again(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
     """Runtime and program are kept by their content."""
     target(board).execute(job(toy_program), tmp_path)
-    before = {path: path.stat().st_ctime_ns for path in (board.home / "runtimes").rglob("*")}
+    before = {path: path.stat().st_ctime_ns for path in (board.home / OWN / "runtimes").rglob("*")}
     target(board).execute(job(toy_program), tmp_path)
-    assert {path: path.stat().st_ctime_ns for path in (board.home / "runtimes").rglob("*")} == before
+    assert {path: path.stat().st_ctime_ns for path in (board.home / OWN / "runtimes").rglob("*")} == before
     assert sum(path.stat().st_size for path in before) < 25_000_000
 
 
@@ -480,7 +480,7 @@ def test_an_architecture_without_a_runtime_is_refused(tmp_path: Path, monkeypatc
         monkeypatch.setenv(VARIABLE, server.options)
         with pytest.raises(FeatureError, match="type armv7l"):
             target(server).probe()
-        assert not list(server.home.iterdir())
+        assert list(server.home.rglob("*")) in ([], [server.home / OWN, server.home / OWN / MARK])
 
 
 @runtime

@@ -19,6 +19,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Manifest, Role, Status
 from opscope.core.errors import UsageError
 from opscope.experiment.target_names import parse_target
+from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
@@ -61,7 +62,7 @@ def test_a_build_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path, monke
     assert set(manifest.environment.versions) >= {"opscope", "executor_runner", "os"}
     assert manifest.environment.features is None
     assert [r.measurement.load_ns for r in manifest.repetitions if r.measurement] == [3_250_000, 3_250_000]
-    assert not list((board.home / "work").glob("*"))
+    assert not list((board.home / OWN / "work").glob("*"))
 
 
 def test_builds_are_compared_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_build_for_another_processor_is_refused_before_it_is_sent(board: sshd.
     with pytest.raises(UsageError, match="built for aarch64, the device is x86_64") as caught:
         target_named(f"ssh:{board.address}&runner={runner}")
     assert caught.value.hint == "build it for Linux on x86_64"
-    assert not (board.home / "runners").exists()
+    assert not (board.home / OWN / "runners").exists()
 
 
 def test_a_connection_that_is_cut_ends_the_build_with_it(board: sshd.Sshd, tmp_path: Path) -> None:

@@ -17,7 +17,15 @@ from fakes import FakeClock, FakeTarget
 from kit_files import pair, write_run
 from opscope.api import CONVERT_FORMATS, Settings, analyze, convert, converted, profile
 from opscope.cli.main import main
-from opscope.core.errors import BundleError, NotFoundError, RunError, StorageError, TraceFormatError, UsageError
+from opscope.core.errors import (
+    BundleError,
+    NotFoundError,
+    OverwriteError,
+    RunError,
+    StorageError,
+    TraceFormatError,
+    UsageError,
+)
 from opscope.core.table import Clock, EventTable
 from opscope.kit.csv import kit_csv
 from opscope.reports.formats.events_csv import events_csv
@@ -301,7 +309,7 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to speedscope --by module", 2, "--etrecord"),
         ("model.etdump", 2, "--to"),
         ("model.etdump --to kit-csv --out -", 2, "give a directory"),
-        ("model.etdump --to csv --out there.csv", 8, "--force"),
+        ("model.etdump --to csv --out there.csv", 19, "opscope did not write it"),
         ("model.etdump --to csv --out there.csv/x.csv", 9, "cannot be written"),
         ("model.etdump --to csv --warmup some", 2, "--warmup"),
         ("nowhere.etdump --to csv", 3, "no such file"),
@@ -352,7 +360,7 @@ def test_errors_are_of_the_kind_that_fits(trace: Path) -> None:
     """For a notebook, which sees no exit code."""
     kinds = {
         UsageError: {"to": "xml"},
-        BundleError: {"to": "csv", "out": trace},
+        OverwriteError: {"to": "csv", "out": trace},
         StorageError: {"to": "csv", "out": trace / "below"},
     }
     for kind, arguments in kinds.items():

@@ -77,7 +77,9 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
     read = list(inputs)
     seen: dict[object, str] = {}
     for output in outputs:
-        if output.is_directory or _is_endless(output.path):
+        with storage_errors(output.path):
+            nothing_lost = output.is_directory or _is_endless(output.path)
+        if nothing_lost:
             continue
         _check_inputs(output, read)
         for key in _identities(output.path):

@@ -28,6 +28,7 @@ from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import Device
 from opscope.hosts.host import PRINTED, GuardedCommand, Host
 from opscope.hosts.lock import LockRequest
+from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.readers.registry import read_trace
@@ -61,7 +62,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     elif request.param == "ssh":
         with sshd.running(tmp_path / "sshd") as server:
             monkeypatch.setenv(VARIABLE, server.options)
-            yield _bench(lambda: Device(SshShell(parse_address(server.address)), str(server.home)), server.home)
+            yield _bench(lambda: Device(SshShell(parse_address(server.address)), str(server.home)), server.home / OWN)
     elif MISSING:
         pytest.skip(f"needs {', '.join(MISSING)}")
     else:

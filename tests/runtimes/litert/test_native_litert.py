@@ -23,6 +23,7 @@ from opscope.core.errors import FeatureError, MissingDependencyError, RunError, 
 from opscope.core.table import Scope
 from opscope.experiment.target import Job, RunTarget
 from opscope.hosts.device import Device
+from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
@@ -219,7 +220,9 @@ def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> No
     assert (kept.target.kind, kept.target.address) == ("ssh", board.address)
     assert {"ai-edge-litert", "compiler"} <= kept.environment.versions.keys()
     assert validate(tmp_path / "out").valid
-    assert {path.name for path in board.home.iterdir()} <= {"programs", "runtimes", "inputs", "switch"}
+    assert {path.name for path in board.home.iterdir()} == {OWN}
+    sent = {path.name for path in (board.home / OWN).iterdir()}
+    assert {"programs", "runtimes", MARK} <= sent <= {"programs", "runtimes", "inputs", "switch", MARK}
 
 
 @pytest.fixture
