@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from opscope.analysis.preflight.exported import ExportedFile, ExportRecord
 from opscope.api import export, write_model
-from opscope.core.errors import BundleError, NotFoundError, UsageError
+from opscope.core.errors import BundleError, NotFoundError, OverwriteError, UsageError
+from opscope.core.files import sha256_of
+from opscope.core.json import to_json
 from opscope.runtimes.executorch.export.choices import Choice, check_choice
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
 from opscope.runtimes.executorch.export.user_models import user_models
-from opscope.workflows.export.exporting import _put
 
 
 @pytest.mark.parametrize(
@@ -113,14 +115,26 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: 
     )
 
 
-def test_an_old_export_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """The directory holds the new files and none of the old ones, and nothing is left beside it."""
-    staging, place = tmp_path / ".out.x", tmp_path / "out"
-    for directory, name in ((staging, "new.pte"), (place, "old.pte")):
-        directory.mkdir()
-        (directory / name).write_text("")
-    _put(staging, place)
-    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["out", "out/new.pte"]
+@pytest.mark.parametrize("change", ["another file", "an edited program", "a link"])
+def test_what_an_export_did_not_write_is_not_replaced(change: str, tmp_path: Path) -> None:
+    """With --overwrite neither: the record says which files are the export's, and their hashes."""
+    place, program = tmp_path / "out", tmp_path / "out" / "m.pte"
+    place.mkdir()
+    program.write_bytes(b"x")
+    own = ExportedFile("m.pte", sha256_of(program), 1)
+    record = ExportRecord("0", "", "m", "m", "fp32", "xnnpack", own, None, own, [], {}, "1.5.1")
+    (place / "export.json").write_bytes(to_json(record))
+    if change == "another file":
+        (place / "notes.txt").write_text("mine")
+    elif change == "an edited program":
+        program.write_bytes(b"mine")
+    else:
+        program.rename(tmp_path / "m.pte")
+        program.symlink_to(tmp_path / "m.pte")
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    with pytest.raises(OverwriteError, match="not as the export wrote it"):
+        export("toy_cnn", out=place, overwrite=True)
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
 
 
 def test_the_list_names_all_sources(tmp_path: Path) -> None:

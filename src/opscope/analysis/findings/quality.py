@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from opscope.core.parts import PartFailure
 
 
-OUTPUTS_ALIKE = "outputs_alike"
-"""The check of results, which says nothing about times."""
-IDLE = "idle"
-"""The check of the load average, which counts processes and not what they took from the inferences."""
-
-
 class Grade(str, enum.Enum):
     """How far the figures can be trusted."""
 

@@ -13,7 +13,7 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import IDLE, OUTPUTS_ALIKE, Grade, Quality
+from opscope.analysis.findings.quality import Grade, Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -28,6 +28,8 @@ DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
 QUIETER = "measure again on a quiet machine: the reasons stand with the measurement quality"
+_NOT_OF_TIMES = {"outputs_alike", "idle"}
+"""Checks that limit a grade and say nothing of how the inferences that count were timed."""
 MOST_ROUNDS = 1_000
 """More processes than that are never advised: the noise is the problem then, not their number."""
 
@@ -211,7 +213,7 @@ def doubt(quality: Quality | None) -> str:
     does the load average: what others took from the inferences themselves is a check of its own.
     """
     found = [own for own in quality.reasons if own.limits_to is Grade.DO_NOT_TRUST] if quality else []
-    worst = next((own for own in found if own.check not in {OUTPUTS_ALIKE, IDLE}), None)
+    worst = next((own for own in found if own.check not in _NOT_OF_TIMES), None)
     return f"measured, and not to be trusted: {worst.problem}" if worst else ""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import OUTPUTS_ALIKE, Grade, concern
+from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
@@ -281,7 +281,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
 @declare_rule()
 def outputs_alike(evidence: QualityEvidence) -> Message:
     """Variants that compute different results."""
-    check = OUTPUTS_ALIKE
+    check = "outputs_alike"
     if evidence.outputs is None:
         return not_checked(check, "outputs were not compared")
     if not evidence.outputs:

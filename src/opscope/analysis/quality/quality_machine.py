@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import IDLE, Grade, concern
+from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.quality.quality import beyond, graded
 from opscope.core.units import counted_text, share_text
@@ -94,7 +94,7 @@ def complete(found: Circumstances) -> Message:
 @declare_rule(LOAD=LOAD)
 def idle(found: Circumstances) -> Message:
     """Other programs that were running."""
-    check = IDLE
+    check = "idle"
     if found.load is None or found.usable_cpus is None:
         return not_checked(check, "the load of the machine cannot be read")
     cpus = found.usable_cpus[0]
