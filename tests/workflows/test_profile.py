@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -144,6 +145,16 @@ def test_what_fails_alike_on_two_variants_ends_the_run(tmp_path: Path) -> None:
         run(tmp_path, FakeTarget(fail=lambda _: missing))
     assert "22 more processes were not tried, --keep-going tries them" in str(caught.value.hint)
     assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 2
+
+
+def test_failures_of_an_earlier_attempt_end_no_later_one(tmp_path: Path) -> None:
+    """Their cause may be mended: only what fails since then is asked whether it fails alike."""
+    old, new = Failure(FailureKind.EXIT, "there is no input sr"), Failure(FailureKind.EXIT, "an accident")
+    program, again = write_tiny_program(tmp_path), FakeTarget(fail=lambda job: new if job == 1 else None)
+    for target, resume in ((FakeTarget(fail=lambda _: old), False), (again, True)):
+        with contextlib.suppress(RunError):
+            profile(str(program), settings=SMALL, out=tmp_path / "out", target=target, clock=FakeClock(), resume=resume)
+    assert len(again.jobs) > 2
 
 
 def test_what_fails_otherwise_on_the_other_variant_goes_on(tmp_path: Path) -> None:

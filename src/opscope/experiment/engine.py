@@ -81,7 +81,7 @@ def run_experiment(
         DeviceError: the device cannot be reached any more, or failed twice in a row.
         StorageError: the disk is full or not writable; running on would lose what is measured.
     """
-    pending = bundle.manifest.pending()
+    pending, begun = bundle.manifest.pending(), len(bundle.manifest.repetitions)
     bundle.set_status(Status.RUNNING)
     progress(0, len(pending), None)
     status, lost = Status.INCOMPLETE, 0
@@ -93,20 +93,21 @@ def run_experiment(
             _stop_when_full(bundle, repetition)
             lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
             _stop_when_lost(bundle, repetition, lost)
-            if not keep_going and _fails_alike(bundle.manifest):
+            if not keep_going and _fails_alike(bundle.manifest, begun):
                 break
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
     finally:
         bundle.set_status(status)
 
 
-def _fails_alike(manifest: Manifest) -> bool:
-    """Whether nothing succeeded, and what failed failed in the same way on both of the first two variants."""
+def _fails_alike(manifest: Manifest, begun: int) -> bool:
+    """Whether nothing succeeded, and what failed since then failed in the same way on the first two variants."""
+    if any(repetition.ok for repetition in manifest.repetitions):
+        return False
     first: dict[str, Failure] = {}
-    for number, repetition in enumerate(manifest.repetitions):
-        if repetition.failure is None:
-            return False
-        alone = len(manifest.variants) == 1
+    alone = len(manifest.variants) == 1
+    for number, repetition in enumerate(manifest.repetitions[begun:]):
+        assert repetition.failure is not None  # noqa: S101 - one that is not ok has one
         first.setdefault(f"{number}" if alone else repetition.variant, repetition.failure)
     failures = list(first.values())
     return len(failures) > 1 and failures[0].kind is failures[1].kind and failures[0].message == failures[1].message
