@@ -9,12 +9,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
+import numpy as np
 import pytest
 
 from fleet_nights import steady, write_nights
 from opscope.analysis.gate.gate import Outcome
 from opscope.api import check_fleet, stored_history
-from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.fleet.analysis.common_moves import MoveKind
 from opscope.fleet.reports.common_moves import move_text
 from opscope.fleet.reports.fleet_gate import fleet_gate_junit, fleet_gate_markdown, fleet_gate_summary
@@ -141,6 +142,23 @@ def test_short_histories_are_inconclusive(tmp_path: Path) -> None:
     found = check_fleet("2026-01-05", write_nights(tmp_path / "store", nights))
     assert (found.outcome, found.series, found.without, found.judged) == (Outcome.INCONCLUSIVE, 3, 1, 0)
     assert [(one.reason, one.series) for one in found.not_judged] == [("fewer than 8 runs", 3)]
+
+
+def test_disturbed_runs_decide_nothing(tmp_path: Path) -> None:
+    """Threefold latencies of runs that are graded do_not_trust neither fail the gate nor measure others."""
+    nights = steady(2, 3, 12, scatter=0.005)
+    grade = np.full(nights.latency.shape, "good", "<U20")
+    grade[0, :, 3:6] = grade[1, 0, -1] = "do_not_trust"
+    nights.latency[grade == "do_not_trust"] *= 3
+    store = write_nights(tmp_path / "store", nights._replace(grade=grade))
+    found = check_fleet("2026-01-12", store)
+    assert (found.outcome, found.series, found.judged) == (Outcome.PASSED, 6, 5)
+    assert [(one.reason, one.series) for one in found.not_judged] == [("new runs that are not to be trusted", 1)]
+    told = stored_history("latency", store)
+    assert (told.left_out, sum(len(one.changes) for one in told.series)) == (10, 0)
+    with pytest.raises(UntrustedError, match="no new run of 1 series") as error:
+        check_fleet("2026-01-12", store, where="model=model-1,device=phone 0")
+    assert error.value.exit_code == 20
 
 
 def test_the_command(store: Path, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Nights(NamedTuple):
         executorch: version in each night; shape (nights).
         first: number of the first night, from 0.
         parts: share of each operator's time; shape (models, devices, nights, 3); None: 60, 30 and 10 %.
+        grade: of each run; shape (models, devices, nights); None: good.
     """
 
     latency: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Nights(NamedTuple):
     executorch: NDArray[np.str_]
     first: int = 0
     parts: NDArray[np.float64] | None = None
+    grade: NDArray[np.str_] | None = None
 
 
 def steady(models: int, devices: int, nights: int, *, scatter: float = 0.01, seed: int = 0) -> Nights:
@@ -114,6 +116,7 @@ def _run(entry: StoreEntry, nights: Nights, at: tuple[int, int, int], latency: f
         "status": "complete",
         "arm": "untraced",
         "latency_ns": latency,
+        "latency_grade": "good" if nights.grade is None else str(nights.grade[at]),
     }
 
 

@@ -19,7 +19,7 @@ from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_ch
 from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stored_runs import TRUSTED, run_filter
 from opscope.fleet.stores import store_address
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
@@ -120,7 +120,7 @@ def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilt
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
     runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
-    judged = "kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline'"
+    judged = f"kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline' AND {TRUSTED}"
     followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
     lists = ", ".join(f"list({name} {order})" for name in ("created", "placed", "latency_ns"))
     newest = f"({followed}) WHERE number <= {_FOLLOWED}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opscope.core.errors import NotFoundError, UsageError
+from opscope.analysis.gate.gate import QUIETER
+from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
@@ -34,7 +35,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_facts import FACT_COLUMNS, facts_of_runs, known_facts
-from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stored_runs import TRUSTED, run_filter
 from opscope.fleet.stores import store_address
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def check_fleet(
     """Which series of a store are slower since a date, over all models and devices.
 
     A series is what ``opscope history`` takes for one: a model with its number type on a device, in a variant, with its
-    threads and its way of timing.
+    threads and its way of timing. Runs that are graded ``do_not_trust`` are not judged, nor others by them.
 
     Args:
         since: runs that were added then or later are new; ISO 8601, UTC without a zone.
@@ -79,6 +80,7 @@ def check_fleet(
 
     Raises:
         NotFoundError: no run fits, or none is new.
+        UntrustedError: every new run is graded ``do_not_trust``.
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
@@ -87,12 +89,15 @@ def check_fleet(
         raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     place = place_of(store_address(store))
-    series, without = _series(place, run_filter(where), found)
+    series, without, untrusted = _series(place, run_filter(where), found)
+    if not series and untrusted:
+        hint = f"they are graded do_not_trust: {QUIETER}"
+        raise UntrustedError(f"no new run of {untrusted} series can be trusted", where=place.address, hint=hint)
     if not series:
         what = "no run was added since then" if without else "no run of the store fits"
         hint = "`opscope store list` shows what there is, and when it was added"
         raise NotFoundError(what, where=f"{place.address} {where}".strip(), hint=hint)
-    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without)
+    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted)
     decision = decide(series, terms)
     return fleet_gate(series, terms, decision, _origins(place, series, decision))
 
@@ -116,30 +121,35 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
     return budgets
 
 
-def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[list[StoredSeries], int]:
-    """The series with a new run, and how many have none: one query for times, one for the facts of two runs each."""
+def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[list[StoredSeries], int, int]:
+    """The series with a new run, how many have none, and how many have only new ones that are not to be trusted.
+
+    One query for times, one for the facts of two runs each.
+    """
     kept = chosen.also("kind", "bundle")
     newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
     order = f"ORDER BY {_TIME}, created, bundle"
     columns = ", ".join(
         [
-            f"list(latency_ns {order})[-{newest}:]",
-            f"list(epoch_us({_TIME}) {order})[-{newest}:]",
-            f"list(bundle {order})[-{CONFIRMING + 1}:]",
-            f"list(bundle {order}) FILTER ({_TIME} < ?)[-1]",
+            f"list(latency_ns {order}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(epoch_us({_TIME}) {order}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(bundle {order}) FILTER ({TRUSTED})[-{CONFIRMING + 1}:]",
+            f"list(bundle {order}) FILTER ({TRUSTED} AND {_TIME} < ?)[-1]",
+            f"count(*) FILTER (NOT ({TRUSTED}) AND {_TIME} >= ?)",
         ]
     )
     sql = (
         f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL "  # noqa: S608 - names of ours; values are bound
         "GROUP BY ALL ORDER BY ALL"
     )
-    rows = ask(place, sql, (since, *kept.values)).rows
+    rows = ask(place, sql, (since, since, *kept.values)).rows
     moment_us = round((since - datetime(1970, 1, 1)) / timedelta(microseconds=1))  # noqa: DTZ001 - tables hold UTC without a zone
-    new = [row for row in rows if row[9][-1] >= moment_us]
+    new = [row for row in rows if row[9] and row[9][-1] >= moment_us]
+    untrusted = sum(1 for row in rows if row[12] and not (row[9] and row[9][-1] >= moment_us))
     pairs = [(row, _cut(row[9], moment_us)) for row in new]
     wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
     facts = facts_of_runs(place, sorted(wanted)) if new else {}
-    return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new)
+    return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new) - untrusted, untrusted
 
 
 def _cut(times: Sequence[int], since: int) -> tuple[int, int]:
@@ -200,7 +210,8 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[Sto
     columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
         f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} "  # noqa: S608 - same
-        f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 ORDER BY time, r.created, r.bundle"
+        f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
+        "ORDER BY time, r.created, r.bundle"
     )
     found: dict[int, list[StoredRun]] = {}
     for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:

@@ -26,7 +26,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_facts import facts_of_runs
-from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
+from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
@@ -80,6 +80,8 @@ def stored_history(
 ) -> HistoryResult:
     """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
 
+    Times and ratios of runs that are graded ``do_not_trust`` are left out, and counted.
+
     Args:
         metric: ``latency``, ``mean``, ``p90``, ``p95``, ``p99``, ``load``, ``memory``, ``speedup``; or ``category:``,
             ``kind:``, ``backend:``, ``operator:``, ``module:`` or ``kernel:`` and a name.
@@ -99,7 +101,9 @@ def stored_history(
     chosen = run_filter(where)
     address = store_address(store)
     asked, values = _metric(metric)
-    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, {asked.expression}"
+    trusted = "true" if asked.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
+    figure = f"CASE WHEN {trusted} THEN {asked.expression} END"
+    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, {figure}"
     runs = f"(SELECT * FROM runs {chosen.where}) AS r {asked.beside}"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
@@ -109,7 +113,7 @@ def stored_history(
     known_rows = [row for row in rows if row[-1] is not None]
     if not known_rows:
         hint = "`opscope store query` shows the names in use"
-        raise NotFoundError(f"no run has the figure {metric}", where=address, hint=hint)
+        raise NotFoundError(f"no run that can be trusted has the figure {metric}", where=address, hint=hint)
     found = _newest(known_rows, chosen)
     shown = Metric(metric, asked.unit, asked.higher_is_better)
     judged = history(address, shown, order, found, len(rows) - len(known_rows))

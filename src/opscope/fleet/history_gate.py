@@ -15,7 +15,7 @@ from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
-from opscope.fleet.stored_runs import ORDER, run_filter
+from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
 from opscope.fleet.stores import store_address
 from opscope.measurements.judgements import GateResult
 from opscope.measurements.notebook import shown_as
@@ -122,10 +122,10 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
 
 
 def _runs(place: StoreLocation, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
-    """Bundle, latency, program and variant of the runs that fit, oldest first; without the candidate itself."""
+    """Bundle, latency, program and variant of the runs that fit and can be trusted, oldest first; without itself."""
     itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(found.manifest)]).rows
     own = {row[0] for row in itself} | {found.bundle}
-    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
+    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} AND {TRUSTED} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
     rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
     return rows[-chosen.last :] if chosen.last else rows
 

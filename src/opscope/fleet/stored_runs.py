@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opscope.analysis.findings.quality import Grade
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.fleet.store.rows import moment
 
@@ -17,6 +18,8 @@ KEYS = (*_COLUMNS, *_OTHERS)
 _NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
 ORDER = "placed, created, bundle"
 """Oldest first: by when runs were added, and those that were added together by their own clocks."""
+TRUSTED = f"latency_grade IS DISTINCT FROM '{Grade.DO_NOT_TRUST.value}'"
+"""SQL: whether times of a run may be judged, or other runs be judged by them."""
 RUNTIME = "executorch"
 """The package whose version is meant by `version`."""
 _CONDITIONS = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Outcome
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, QUIETER, Outcome
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA
@@ -275,8 +275,8 @@ class FleetGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fl
     """The decision on all series of a store, and what it rests on.
 
     Attributes:
-        outcome: regression when a series, a device or a model is slower or a budget is exceeded; inconclusive when no
-            series could be judged; else passed.
+        outcome: regression when a series, a device or a model is slower or a budget is exceeded; else passed when a
+            series could be judged; else untrusted when the new runs of one are not to be trusted; else inconclusive.
         let_through: whether the gate passes: likewise, or inconclusive where that was allowed.
         store: where the runs are.
         since: runs that were added then or later are new, ISO 8601, UTC.
@@ -326,6 +326,7 @@ class FleetTerms(NamedTuple):
         budgets: limits of chosen series.
         file: of the budgets, for errors.
         without: series without a new run.
+        untrusted: series whose new runs are all graded ``do_not_trust``.
     """
 
     store: str
@@ -334,6 +335,7 @@ class FleetTerms(NamedTuple):
     budgets: FleetBudgets = FleetBudgets()
     file: str = "budget"
     without: int = 0
+    untrusted: int = 0
 
     @property
     def usual(self) -> float:
@@ -412,7 +414,8 @@ def fleet_gate(
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
     budgets = _budget_limits(series, terms.budgets)
     red = bool(slower) or any(move.regression for move in decision.moves) or any(one.beyond for one in budgets)
-    outcome = Outcome.REGRESSION if red else Outcome.PASSED if judged else Outcome.INCONCLUSIVE
+    nothing = Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE
+    outcome = Outcome.REGRESSION if red else Outcome.PASSED if judged else nothing
     return FleetGate(
         outcome=outcome,
         let_through=outcome is Outcome.PASSED,
@@ -420,10 +423,10 @@ def fleet_gate(
         since=terms.since,
         threshold=terms.usual,
         false_red_nights=FALSE_RED_NIGHTS,
-        series=len(series),
+        series=len(series) + terms.untrusted,
         without=terms.without,
         judged=judged,
-        not_judged=_not_judged(series, decision),
+        not_judged=_not_judged(series, terms, decision),
         slower=slower,
         suspects=[_slower(series, decision, number, None) for number in decision.suspects],
         moves=sorted(decision.moves, key=lambda move: not move.regression),
@@ -628,9 +631,11 @@ def _last(one: StoredSeries) -> Sequence[float]:
     return [*one.before, *one.newest][-CONFIRMING:]
 
 
-def _not_judged(series: Sequence[StoredSeries], decision: FleetDecision) -> list[NotJudged]:
+def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision) -> list[NotJudged]:
     judged = decision.families.series.runs.judged
     reasons = Counter(_reason(one) for one, flag in zip(series, judged, strict=True) if not flag)
+    if terms.untrusted:
+        reasons["new runs that are not to be trusted"] = terms.untrusted
     return [NotJudged(reason, count) for reason, count in reasons.most_common()]
 
 
@@ -680,6 +685,8 @@ def _advice(
 ) -> str | None:
     if outcome is Outcome.PASSED:
         return None
+    if outcome is Outcome.UNTRUSTED:
+        return QUIETER
     if outcome is Outcome.INCONCLUSIVE:
         return f"a series needs {SHORTEST} runs; add more of them to the store"
     kinds = {move.kind for move in moves if move.regression}

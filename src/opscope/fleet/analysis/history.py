@@ -199,7 +199,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
         order: what points stand beside each other by.
         tolerance: levels that are closer than this fraction count as one.
         series: by device, model and variant.
-        left_out: runs without this figure.
+        left_out: runs without this figure, or graded ``do_not_trust``.
         moves: what series have in common whose levels changed at the same time, the newest first.
     """
 
@@ -222,7 +222,7 @@ def history(
         metric: the figure.
         order: what points stand beside each other by.
         points: in order of time, of all subjects.
-        left_out: runs without this figure.
+        left_out: runs without this figure, or graded ``do_not_trust``.
     """
     groups = grouped(points, lambda pair: pair[0])
     ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))

@@ -36,7 +36,7 @@ def fleet_gate_sentence(report: FleetGate) -> str:
     """The decision in one sentence: how many series of how many are slower, on which devices, since when."""
     word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
     since = f"since {report.since.removesuffix('T00:00:00')}"
-    if report.outcome is Outcome.INCONCLUSIVE:
+    if report.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
         return f"{word}: none of {report.series} series with a run {since} could be judged"
     told = [_slower_text(report)] if report.slower or not _whole(report) else []
     told += [f"{counted_text(count, kind)} slower as a whole" for kind, count in _whole(report)]

@@ -56,9 +56,7 @@ def history_summary(history: History) -> RenderableType:
     if len(shown) < len(steady):
         more = f"{len(steady) - len(shown):,} more series without a change: --html shows them"
         parts += message_lines([note(more)])
-    if history.left_out:
-        parts += message_lines([note(f"{units.counted_text(history.left_out, 'run')} without this figure")])
-    return Group(*parts)
+    return Group(*parts, *message_lines(map(note, left_out_lines(history))))
 
 
 def history_html(history: History) -> str:
@@ -75,6 +73,7 @@ def history_html(history: History) -> str:
     rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
     values = {
         "history": history,
+        "left_out": left_out_lines(history),
         "moves": moves_text(history),
         "tiles": _tiles(history, changed),
         "changed": _lines(overview, lambda one: _changed(history.metric, one)),
@@ -91,6 +90,12 @@ def history_html(history: History) -> str:
 def moves_text(history: History) -> list[str]:
     """What series have in common whose levels changed at the same time: a sentence each, the newest first."""
     return [move_text(move, latency=history.metric.unit is FigureUnit.TIME) for move in history.moves]
+
+
+def left_out_lines(history: History) -> list[str]:
+    """How many runs are not shown, and why; no line where there are none."""
+    left = units.counted_text(history.left_out, "run")
+    return [f"{left} without this figure, or graded do_not_trust, left out"] if history.left_out else []
 
 
 def _lines(found: Listed, line: Callable[[Series], dict[str, Any]]) -> Listed:

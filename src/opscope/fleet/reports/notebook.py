@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.core.units import counted_text, ratio_text, size_text, time_text
 from opscope.fleet.reports.answer import cell_texts, number_columns
 from opscope.fleet.reports.fleet import fleet_facts
-from opscope.fleet.reports.history import changed_first, changes_text, level_text, subject_text
+from opscope.fleet.reports.history import changed_first, changes_text, left_out_lines, level_text, subject_text
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def history_card(history: History) -> Card:
     answer = (
         f"{history.metric.name} by {history.order.value}: {counted_text(runs, 'run')}, {len(ordered)} series: {judged}"
     )
-    left_out = [f"{counted_text(history.left_out, 'run')} without this figure"] if history.left_out else []
-    lines = [*more_rows(len(rows), len(ordered)), *left_out]
+    lines = [*more_rows(len(rows), len(ordered)), *left_out_lines(history)]
     return Card(history.store, answer, None, [Grid(["series", "level", "newest change"], rows, texts=3)], lines)
 
 

@@ -126,6 +126,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
         _grade(analysis, found.comparisons, variant),
+        analysis.quality.grade.value if analysis and analysis.quality else None,
         None,  # its place in histories is said when it is stored
     )
 

@@ -146,6 +146,7 @@ _RUNS = (
     StoreColumn("verdict", _T, "faster, slower, no_difference, undecidable or withheld"),
     StoreColumn("outputs_agree", _B, "whether its outputs are those of the baseline within the tolerance"),
     StoreColumn("grade", _T, "how far its latency and speedup can be trusted: good, usable or do_not_trust"),
+    StoreColumn("latency_grade", _T, "likewise its latency alone, which needs fewer processes than a comparison"),
     StoreColumn("placed", _M, "its place in a history, UTC: when it was added; with `--backfill`, `created`"),
 )
 _LATENCY = (

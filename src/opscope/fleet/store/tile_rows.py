@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.fleet.store.rows import BundleLabels, moment
+from opscope.fleet.store.schema import TABLES
 
 if TYPE_CHECKING:
     from opscope.fleet.store.schema import Row
@@ -105,11 +106,18 @@ def tile_rows(found: TileResult, bundle: str, source: str, given: BundleLabels, 
     device = given.device or (found.given.device.name if found.given.device else "unknown AI Engine")
     model = PurePath(found.trace.path).name.partition(".")[0] or "trace"
     key = bundle, model, device, found.given.dtype or "tiles"
-    run = ("tiles", moment(created), given.commit, None, "{}", None, found.given.dtype)
-    nothing_more = (None,) * 9
-    figures = (None,) * 21
+    said = {
+        **dict(zip(("bundle", "model", "device", "variant"), key, strict=True)),
+        "kind": "tiles",
+        "created": moment(created),
+        "commit": given.commit,
+        "versions": "{}",
+        "dtype": found.given.dtype,
+        "source": source,
+        "status": "complete",
+    }
     return {
-        "runs": [(*key, *run, *nothing_more, source, "complete", *figures)],
+        "runs": [tuple(map(said.get, TABLES["runs"].names))],
         "tiles": [key + _tile(tile) for tile in found.tiles],
     }
 
