@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import durations
 from session_files import begin_session, end_session
 
 # No test asserts on the clock; on a busy machine an example may take as long as it likes.
@@ -21,8 +22,9 @@ HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--bless`` writes the expected reports anew."""
+    """``--bless`` writes the expected reports anew, ``--measure`` what tests cost."""
     parser.addoption("--bless", action="store_true", help="write the expected reports anew")
+    parser.addoption("--measure", metavar="FILE", help="write what tests and fixtures cost, in CPU seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["OPSCOPE_RAISE"] = "1"  # a part of a result that fails fails the test, in processes of ours too
+    if config.option.measure:
+        config.pluginmanager.register(durations.Measuring())
     if not _is_worker(config):
+        if config.option.measure:
+            config.pluginmanager.register(durations.Collecting(Path(config.option.measure)))
         begin_session()
         config.option.loadscopereorder = False  # xdist would begin with the files of the most tests, not the longest
 
