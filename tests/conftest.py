@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,9 +23,10 @@ HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--bless`` writes the expected reports anew, ``--measure`` what tests cost."""
+    """``--bless`` writes the expected reports anew, ``--measure`` what tests cost; ``--slice`` chooses some."""
     parser.addoption("--bless", action="store_true", help="write the expected reports anew")
-    parser.addoption("--measure", metavar="FILE", help="write what tests and fixtures cost, in CPU seconds")
+    parser.addoption("--measure", metavar="FILE", help="write what tests cost, in CPU seconds")
+    parser.addoption("--slice", metavar="K/N", help="the K-th of N slices of the nightly tests, from 0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,20 +57,42 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests of the real runtime where it is not installed, and say so; workers get files with such tests first."""
+    """Skip tests of the real runtime where it is not installed, mark the dear ones, and begin with the dearest file."""
     skip = pytest.mark.skip(reason="needs torch and executorch: pip install 'opscope[executorch]'")
+    costs = durations.known()
     for item in items:
         if item.get_closest_marker("runtime") and not HAS_RUNTIME:
             item.add_marker(skip)
-    if _is_worker(config):
-        _longest_first(items)
+        if costs.get(item.nodeid, 0.0) > durations.MOST and not item.get_closest_marker("everyday"):
+            item.add_marker("nightly")
+    if config.option.slice:
+        _choose_slice(config, items, costs)
+    units = durations.unit_costs([item.nodeid for item in items], costs)
+    items.sort(key=lambda item: -units[durations.unit(item.nodeid)])
 
 
-def _longest_first(items: list[pytest.Item]) -> None:
-    """Tests of the real runtime take most of the time: begun last, they would leave the other workers idle."""
-    long = {item.path for item in items if item.get_closest_marker("runtime")}
-    items.sort(key=lambda item: item.path not in long)
+def _choose_slice(config: pytest.Config, items: list[pytest.Item], costs: Mapping[str, float]) -> None:
+    """Keep the nightly tests of one of several slices."""
+    number, count = map(int, config.option.slice.split("/"))
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    chosen = durations.slices(durations.unit_costs([item.nodeid for item in nightly], costs), count)[number]
+    kept = [item for item in nightly if durations.unit(item.nodeid) in chosen]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers get whole files, and pages one by one, the dearest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return durations.unit(nodeid)
+
+    return ByUnit(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

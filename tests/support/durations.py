@@ -1,25 +1,29 @@
-"""What each test and each fixture costs in CPU seconds, of this process and of the children that it waited for.
+"""What each test costs in CPU seconds, of its process and of the children it waited for, and what follows from it.
 
-``pytest --measure FILE`` writes what was measured: a JSON object with ``tests``, by their node identifiers, without the
-fixtures that they share, and ``fixtures`` of a wider scope than a function, by the folder or file that defines them and
-their names. Times below ``SMALLEST`` are left out. Costs do not depend on what else runs on the machine, as times do.
+``pytest --measure FILE`` writes it as a JSON object, by node identifiers. What a fixture of a file or session costs is
+shared equally by the tests that use it. Unlike times, costs hardly depend on what else the machine does.
+
+From the committed ``tests/durations.json`` follow which tests are ``nightly`` (dearer than ``MOST``, unless they are
+marked ``everyday``), in which order tests are given to workers (the dearest file first), and slices of equal cost.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 FILE = Path(__file__).parents[1] / "durations.json"
-"""What is committed."""
-SMALLEST = 0.05
-_COSTS = pytest.StashKey[list[tuple[str, str, float]]]()
+MOST = 5.0
+"""CPU seconds of a test that runs every day."""
+_SMALLEST = 0.05
+_PAGES = "tests/docs/test_docs_run.py::test_a_page_does_what_it_says"
+_COSTS = pytest.StashKey[list[tuple[str, float]]]()
+_USES = pytest.StashKey[list[str]]()
 
 
 def cpu_seconds() -> float:
@@ -28,9 +32,31 @@ def cpu_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def fixture_key(definition: pytest.FixtureDef[Any]) -> str:
-    """By which the cost of a fixture is kept."""
-    return f"{definition.baseid}::{definition.argname}"
+def known() -> dict[str, float]:
+    """The committed costs; none where a source distribution has no such file."""
+    return json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
+
+
+def unit(nodeid: str) -> str:
+    """What a worker is given as a whole: a file, whose fixtures are made once, or a page of the documents."""
+    return nodeid if nodeid.startswith(_PAGES) else nodeid.partition("::")[0]
+
+
+def unit_costs(nodeids: Sequence[str], costs: Mapping[str, float]) -> Counter[str]:
+    """What the tests of each unit cost."""
+    found: Counter[str] = Counter()
+    for nodeid in nodeids:
+        found[unit(nodeid)] += costs.get(nodeid, 0.0)
+    return found
+
+
+def slices(units: Mapping[str, float], count: int) -> list[set[str]]:
+    """Units in so many parts of about the same cost."""
+    parts: list[tuple[float, set[str]]] = [(0.0, set()) for _ in range(count)]
+    for name, cost in sorted(units.items(), key=lambda pair: (-pair[1], pair[0])):
+        least = min(range(count), key=lambda number: parts[number][0])
+        parts[least] = parts[least][0] + cost, parts[least][1] | {name}
+    return [names for _, names in parts]
 
 
 class Measuring:
@@ -41,7 +67,9 @@ class Measuring:
         self._nested = 0.0
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
         """Keep what a shared fixture costs by itself; one of a single test belongs to the test."""
         if fixturedef.scope == "function":
             return (yield)
@@ -50,22 +78,25 @@ class Measuring:
             return (yield)
         finally:
             whole = cpu_seconds() - before
-            self._fixtures.append((fixture_key(fixturedef), whole - self._nested))
+            self._fixtures.append((f"{fixturedef.baseid}::{request.fixturename}", whole - self._nested))
             self._nested = outer + whole
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        """See :meth:`_phase`."""
-        return (yield from self._phase(item))
+        """Measure what comes before a test, and keep which shared fixtures it uses."""
+        result = yield from self._phase(item)
+        definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no public name for it
+        item.stash[_USES] = [f"{one[-1].baseid}::{name}" for name, one in definitions.items()]
+        return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """See :meth:`_phase`."""
+        """Measure a test."""
         return (yield from self._phase(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
-        """See :meth:`_phase`."""
+        """Measure what comes after it."""
         return (yield from self._phase(item))
 
     def _phase(self, item: pytest.Item) -> Iterator[None]:
@@ -74,15 +105,14 @@ class Measuring:
         try:
             return (yield)
         finally:
-            costs = [("fixtures", *one) for one in self._fixtures]
-            own = cpu_seconds() - before - self._nested
-            item.stash[_COSTS] = [*costs, ("tests", item.nodeid, own)]
+            item.stash[_COSTS] = [*self._fixtures, (item.nodeid, cpu_seconds() - before - self._nested)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Put the costs of the part that ended into its report."""
         report = yield
-        report.user_properties = [("costs", item.stash.get(_COSTS, []))]
+        uses = item.stash.get(_USES, []) if report.when == "call" else []
+        report.user_properties = [("costs", item.stash.get(_COSTS, [])), ("uses", uses)]
         return report
 
 
@@ -95,24 +125,24 @@ class Collecting:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._costs: dict[str, Counter[str]] = {"tests": Counter(), "fixtures": Counter()}
+        self._costs: Counter[str] = Counter()
+        self._users: dict[str, list[str]] = defaultdict(list)
+        self._tests: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add what one part of one test cost; of a fixture that several processes set up, the dearest counts."""
-        for name, costs in report.user_properties:
-            for kind, key, seconds in costs if name == "costs" else []:
-                kept = self._costs[kind]
-                kept[key] = max(kept[key], seconds) if kind == "fixtures" else kept[key] + seconds
+        """Add what one part of one test cost, and what it cost to set up fixtures, in as many processes as it was."""
+        told = dict(report.user_properties)
+        self._tests.add(report.nodeid)
+        for key, seconds in told.get("costs", []):
+            self._costs[key] += seconds
+        for key in told.get("uses", []):
+            self._users[key].append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the file."""
-        write(self._file, self._costs)
-
-
-def write(file: Path, costs: Mapping[str, Mapping[str, float]]) -> None:
-    """Write costs, the largest first, in hundredths of a second."""
-    shown = {
-        kind: {key: round(cost, 2) for key, cost in sorted(own.items(), key=lambda pair: -pair[1]) if cost >= SMALLEST}
-        for kind, own in costs.items()
-    }
-    file.write_text(json.dumps(shown, indent=0) + "\n", "utf-8")
+        """Write the file, the dearest test first."""
+        found = Counter({nodeid: self._costs[nodeid] for nodeid in self._tests})
+        for key, users in self._users.items():
+            for nodeid in users:
+                found[nodeid] += self._costs[key] / len(users)
+        shown = {nodeid: round(cost, 2) for nodeid, cost in found.most_common() if cost >= _SMALLEST}
+        self._file.write_text(json.dumps(shown, indent=0) + "\n", "utf-8")
