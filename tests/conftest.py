@@ -114,7 +114,15 @@ def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def toy_program() -> Path:
-    """toy_cnn, exported once by the real exporter; its .etrecord lies beside it."""
+    """toy_cnn, as the real exporter exported it; its slim .etrecord is beside it."""
+    from exports import program
+
+    return program("toy_cnn-fp32")
+
+
+@pytest.fixture(scope="session")
+def exported_toy() -> Path:
+    """toy_cnn, exported now, with its whole .etrecord."""
     from exports import shared_export
 
     return shared_export("toy_cnn", "fp32")
@@ -123,6 +131,6 @@ def toy_program() -> Path:
 @pytest.fixture(scope="session")
 def toy_programs(toy_program: Path) -> dict[str, Path]:
     """toy_cnn in both number types, likewise."""
-    from exports import shared_export
+    from exports import program
 
-    return {"fp32": toy_program, "int8": shared_export("toy_cnn", "int8")}
+    return {"fp32": toy_program, "int8": program("toy_cnn-int8")}

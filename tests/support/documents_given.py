@@ -77,9 +77,9 @@ def _tflite(_store: Store, path: Path) -> None:
 
 
 def _paired(_store: Store, path: Path) -> None:
-    from paired_program import paired_program
+    from exports import program
 
-    shutil.copyfile(paired_program(), path)
+    shutil.copyfile(program("paired_cnn-fp32"), path)
 
 
 def _paired_tflite(_store: Store, path: Path) -> None:

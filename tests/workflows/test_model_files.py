@@ -97,19 +97,19 @@ def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bundle(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(exported_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of a model that was exported with its full record."""
     out = tmp_path_factory.mktemp("records") / "out"
-    opscope.profile(toy_program, settings=Settings(rounds=2, runs=3, warmup=1, roofs=False), out=out)
+    opscope.profile(exported_toy, settings=Settings(rounds=2, runs=3, warmup=1, roofs=False), out=out)
     return out
 
 
 @pytest.mark.runtime
 def test_a_bundle_tells_the_same_as_with_the_full_record(
-    bundle: Path, toy_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, exported_toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every figure, layer and source line of both analyses, and the report, to the letter."""
-    record = toy_program.with_suffix(".etrecord")
+    record = exported_toy.with_suffix(".etrecord")
     told = {}
     for kind in ("slim", "full"):
         (tmp_path / kind).mkdir()
@@ -139,13 +139,13 @@ def told_by(bundle: str) -> str:
 
 
 @pytest.mark.runtime
-def test_validation_notices_another_record(bundle: Path, toy_program: Path, tmp_path: Path) -> None:
+def test_validation_notices_another_record(bundle: Path, exported_toy: Path, tmp_path: Path) -> None:
     """The manifest states the hash of the record as it lies in the bundle."""
     from opscope.api import validate
 
     other = shutil.copytree(bundle, tmp_path / "other")
     assert validate(other).valid
-    record = toy_program.with_suffix(".etrecord")
+    record = exported_toy.with_suffix(".etrecord")
     shutil.copyfile(record, other / "model" / record.name)
     program = validate(other).check("program")
     assert program is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from exports import program
 from fakes import FakeClock, FakeTarget
 from native_runner import native_target
 from opscope.analysis.compare.compare import Comparison
@@ -28,7 +29,6 @@ from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import run
 from opscope.workflows.reports.reports import content_of
-from paired_program import paired_program
 from programs import tiny_program
 
 HERE = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ def written(directory: Path, text: str, program: Path | None = None) -> Path:
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of the pair, measured in both runtimes."""
     directory = tmp_path_factory.mktemp("pair")
-    file = written(directory, PAIR, paired_program())
+    file = written(directory, PAIR, program("paired_cnn-fp32"))
     both = VariantTargets({"executorch": native_target(), "litert": litert_here()})
     done: RunReport = run(file, out=directory / "out", means=Means(target=both))
     (experiment,) = done.experiments

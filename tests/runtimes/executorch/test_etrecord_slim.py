@@ -90,11 +90,11 @@ def test_nonsense_that_is_not_unpacked_does_not_matter(tmp_path: Path) -> None:
 
 @pytest.mark.runtime
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
-def test_executorchs_own_parser_opens_both(toy_program: Path, tmp_path: Path) -> None:
+def test_executorchs_own_parser_opens_both(exported_toy: Path, tmp_path: Path) -> None:
     """The exported record with its weights; the slim one with the same graphs and handles, and no weights."""
     from executorch.devtools import parse_etrecord
 
-    exported = toy_program.with_suffix(".etrecord")
+    exported = exported_toy.with_suffix(".etrecord")
     slim = written(tmp_path / "slim.etrecord", slim_etrecord(exported))
     assert slim.stat().st_size < exported.stat().st_size / 10
     assert read_etrecord(slim) == read_etrecord(exported)
