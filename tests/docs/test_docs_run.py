@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import typer
+from _pytest.mark.structures import ParameterSet
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,8 +31,9 @@ import opscope
 from documents import OUTPUT, ROOT, SHELL, Block, blocks, documents, shape
 from documents_given import GIVEN, Store, give
 from opscope.cli.main import app
-from opscope.core.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, kinds
+from opscope.core.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, InconclusiveError, UntrustedError, kinds
 from opscope.machine.isa import GROUPS
+from recorded_commands import environment
 
 QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, roofs=False)
 SUBSTITUTIONS = (
@@ -154,8 +156,10 @@ def wrong_options(block: Block) -> list[str]:
 class Page:
     """A page that is being run in a directory of its own."""
 
-    def __init__(self, document: Path, place: Path, store: Store) -> None:
+    def __init__(self, document: Path, place: Path, store: Store, variables: Mapping[str, str] | None = None) -> None:
         self.document, self.place, self.store = document, place, store
+        path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+        self.variables = {"NO_COLOR": "1", "TERM": "dumb", "PATH": path} | dict(variables or {})
         self.output = ""
 
     def do(self, block: Block) -> None:
@@ -176,12 +180,18 @@ class Page:
 
     def shell(self, block: Block) -> None:
         """Run a block of commands; where that is not possible here, check it."""
-        subprocess.run(["bash", "-n", "-c", block.text], check=True)
-        assert wrong_options(block) == [], f"{self.where(block)}: options that do not exist"
+        self.check(block)
         if block.told("check only") is not None or DEVICE.search(block.text):
             return
         codes = {int(word) for word in re.findall(r"\d+", block.told("exits") or "0")}
+        if "opscope check" in block.text:
+            codes |= {InconclusiveError.exit_code, UntrustedError.exit_code}  # as busy as this machine may be
         self.run(["bash", "-euo", "pipefail", "-c", self.shortened(block.text)], block, codes)
+
+    def check(self, block: Block) -> None:
+        """The syntax of a block of commands, and whether its options exist."""
+        subprocess.run(["bash", "-n", "-c", block.text], check=True)
+        assert wrong_options(block) == [], f"{self.where(block)}: options that do not exist"
 
     def shortened(self, text: str) -> str:
         """The text with the substitutions above."""
@@ -192,8 +202,7 @@ class Page:
 
     def run(self, command: list[str], block: Block, codes: set[int]) -> None:
         """Run a command here and keep what it prints."""
-        path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"PATH": path, "NO_COLOR": "1", "TERM": "dumb"}
+        environment = os.environ | self.variables
         done = subprocess.run(
             command, cwd=self.place, env=environment, capture_output=True, text=True, check=False, timeout=240
         )
@@ -229,17 +238,51 @@ def _name(document: Path) -> str:
     return document.relative_to(ROOT).as_posix()
 
 
+_EVERYDAY = {"README.md", "docs/tutorial.md", "src/opscope/skills/opscope-run-profiling/SKILL.md"}
+"""One page of each kind, whatever it costs."""
+
+
+def _pages() -> Iterator[ParameterSet]:
+    for document in documents():
+        marks = [pytest.mark.everyday("one page of each kind")] if _name(document) in _EVERYDAY else []
+        yield pytest.param(document, id=_name(document), marks=marks)
+
+
 @_RUNTIME
-@pytest.mark.parametrize("document", documents(), ids=_name)
+@pytest.mark.parametrize("document", _pages())
 def test_a_page_does_what_it_says(document: Path, store: Store, tmp_path: Path) -> None:
-    """Every block in order, as a reader would type it."""
+    """Every block in order, as a reader would type it; commands that cost much are answered by what is recorded."""
+    follow(document, store, tmp_path / "page", environment(tmp_path / "bin", record=False))
+
+
+@pytest.mark.parametrize("document", documents(), ids=_name)
+def test_commands_of_a_page_are_well_formed(document: Path, tmp_path: Path) -> None:
+    """The syntax of all blocks, and the options of the commands that exist."""
+    page = Page(document, tmp_path, Store(*[tmp_path] * 4))
+    for block in blocks(document):
+        if block.language in SHELL and unknown(block) is None:
+            page.check(block)
+
+
+@_RUNTIME
+@pytest.mark.nightly
+@pytest.mark.parametrize("document", documents(), ids=_name)
+def test_a_page_does_it_for_real(document: Path, store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Every block in order, and every command is run."""
+    record = bool(request.config.option.record_commands)
+    follow(document, store, tmp_path / "page", environment(tmp_path / "bin", record=True) if record else {})
+
+
+def follow(document: Path, store: Store, place: Path, variables: Mapping[str, str]) -> None:
+    """Do what a page says in a new directory, from its top."""
     if _name(document) in _NEEDS_LITERT and find_spec("ai_edge_litert") is None:
         pytest.skip("ai-edge-litert is not installed")
+    place.mkdir()
     found = blocks(document)
     missing = next((name for block in found if (name := unknown(block)) is not None), None)
     if missing is None or _name(document) not in _NEEDS_COMMAND:
-        give(store, GIVEN.get(_name(document), ""), tmp_path)
-    page = Page(document, tmp_path, store)
+        give(store, GIVEN.get(_name(document), ""), place)
+    page = Page(document, place, store, variables)
     for block in found:
         name = unknown(block)
         if name is not None:
