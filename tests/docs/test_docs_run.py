@@ -242,10 +242,12 @@ _EVERYDAY = {"README.md", "docs/tutorial.md", "src/opscope/skills/opscope-run-pr
 """One page of each kind, whatever it costs."""
 
 
-def _pages() -> Iterator[ParameterSet]:
+def _pages() -> list[ParameterSet]:
+    found = []
     for document in documents():
         marks = [pytest.mark.everyday("one page of each kind")] if _name(document) in _EVERYDAY else []
-        yield pytest.param(document, id=_name(document), marks=marks)
+        found.append(pytest.param(document, id=_name(document), marks=marks))
+    return found
 
 
 @_RUNTIME

@@ -23,7 +23,11 @@ from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
-pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
+pytestmark = [
+    pytest.mark.nightly,  # exports models of many kinds
+    pytest.mark.runtime,
+    pytest.mark.filterwarnings("ignore"),
+]  # torch warns of itself
 NOTHING = Cost(0, 0, 0, 0, 0)
 
 

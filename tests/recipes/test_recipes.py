@@ -8,7 +8,11 @@ import pytest
 
 from recipe_pages import RECIPES, ROWS, Counts, Recipe, counts_of, difference, recipes, table_of
 
-pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.nightly,  # exports the models of all pages
+    pytest.mark.runtime,
+    pytest.mark.filterwarnings("ignore"),
+]
 
 NAMES = [recipe.name for recipe in recipes()]
 CLOSE = 1e-5

@@ -31,6 +31,7 @@ FINISHED = Record(
 )
 
 
+@pytest.mark.nightly  # exports twelve models
 @pytest.mark.runtime
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
 @pytest.mark.parametrize("name", SMALL)

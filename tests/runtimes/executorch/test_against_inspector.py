@@ -38,6 +38,7 @@ from traced_models import MODELS, ROUNDS, TRIPS, trace
 from traces import Node
 
 pytestmark = [
+    pytest.mark.nightly,  # imports torch and traces eleven models
     pytest.mark.runtime,
     pytest.mark.filterwarnings("ignore"),  # Inspector's imports warn, of torch's deprecations and of its own
 ]

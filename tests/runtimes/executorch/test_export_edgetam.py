@@ -8,7 +8,11 @@ import pytest
 
 from opscope.core.errors import MissingDependencyError, NotFoundError
 
-pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
+pytestmark = [
+    pytest.mark.nightly,  # exports a large model
+    pytest.mark.runtime,
+    pytest.mark.filterwarnings("ignore"),
+]  # torch warns of itself
 
 
 def clone(directory: Path) -> Path:

@@ -13,7 +13,11 @@ from exports import record_of
 from opscope.api import Settings, profile
 from opscope.core.errors import ExportError, UsageError
 
-pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
+pytestmark = [
+    pytest.mark.nightly,  # exports language models
+    pytest.mark.runtime,
+    pytest.mark.filterwarnings("ignore"),
+]  # torch warns of itself
 CACHED = Path(__file__).parents[2] / "support" / "cached_attention.py"
 MODELS = CACHED.with_name("failing_models.py")
 
