@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.errors import InternalError, RunError, UsageError, did_you_mean
 from opscope.core.json import to_json
 from opscope.core.outputs import marked_markdown, write_outputs
-from opscope.core.parts import explained, failures_heard, part
+from opscope.core.parts import explained, failure_of, failures_heard, part
+from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
-from opscope.measurements.sides import bundle_side, compared_pairs, control_pairs
+from opscope.measurements.analyses import agreement_of, analysis_of, comparisons_of
+from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.analysis import Analysis
     from opscope.core.parts import PartFailure
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
@@ -72,12 +73,14 @@ def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
 
+    bundle, sides = readable_sides(bundle)
     manifest = bundle.manifest
-    sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
-    analyses = {name: analysis_of(side) for name, side in sides.items()}
+    analyses = {name: own for name, side in sides.items() if (own := _analysis(name, side)) is not None}
+    sides = {name: sides[name] for name in analyses}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
-    comparisons = [] if emulated else _compared(pairs)
+    not_compared: list[str] = []
+    comparisons = [] if emulated else comparisons_of(pairs, not_compared)
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
     agreements = [found for pair in both if (found := _agreement(*pair))]
@@ -95,25 +98,22 @@ def _content_of(bundle: Bundle) -> ReportContent:
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
-        controls=[] if emulated else _compared(controls),
+        controls=[] if emulated else comparisons_of(controls, not_compared),
+        not_compared=not_compared,
     )
 
 
-def _compared(pairs: Sequence[tuple[Side, Side]]) -> list[Comparison]:
-    """The comparison of each pair; one that a bug of ours prevents is left out."""
-    return [found for pair in pairs if (found := _comparison(*pair)) is not None]
-
-
-def _comparison(baseline: Side, candidate: Side) -> Comparison | None:
-    named = f"the comparison of {candidate.label} with {baseline.label}"
-    return part(named, lambda: comparison_of(baseline, candidate), None)
+def _analysis(name: str, side: Side) -> Analysis | None:
+    return part(f"the analysis of {name}", lambda: analysis_of(side), None)
 
 
 def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
     from opscope.reports.content.content import Agreement
 
-    found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
-    return None if found is None else Agreement(baseline.label, candidate.label, found)
+    with contextlib.suppress(RunError):  # without a common round nothing tells whether they agree
+        found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
+        return None if found is None else Agreement(baseline.label, candidate.label, found)
+    return None
 
 
 def report(
@@ -138,6 +138,7 @@ def report(
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         UsageError: a format is unknown.
         NotFoundError: there is no bundle.
+        InternalError: a bug in opscope leaves nothing to report.
     """
     check_formats(formats)
     place = Path(path)
@@ -145,23 +146,59 @@ def report(
     directory = Path(out) if out else usual
     with tracebacks_kept(directory):
         shown = msgspec.structs.replace(content(place), title=title or None)
-        return write_reports(directory, shown, formats, follow=out is not None)
+        files = write_reports(directory, shown, formats, follow=out is not None)
+        check_reported(shown, place, directory)
+        return files
 
 
 @contextlib.contextmanager
 def tracebacks_kept(directory: Path) -> Iterator[None]:
-    """Write the tracebacks of parts that a bug of ours leaves unknown beside the reports that say so.
+    """Write the tracebacks of what a bug of ours leaves unknown beside the reports that say so.
 
     Raises:
+        InternalError: a bug ended all of it.
         StorageError: the system refused.
     """
     with failures_heard() as failures:
-        yield
-    for failure in failures:
-        about = f"opscope {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        text = f"{about}\n{failure.part}\n\n{failure.trace}".encode(errors="backslashreplace")
-        write_outputs({directory / PROBLEMS / failure.file_name: text}, follow=False)
-        failure.file = str(directory / PROBLEMS / failure.file_name)
+        try:
+            yield
+        except Exception as error:
+            failure = failure_of("the report", error)
+            if failure is None:
+                raise
+            failures.append(failure)
+            raise _nothing_known(failure.because, directory, directory) from error
+        finally:
+            for failure in failures:
+                _keep_traceback(failure, directory)
+
+
+def _keep_traceback(failure: PartFailure, directory: Path) -> None:
+    about = f"opscope {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    text = f"{about}\n{failure.part}\n\n{failure.trace}".encode(errors="backslashreplace")
+    write_outputs({directory / PROBLEMS / failure.file_name: text}, follow=False)
+    failure.file = str(directory / PROBLEMS / failure.file_name)
+
+
+def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
+    """Say by the exit code when bugs of ours left nothing to report.
+
+    Args:
+        shown: what there is.
+        place: the bundle.
+        directory: of its reports.
+
+    Raises:
+        InternalError: there is nothing.
+    """
+    if shown.shown is None and (bugs := shown.bugs):
+        raise _nothing_known(bugs[0], place, directory)
+
+
+def _nothing_known(because: str, place: Path, directory: Path) -> InternalError:
+    attached = shell_command([str(directory / PROBLEMS)])
+    hint = f"what was measured is kept; report this bug with the files in {attached} and, if you may share it, {place}"
+    return InternalError(f"nothing can be reported: {because}", where=place, hint=hint)
 
 
 def check_formats(formats: Sequence[str]) -> None:

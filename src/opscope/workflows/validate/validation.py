@@ -305,5 +305,5 @@ def _figure_checks(
 
 def _rests_on_parts(question: Question, check: BundleCheck) -> bool:
     """Whether an answer is no when parts of what it rests on could not be computed: it may be theirs."""
-    parts = (questions.SPLIT, questions.CONCLUSIONS, questions.COMPARISON, questions.REPORTS)
+    parts = (questions.SPLIT, questions.ORIGIN, questions.CONCLUSIONS, questions.COMPARISON, questions.REPORTS)
     return question in parts and check.status is CheckStatus.FAILED
