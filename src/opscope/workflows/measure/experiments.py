@@ -19,6 +19,7 @@ from opscope.core.files import write_atomically
 from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
+from opscope.core.tracebacks import tracebacks_kept
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
 from opscope.experiment.target import reserved
@@ -39,7 +40,6 @@ from opscope.workflows.reports.reports import (
     REPORT_FORMATS,
     check_reported,
     content_of,
-    tracebacks_kept,
     write_reports,
 )
 

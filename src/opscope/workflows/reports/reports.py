@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import platform
 import re
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.core.errors import InternalError, RunError, UsageError, did_you_mean
+from opscope.core.errors import RunError, UsageError, did_you_mean
 from opscope.core.json import to_json
-from opscope.core.outputs import marked_markdown, write_outputs
-from opscope.core.parts import explained, failure_of, failures_heard, part
-from opscope.core.printable import shell_command
-from opscope.core.version import __version__
+from opscope.core.outputs import write_outputs
+from opscope.core.parts import failures_heard, part
+from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
 from opscope.measurements.analyses import agreement_of, analysis_of, comparisons_of
 from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.core.parts import PartFailure
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
 
-PROBLEMS = "problems"
-"""Where tracebacks of our own bugs go: beside the reports."""
 KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
@@ -151,35 +145,6 @@ def report(
         return files
 
 
-@contextlib.contextmanager
-def tracebacks_kept(directory: Path) -> Iterator[None]:
-    """Write the tracebacks of what a bug of ours leaves unknown beside the reports that say so.
-
-    Raises:
-        InternalError: a bug ended all of it.
-        StorageError: the system refused.
-    """
-    with failures_heard() as failures:
-        try:
-            yield
-        except Exception as error:
-            failure = failure_of("the report", error)
-            if failure is None:
-                raise
-            failures.append(failure)
-            raise _nothing_known(failure.because, directory, directory) from error
-        finally:
-            for failure in failures:
-                _keep_traceback(failure, directory)
-
-
-def _keep_traceback(failure: PartFailure, directory: Path) -> None:
-    about = f"opscope {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    text = f"{about}\n{failure.part}\n\n{failure.trace}".encode(errors="backslashreplace")
-    write_outputs({directory / PROBLEMS / failure.file_name: text}, follow=False)
-    failure.file = str(directory / PROBLEMS / failure.file_name)
-
-
 def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
     """Say by the exit code when bugs of ours left nothing to report.
 
@@ -192,13 +157,7 @@ def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
         InternalError: there is nothing.
     """
     if shown.shown is None and (bugs := shown.bugs):
-        raise _nothing_known(bugs[0], place, directory)
-
-
-def _nothing_known(because: str, place: Path, directory: Path) -> InternalError:
-    attached = shell_command([str(directory / PROBLEMS)])
-    hint = f"what was measured is kept; report this bug with the files in {attached} and, if you may share it, {place}"
-    return InternalError(f"nothing can be reported: {because}", where=place, hint=hint)
+        raise nothing_known(bugs[0], place, directory)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -227,20 +186,10 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
     if "json" in formats:
         files |= _json_files(shown)
     if "md" in formats:
-        files["report.md"] = explained("report.md", lambda: markdown_report(shown), _text_alone).encode()
+        files["report.md"] = page("report.md", lambda: markdown_report(shown))
     if "html" in formats:
-        files["report.html"] = explained("report.html", lambda: html(shown), _page_alone).encode()
+        files["report.html"] = page("report.html", lambda: html(shown))
     return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
-
-
-def _text_alone(failure: PartFailure) -> str:
-    return marked_markdown(f"# Report\n\n{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
-
-
-def _page_alone(failure: PartFailure) -> str:
-    told = escape(f"{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
-    head = f'<meta name="generator" content="opscope {__version__}"><title>Report</title>'
-    return f'<!doctype html>\n<html lang="en">{head}<p>{told}</p></html>\n'
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:
