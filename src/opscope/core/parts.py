@@ -101,6 +101,24 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
     return otherwise(failure)
 
 
+def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value], default: Value) -> Value:
+    """The same where what stands for it looks like a result: that it is none is noted.
+
+    Args:
+        lost: gets the key, with what is not known and why.
+        key: of the result.
+        name: what is computed, for people.
+        compute: computes it.
+        default: what stands for it.
+    """
+
+    def otherwise(failure: PartFailure) -> Value:
+        lost[key] = failure.sentence
+        return default
+
+    return explained(name, compute, otherwise)
+
+
 def failure_of(name: str, error: Exception) -> PartFailure | None:
     """What an exception that is being handled leaves unknown; None where it is no bug of ours, or is to be seen.
 

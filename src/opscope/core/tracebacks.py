@@ -81,7 +81,7 @@ def _markdown_alone(failure: PartFailure) -> str:
 
 def _html_alone(failure: PartFailure) -> str:
     head = f'<meta name="generator" content="opscope {__version__}"><title>Report</title>'
-    return f'<!doctype html>\n<html lang="en">{head}<p>{escape(_told(failure))}</p></html>\n'
+    return f'<!doctype html>\n<html lang="en">{head}<p>{escape(_told(failure), quote=False)}</p></html>\n'
 
 
 def _told(failure: PartFailure) -> str:
