@@ -24,6 +24,7 @@ from opscope.core.errors import InternalError
 from opscope.core.parts import VARIABLE
 from opscope.core.table import EventTable
 from opscope.measurements import analyses, attribution, bundle_kernels
+from opscope.program.cost import node_cost, portable_cost
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from programs import write_tiny_program
 
@@ -206,6 +207,37 @@ def test_pairs_without_a_common_round_are_not_compared_and_the_report_says_so(bu
     page = (bundle / "report.md").read_text().replace("\\", "")
     assert "the comparison of accelerated with baseline: not known because no round succeeded on both sides" in page
     assert "GEMM" in page
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind", "name"),
+    [
+        (node_cost._RULES, "Conv2d", "Convolution"),
+        (portable_cost._RULES, "mean", "native_call_mean.out"),
+    ],
+)
+def test_costs_of_one_kind_of_operator_with_a_bug_leave_its_attribution(
+    rules: dict[str, Callable[..., object]],
+    kind: str,
+    name: str,
+    bundle: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What operators are and where they come from is known as before, and so are the costs of all others."""
+    before = json.loads((bundle / "analysis.json").read_text())["operators"]
+    assert kind in rules
+    monkeypatch.setitem(rules, kind, broken)
+    assert run("report", bundle, "--format", "json,md")[0] == 0
+    assert f"costs of operators: not known because of {BUG}" in (bundle / "report.md").read_text().replace("\\", "")
+    assert "planted" in (bundle / "problems" / "costs-of-operators.txt").read_text()
+    after = json.loads((bundle / "analysis.json").read_text())["operators"]
+    for known in ("name", "kind", "attribution", "handles", "time_ns"):
+        assert [row[known] for row in after] == [row[known] for row in before]
+    lost = {
+        row["name"].partition(" (")[0] for row, old in zip(after, before, strict=True) if row["macs"] != old["macs"]
+    }
+    assert lost == {name}
 
 
 def profiled(directory: Path, settings: Settings) -> Profiled:
