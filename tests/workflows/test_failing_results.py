@@ -26,6 +26,7 @@ from opscope.core.table import EventTable
 from opscope.measurements import analyses, attribution, bundle_kernels
 from opscope.program.cost import node_cost, portable_cost
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.workflows.validate import validation
 from programs import write_tiny_program
 
 DATA = Path(__file__).parents[1] / "data"
@@ -179,6 +180,29 @@ def test_where_nothing_is_left_to_report_the_error_names_the_bundle_and_what_to_
     assert (bundle / "problems" / "the-analysis-of-accelerated.txt").exists()
     assert "Nothing was measured" not in (bundle / "report.md").read_text() + (bundle / "report.html").read_text()
     assert run("validate", bundle)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        ("model_problems", "manifest"),
+        ("plan_problems", "plan"),
+        ("record_problems", "records"),
+        ("completeness_problems", "complete"),
+        ("path_problems", "paths"),
+    ],
+)
+def test_a_check_with_a_bug_is_not_made(
+    function: str, named: str, bundle: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others are, and the bundle is not at fault."""
+    monkeypatch.setattr(validation, function, broken)
+    code, said = run("validate", bundle, "--json", "-")
+    checks = {one["name"]: one for one in json.loads(said[: said.rindex("}") + 1])["checks"]}
+    assert code == 0
+    assert checks[named]["status"] == "skipped"
+    assert checks[named]["message"] == f"could not be checked: the check {named}: not known because of {BUG}"
+    assert checks["latency"]["status"] == "passed"
 
 
 def test_a_bug_that_no_part_foresees_names_the_bundle_too(
