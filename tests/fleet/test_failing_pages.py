@@ -20,6 +20,7 @@ from opscope.fleet.analysis import fleet as analysis
 from opscope.fleet.analysis import history as history_analysis
 from opscope.fleet.reports import fleet as page
 from opscope.fleet.reports import history as history_page
+from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.workflows.reports import combined
 
 pytest.importorskip("duckdb")
@@ -178,3 +179,15 @@ def test_a_combined_report_with_a_bug_keeps_its_other_formats(
     monkeypatch.setattr(combined, "combined", broken)
     code, said = run("report", *both, "--out", tmp_path)
     assert (code, f"files in {tmp_path / 'problems'}" in said) == (70, True)
+
+
+def test_a_store_takes_no_bundle_of_which_a_bug_leaves_a_gap(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep the gap for good; the bundle is named, and can be added once the bug is mended."""
+    monkeypatch.setattr(EtdumpReader, "read", broken)
+    bundle = BUNDLES / "flat-rooms"
+    code, said = run("store", "add", bundle, "--store", tmp_path / "store", "--recompute")
+    assert (code, "nothing can be reported: the trace variants/" in said) == (11, True)
+    monkeypatch.undo()
+    assert run("store", "add", bundle, "--store", tmp_path / "store", "--recompute")[0] == 0

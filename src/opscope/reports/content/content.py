@@ -133,6 +133,12 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         compared = self.primary is None or self.primary.no_split is None
         return self.shown is not None and self.shown.has_split and compared
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether bugs in opscope leave variants, or repetitions of them, unknown."""
+        unread = any(repetition.is_unread for repetition in self.manifest.failures())
+        return unread or any(self.has_lost(result.variant.name) for result in self.variants)
+
     def has_lost(self, name: str) -> bool:
         """Whether a variant was measured, and a bug in opscope leaves no result of it."""
         measured = any(own.variant == name and (own.ok or own.is_unread) for own in self.manifest.repetitions)
