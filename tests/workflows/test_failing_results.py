@@ -14,7 +14,9 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget
+from kit_files import pair, write_run
 from opscope.analysis import analysis as whole_analysis
+from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare import compare as comparing
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.bundle import Bundle
@@ -23,7 +25,9 @@ from opscope.cli.main import main
 from opscope.core.errors import InternalError
 from opscope.core.parts import VARIABLE
 from opscope.core.table import EventTable
+from opscope.kit import sides as kit
 from opscope.measurements import analyses, attribution, bundle_kernels
+from opscope.measurements.side import Side
 from opscope.program.cost import node_cost, portable_cost
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.workflows.validate import validation
@@ -262,6 +266,25 @@ def test_costs_of_one_kind_of_operator_with_a_bug_leave_its_attribution(
         row["name"].partition(" (")[0] for row, old in zip(after, before, strict=True) if row["macs"] != old["macs"]
     }
     assert lost == {name}
+
+
+def test_an_experiment_of_the_kit_with_a_bug_leaves_the_others(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed as failed; without any other the error names the directory."""
+    directory = write_run(tmp_path / "run", nested=False, pairs=[pair("alpha", "beta")])
+    analysed = kit.analysis_of
+
+    def sometimes(side: Side) -> Analysis:
+        return broken() if side.label == "alpha_t1" else analysed(side)
+
+    monkeypatch.setattr(kit, "analysis_of", sometimes)
+    code, said = run("report", directory, "--format", "md")
+    assert (code, f"warning: the experiment alpha_t1: not known because of {BUG}" in said) == (0, True)
+    assert f"failed: not known because of {BUG}" in (directory / "opscope" / "report.md").read_text().replace("\\", "")
+    monkeypatch.setattr(kit, "analysis_of", broken)
+    code, said = run("report", directory, "--format", "md")
+    assert (code, f"error: {directory}: nothing can be reported" in said) == (70, True)
 
 
 def profiled(directory: Path, settings: Settings) -> Profiled:
