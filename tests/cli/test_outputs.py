@@ -340,3 +340,17 @@ def test_a_block_device_is_refused(tmp_path: Path) -> None:
         pytest.skip("no right to make a device")
     with pytest.raises(OverwriteError, match="block device"):
         write_outputs({place: json.dumps({}).encode()})
+
+
+def test_what_was_refused_is_not_remembered_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes in a file of the user's stay the user's."""
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    ours, mine = tmp_path / "a.json", tmp_path / "flames"
+    ours.write_bytes(b'{"schema":"opscope.analysis/1"}')
+    mine.write_bytes(b"main;conv 1\n")
+    with pytest.raises(OverwriteError, match="holds something else"):
+        write_outputs({ours: mine.read_bytes()})
+    with pytest.raises(OverwriteError, match="did not write it"):
+        write_outputs({mine: b"main;conv 2\n"})
+    write_outputs({tmp_path / "written": mine.read_bytes()})
+    write_outputs({tmp_path / "written": b"main;conv 2\n"})

@@ -73,6 +73,8 @@ class FailureKind(str, enum.Enum):
     STORAGE = "storage"
     DEVICE = "device"
     """The device was lost, refused, or had no room."""
+    BUG = "bug"
+    """It ran, and a bug in opscope keeps its trace from being read."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -542,6 +544,11 @@ class Repetition(msgspec.Struct, frozen=True):
         return PlanSlot(self.round, self.variant, self.arm)
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it ran, and a bug in opscope keeps its trace from being read."""
+        return self.failure is not None and self.failure.kind is FailureKind.BUG
+
+    @property
     def ok(self) -> bool:
         """Whether it counts."""
         return self.failure is None
@@ -711,6 +718,10 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         arm = arm or self.split_arm
         found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(found, key=lambda rep: rep.round)
+
+    def has_common_round(self, one: str, other: str) -> bool:
+        """Whether a round counts on both of two variants, so that they can be compared."""
+        return bool({rep.round for rep in self.completed(one)} & {rep.round for rep in self.completed(other)})
 
     def planned(self) -> list[PlanSlot]:
         """Every repetition in the order of the plan: in each round the timed ones, then the traced ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -157,22 +158,25 @@ def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
 
 
 def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+    from opscope.core.tracebacks import tracebacks_kept
     from opscope.npu.workflows.aie import analyze_tiles, missing, write_tiles
 
-    tiles = analyze_tiles(path, request)
-    write_json(tiles.analysis, json)
-    written = write_tiles(tiles, out) if out else []
+    with tracebacks_kept(out) if out else nullcontext():
+        tiles = analyze_tiles(path, request)
+        write_json(tiles.analysis, json)
+        written = write_tiles(tiles, out) if out else []
     if not quiet and json != "-":
         from opscope.npu.reports.terminal import tiles_summary
 
         show(tiles_summary(tiles.analysis))
         _name(written, "report.html")
-    problem = missing(tiles)
+    problem = missing(tiles, out)
     if problem:
         raise problem
 
 
 def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+    from opscope.core.tracebacks import tracebacks_kept
     from opscope.npu.workflows.aie import write_tiles
     from opscope.npu.workflows.sweep import sweep_problem, sweep_tiles, write_sweep
 
@@ -186,10 +190,11 @@ def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str
             used.add(name)
             written.extend(write_tiles(tiles, out / name))
 
-    swept = sweep_tiles(paths, request, keep)
-    write_json(swept.sweep, json)
-    if out:
-        written.extend(write_sweep(swept.sweep, out))
+    with tracebacks_kept(out) if out else nullcontext():
+        swept = sweep_tiles(paths, request, keep)
+        write_json(swept.sweep, json)
+        if out:
+            written.extend(write_sweep(swept.sweep, out))
     if not quiet and json != "-":
         from opscope.npu.reports.sweep import sweep_summary
 

@@ -73,9 +73,10 @@ def command(
     found = stored_history(metric, store, by=by, where=where, since=since, known=known)
     write_json(found, json)
     if html is not None:
+        from opscope.core.tracebacks import page
         from opscope.fleet.reports.history import history_html
 
-        write(history_html(found).encode(), html)
+        write(page("history.html", lambda: history_html(found)), html)
     if not quiet and STANDARD_OUTPUT not in {json, html}:
         from opscope.fleet.reports.history import history_summary
 

@@ -220,6 +220,10 @@ class OverwriteError(OpscopeError):
     meaning = "an output would replace an input, another output or a file that opscope did not write; nothing was lost"
 
 
+class InternalError(OpscopeError):
+    """A bug in opscope left nothing to show; what was measured is kept."""
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

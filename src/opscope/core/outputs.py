@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import stat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -135,8 +136,11 @@ def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool
     for path in files:
         check_ours(path, follow=follow)
     for path, content in files.items():
-        with written_atomically(path, follow=follow, may_replace=_check_kind) as file:
+        unmarked: list[str] = []
+        with written_atomically(path, follow=follow, may_replace=partial(_check_kind, unmarked)) as file:
             file.writelines([content] if isinstance(content, bytes) else content)
+        for sha256 in unmarked:
+            _remember(sha256)
     return list(files)
 
 
@@ -166,16 +170,17 @@ def marked_markdown(text: str) -> str:
     return f"{text.rstrip()}\n\n{MARKDOWN_MARK}\n"
 
 
-def _check_kind(old: Path, new: Path) -> None:
-    """Refuse to replace a file by one of another kind, and remember what bears no mark.
+def _check_kind(unmarked: list[str], old: Path, new: Path) -> None:
+    """Refuse to replace a file by one of another kind.
 
     Args:
+        unmarked: gets the hash of what bears no mark, to be remembered once it is in its place.
         old: what is there; it may be missing.
         new: what takes its place.
     """
     mark = mark_of(new)
     if mark is None:
-        _remember(new)
+        unmarked.append(sha256_of(new))
     if not os.path.lexists(old) or old.stat().st_size == 0:
         return
     there = mark_of(old)
@@ -231,18 +236,22 @@ def _lines() -> Iterator[bytes]:
 
 def _is_remembered(path: Path) -> bool:
     """Whether opscope wrote exactly these bytes, on this machine."""
-    wanted = f"{sha256_of(path)}\n".encode()
+    return _is_kept(sha256_of(path))
+
+
+def _is_kept(sha256: str) -> bool:
+    wanted = f"{sha256}\n".encode()
     return any(line == wanted for line in _lines())
 
 
-def _remember(path: Path) -> None:
-    """Keep the hash of a file; where nothing can be kept, it will not be replaced later."""
+def _remember(sha256: str) -> None:
+    """Keep the hash of a file that was written; where nothing can be kept, it will not be replaced later."""
     place = _ledger()
-    if place is None or _is_remembered(path):
+    if place is None or _is_kept(sha256):
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("ab") as file:
-            file.write(f"{sha256_of(path)}\n".encode())
+            file.write(f"{sha256}\n".encode())
     except OSError:
         return

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Value = TypeVar("Value")
+    Instead = TypeVar("Instead")
 
 VARIABLE = "OPSCOPE_RAISE"
 """Environment variable with which a bug ends the work, for those who develop opscope; empty: it does not."""
@@ -56,6 +57,11 @@ class PartFailure:
         return f"a bug in opscope ({self.reason})"
 
     @property
+    def unreadable(self) -> str:
+        """Why a repetition whose trace it is does not count."""
+        return f"its trace cannot be read because of {self.because}"
+
+    @property
     def sentence(self) -> str:
         """What is not known, and why."""
         return f"{self.part}: not known because of {self.because}"
@@ -77,7 +83,7 @@ def part(name: str, compute: Callable[[], Value], default: Value) -> Value:
     return explained(name, compute, lambda _: default)
 
 
-def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[PartFailure], Value]) -> Value:
+def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[PartFailure], Instead]) -> Value | Instead:
     """The same for what can say itself why it is not known.
 
     Args:
@@ -87,14 +93,42 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
     """
     try:
         return compute()
-    except _FORESEEN:
-        raise
     except Exception as error:
-        if os.environ.get(VARIABLE):
+        failure = failure_of(name, error)
+        if failure is None:
             raise
-        failure = PartFailure(name, _reason(error), traceback.format_exc())
     _tell(failure)
     return otherwise(failure)
+
+
+def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value], default: Value) -> Value:
+    """The same where what stands for it looks like a result: that it is none is noted.
+
+    Args:
+        lost: gets the key, with what is not known and why.
+        key: of the result.
+        name: what is computed, for people.
+        compute: computes it.
+        default: what stands for it.
+    """
+
+    def otherwise(failure: PartFailure) -> Value:
+        lost[key] = failure.sentence
+        return default
+
+    return explained(name, compute, otherwise)
+
+
+def failure_of(name: str, error: Exception) -> PartFailure | None:
+    """What an exception that is being handled leaves unknown; None where it is no bug of ours, or is to be seen.
+
+    Args:
+        name: what was computed, for people.
+        error: that ended it.
+    """
+    if isinstance(error, _FORESEEN) or os.environ.get(VARIABLE):
+        return None
+    return PartFailure(name, _reason(error), traceback.format_exc())
 
 
 def _reason(error: Exception) -> str:

@@ -18,10 +18,12 @@ from opscope.bundle.manifest import (
 )
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
+from opscope.core.parts import PartFailure, explained
 from opscope.experiment.protocol import OUTPUTS
 from opscope.experiment.target import Job, capabilities, target_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from opscope.bundle.bundle import Bundle
@@ -156,7 +158,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     outcome = own.execute(job, directory)
     seconds = clock.monotonic() - began
     trace = directory / capabilities(own).trace
-    inferences, failure = _judge(outcome, job, trace, check)
+    inferences, failure = _judge(outcome, job, lambda: _read(check, trace, bundle.relative(trace)))
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
     return Repetition(
@@ -216,7 +218,12 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     )
 
 
-def _judge(outcome: JobOutcome, job: Job, trace: Path, check: TraceCheck) -> tuple[int, Failure | None]:
+def _read(check: TraceCheck, trace: Path, name: str) -> int | PartFailure:
+    """Complete inferences of a trace, or the bug of ours that keeps it from being read."""
+    return explained(f"the trace {name}", lambda: check(trace), lambda failure: failure)
+
+
+def _judge(outcome: JobOutcome, job: Job, read: Callable[[], int | PartFailure]) -> tuple[int, Failure | None]:
     """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
     if outcome.failure or outcome.measurement is None:
         return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")
@@ -224,12 +231,14 @@ def _judge(outcome: JobOutcome, job: Job, trace: Path, check: TraceCheck) -> tup
         calls = len(outcome.measurement.wall_ns)
         return calls, _unlike_asked(outcome.measurement, job, calls)
     try:
-        inferences = check(trace)
+        inferences = read()
     except TraceFormatError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return 0, Failure(FailureKind.TRACE, f"{error.problem}{hint}")
     except StorageError as error:
         return 0, Failure(FailureKind.TRACE, f"no trace was written: {error.problem}")
+    if isinstance(inferences, PartFailure):
+        return 0, Failure(FailureKind.BUG, inferences.unreadable)
     return inferences, _unlike_asked(outcome.measurement, job, inferences)
 
 

@@ -12,6 +12,8 @@ import msgspec
 from opscope.core.errors import NotFoundError
 from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
+from opscope.core.parts import noted
+from opscope.core.tracebacks import page, tracebacks_kept
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
@@ -27,6 +29,7 @@ from opscope.workflows.reports.reports import check_formats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.fleet.analysis.nights import FleetLevelChange
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
@@ -64,12 +67,21 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetRe
     runs = _named(rows)
     newest = max((row[-1] for row in rows if row[-1] is not None), default=None)
     counted = counted_runs(runs)
-    sorts = _sorts(place, counted)
+    lost: dict[str, str] = {}
+    sorts = noted(lost, "dominant", "the operators of runs", lambda: _sorts(place, counted), list[SortTime]())
     if newest is None:
-        return shown_as(FleetResult, fleet(address, runs, sorts))
-    night, followed = _text(newest - _NIGHT), _followed(place, counted, chosen)
-    changes = level_changes_since(list(followed.values()), newest - _LATELY)
-    return shown_as(FleetResult, fleet(address, _with_changes(runs, followed, night), sorts, changes, night))
+        return shown_as(FleetResult, fleet(address, runs, sorts, failed=lost))
+    night, lately = _text(newest - _NIGHT), newest - _LATELY
+    before: dict[tuple[str, str], RunSeries] = {}
+    followed = noted(lost, "changes", "the runs before the newest", lambda: _followed(place, counted, chosen), before)
+    if lost.get("changes"):
+        lost["level_changes"] = lost["changes"]
+    steady: list[FleetLevelChange] = []
+    changes = noted(
+        lost, "level_changes", "changes of level", lambda: level_changes_since(list(followed.values()), lately), steady
+    )
+    changed = noted(lost, "changes", "what changed tonight", lambda: _with_changes(runs, followed, night), runs)
+    return shown_as(FleetResult, fleet(address, changed, sorts, changes, night, lost))
 
 
 def fleet_report(
@@ -94,16 +106,20 @@ def fleet_report(
         UsageError: a format is unknown, or the filter is wrong.
         NotFoundError: no run fits.
     """
+    check_formats(formats)
+    with tracebacks_kept(Path(out)):
+        return _reported(Path(out), stored_fleet(store, where=where), formats)
+
+
+def _reported(out: Path, found: FleetResult, formats: Sequence[str]) -> list[Path]:
     from opscope.fleet.reports.fleet import fleet_html, fleet_markdown
 
-    check_formats(formats)
-    found = stored_fleet(store, where=where)
     contents = {
-        "html": lambda: fleet_html(found).encode(),
-        "md": lambda: fleet_markdown(found).encode(),
+        "html": lambda: page(f"{NAME}.html", lambda: fleet_html(found)),
+        "md": lambda: page(f"{NAME}.md", lambda: fleet_markdown(found)),
         "json": lambda: to_json(found),
     }
-    return write_outputs({Path(out) / f"{NAME}.{form}": contents[form]() for form in formats})
+    return write_outputs({out / f"{NAME}.{form}": contents[form]() for form in formats})
 
 
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:

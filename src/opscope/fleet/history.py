@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import NotFoundError, RegressionError, UsageError, did_you_mean
+from opscope.core.errors import InconclusiveError, NotFoundError, RegressionError, UsageError, did_you_mean
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.core.outputs import write_outputs
+from opscope.core.parts import part
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
@@ -32,6 +33,7 @@ from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
+    from opscope.fleet.analysis.common_moves import CommonMove
     from opscope.fleet.analysis.history import History
     from opscope.machine.clock import TimeSource
 
@@ -119,9 +121,15 @@ def stored_history(
     judged = history(address, shown, order, found, len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
     told = seen_since(marked, _since(since)) if since else marked
+    nothing: list[CommonMove] = []
+    moves = part("what changes have in common", lambda: _moves(address, told), nothing)
+    return shown_as(HistoryResult, msgspec.structs.replace(told, moves=moves))
+
+
+def _moves(address: str, told: History) -> list[CommonMove]:
     wanted = runs_at_common_steps(told)
     facts = facts_of_runs(place_of(address), wanted) if wanted else {}
-    return shown_as(HistoryResult, msgspec.structs.replace(told, moves=common_steps(told, facts)))
+    return common_steps(told, facts)
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:
@@ -169,12 +177,17 @@ def check_new_changes(found: History) -> None:
 
     Raises:
         RegressionError: naming how many there are.
+        InconclusiveError: a bug in opscope kept changes of a series from being looked for.
     """
+    lost = [one for one in found.series if one.is_lost]
     new = new_for_the_worse(found)
     if new:
         changes = counted_text(len(new), "change")
         hint = "look at them; --acknowledge NOTE --known FILE takes them as known"
         raise RegressionError(f"{changes} for the worse, not acknowledged", where=found.metric.name, hint=hint)
+    if lost:
+        problem = f"{len(lost)} of {len(found.series)} series are not judged: {lost[0].not_judged}"
+        raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series are judged")
 
 
 def _since(text: str) -> str:

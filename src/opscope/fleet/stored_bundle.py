@@ -16,6 +16,7 @@ from opscope.bundle.lock import is_held
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json
+from opscope.core.tracebacks import nothing_known
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows
 from opscope.fleet.store.schema import framed
@@ -149,6 +150,7 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     Raises:
         BundleError: a run is using it, or it comes from a newer opscope.
         TraceFormatError: its manifest or a trace is damaged.
+        InternalError: a bug in opscope leaves a variant or a repetition of it unknown.
     """
     if is_held(path):
         raise BundleError("a run is using it", where=path, hint="add it when the run has ended")
@@ -159,6 +161,8 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     comparisons = None if analyses is None else _held_comparisons(path, manifest, analyses)
     if analyses is None or comparisons is None:
         content = content_of(bundle)
+        if content.has_gaps:
+            raise nothing_known(content.bugs[0], path, None)  # a store would keep the gap for good
         analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
         comparisons = [
             StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs) for one in content.comparisons

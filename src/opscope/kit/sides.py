@@ -22,15 +22,15 @@ from opscope.bundle.manifest import (
     Target,
     Variant,
 )
-from opscope.core.errors import NotFoundError, TraceFormatError
-from opscope.core.parts import part
+from opscope.core.errors import InternalError, NotFoundError, TraceFormatError
+from opscope.core.parts import explained, part
 from opscope.core.table import TraceWarning
 from opscope.core.units import time_text
 from opscope.core.version import __version__
 from opscope.kit.kernel_sources import kit_kernels
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
-from opscope.measurements.analyses import analysis_of, comparison_of
+from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.side import Side, Warmup
 from opscope.measurements.trace_sides import marked
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.preflight.contents import KernelSummary
     from opscope.core.table import EventTable
     from opscope.kit.readers.run import KitExperiment, KitRun, StatedMedian
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
 TIMING = "timing"
 _NOT_KNOWN = "not known"
+_REPORT = "report this bug with the tracebacks and, if you may share it, the run directory"
 _RUN_AGAIN = "run the kit again with a runner that has event tracing"
 _AGREES = 0.01
 _SMALLEST_NS = 500.0
@@ -173,6 +173,7 @@ class _Outcome(NamedTuple):
     experiment: KitExperiment
     side: Side | None
     problem: str | None
+    kind: FailureKind = FailureKind.TRACE
 
 
 def kit_content(directory: Path) -> ReportContent:
@@ -183,6 +184,7 @@ def kit_content(directory: Path) -> ReportContent:
     Raises:
         NotFoundError: it holds nothing of the kit, or no experiment left a trace.
         TraceFormatError: one of its JSON or CSV files is damaged, or all of its traces are.
+        InternalError: bugs in opscope leave no result.
     """
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
@@ -195,8 +197,11 @@ def kit_content(directory: Path) -> ReportContent:
     analyses = {key: analysis_of(side) for key, side in sides.items()}
     if not analyses:
         problems = "; ".join(f"{o.experiment.key}: {o.problem}" for o in outcomes[:3])
+        if any(outcome.kind is FailureKind.BUG for outcome in outcomes):
+            raise InternalError(f"nothing can be reported: {problems}", where=directory, hint=_REPORT)
         raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
-    comparisons = _comparisons(run, sides)
+    not_compared: list[str] = []
+    comparisons = comparisons_of(_pairs(run, sides), not_compared)
     variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
     content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
     findings, ruled_out = findings_of(content.manifest, sides, analyses, comparisons, content.shown)
@@ -208,6 +213,7 @@ def kit_content(directory: Path) -> ReportContent:
         config=run.config,
         kernel_logs=_kernel_logs(run),
         kernels=part("kernels", lambda: kit_kernels(run, analyses, comparisons), None),
+        not_compared=not_compared,
     )
 
 
@@ -243,6 +249,14 @@ def _with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]
 
 
 def _outcome(run: KitRun, experiment: KitExperiment) -> _Outcome:
+    return explained(
+        f"the experiment {experiment.key}",
+        lambda: _tried(run, experiment),
+        lambda failure: _Outcome(experiment, None, f"not known because of {failure.because}", FailureKind.BUG),
+    )
+
+
+def _tried(run: KitRun, experiment: KitExperiment) -> _Outcome:
     try:
         side = _side(run, experiment, None)
         analysis_of(side)
@@ -253,10 +267,10 @@ def _outcome(run: KitRun, experiment: KitExperiment) -> _Outcome:
     return _Outcome(experiment, side, None)
 
 
-def _comparisons(run: KitRun, sides: dict[str, Side]) -> list[Comparison]:
-    """The comparisons that the kit was asked for, where both sides left a trace."""
+def _pairs(run: KitRun, sides: dict[str, Side]) -> list[tuple[Side, Side]]:
+    """What the kit was asked to compare, where both sides left a trace."""
     pairs = [(sides.get(pair.baseline), sides.get(pair.candidate)) for pair in run.comparisons]
-    return [comparison_of(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
+    return [(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
 
 
 def _variant(experiment: KitExperiment) -> Variant:
@@ -333,5 +347,5 @@ def _repetition(outcome: _Outcome) -> Repetition:
         before=unknown,
         after=unknown,
         measurement=None,
-        failure=Failure(FailureKind.TRACE, outcome.problem) if outcome.problem else None,
+        failure=Failure(outcome.kind, outcome.problem) if outcome.problem else None,
     )

@@ -76,6 +76,25 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     return msgspec.structs.replace(found, notes=[*found.notes, *(failure.sentence for failure in failures)])
 
 
+def comparisons_of(pairs: Sequence[tuple[Side, Side]], why_not: list[str]) -> list[Comparison]:
+    """The comparison of each pair of a report, as far as there is one.
+
+    Args:
+        pairs: baselines and candidates.
+        why_not: gets a sentence for every comparison that there cannot be.
+    """
+    return [found for pair in pairs if (found := _comparison_known(*pair, why_not)) is not None]
+
+
+def _comparison_known(baseline: Side, candidate: Side, why_not: list[str]) -> Comparison | None:
+    named = f"the comparison of {candidate.label} with {baseline.label}"
+    try:
+        return explained(named, lambda: comparison_of(baseline, candidate), lambda own: why_not.append(own.sentence))
+    except RunError as error:
+        why_not.append(f"{named}: not known because {error.problem}")
+        return None
+
+
 def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.compare.compare import RelatedData

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.bundle.manifest import Role, TracingMode
+from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
 from opscope.core.errors import NotFoundError, RunError, did_you_mean
+from opscope.core.parts import PartFailure, explained, part
 from opscope.measurements.side import Side, Warmup
 from opscope.measurements.trace_sides import marked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
@@ -27,18 +33,79 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         RunError: no repetition of it succeeded.
         TraceFormatError: a trace is damaged.
     """
-    from opscope.core.table import EventTable
-    from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
-    from opscope.measurements.attribution import with_bundled_program
-
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     bundle.check_records(variant.name)
-    untraced = bundle.manifest.left_out.trace
-    traces = [] if untraced else [_trace(bundle, repetition) for repetition in repetitions]
+    traces = [] if bundle.manifest.left_out.trace else [_trace(bundle, repetition) for repetition in repetitions]
+    return _side(bundle, variant, traces, warmup)
+
+
+def readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
+    """The sides of all variants that have a result, by name, and the bundle as far as it can be read.
+
+    A trace that a bug of ours keeps from being read is that of a failed repetition, as the manifest of the bundle that
+    is given back says; a variant of which nothing is left has no side. Where that is so of all traces, the sides are
+    those of the untraced calls, which have no split.
+
+    Raises:
+        InvalidBundleError: as of :func:`bundle_side`.
+        TraceFormatError: a trace is damaged.
+    """
+    read, sides = _readable_sides(bundle)
+    bugs = [own.failure.message for own in read.manifest.failures() if own.failure and own.is_unread]
+    if sides or not bugs or read.manifest.left_out.trace:
+        return read, sides
+    left_out = msgspec.structs.replace(read.manifest.left_out, trace=bugs[0])
+    return _readable_sides(_with_manifest(read, msgspec.structs.replace(read.manifest, left_out=left_out)))
+
+
+def _with_manifest(bundle: Bundle, manifest: Manifest) -> Bundle:
+    return Bundle(bundle.path, manifest, hashes_checked=bundle.hashes_checked)
+
+
+def _readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
+    sides: dict[str, Side] = {}
+    for variant in bundle.manifest.variants:
+        if bundle.manifest.completed(variant.name):
+            bundle.check_records(variant.name)
+        bundle, traces = _readable(bundle, variant)
+        if bundle.manifest.completed(variant.name):
+            side = part(f"the variant {variant.name}", partial(_side, bundle, variant, traces, None), None)
+            sides |= {} if side is None else {variant.name: side}
+    return bundle, {name: side._replace(bundle=bundle) for name, side in sides.items()}
+
+
+def _readable(bundle: Bundle, variant: Variant) -> tuple[Bundle, list[TraceRead]]:
+    """The traces of a variant that can be read, and the bundle in which the others failed."""
+    if bundle.manifest.left_out.trace:
+        return bundle, []
+    traces: list[TraceRead] = []
+    failures: dict[int, Failure] = {}
+    for repetition in bundle.manifest.completed(variant.name):
+        found = explained(f"the trace {repetition.trace}", partial(_trace, bundle, repetition), lambda own: own)
+        if isinstance(found, PartFailure):
+            failures[id(repetition)] = Failure(FailureKind.BUG, found.unreadable)
+        else:
+            traces.append(found)
+    if not failures:
+        return bundle, traces
+    repetitions = [
+        msgspec.structs.replace(own, failure=failures[id(own)]) if id(own) in failures else own
+        for own in bundle.manifest.repetitions
+    ]
+    return _with_manifest(bundle, msgspec.structs.replace(bundle.manifest, repetitions=repetitions)), traces
+
+
+def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup: Warmup) -> Side:
+    """A side of the traces of all its repetitions; of none, where nothing was traced."""
+    from opscope.core.table import EventTable
+    from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
+    from opscope.measurements.attribution import with_bundled_program
+
+    repetitions, untraced = bundle.manifest.completed(variant.name), bundle.manifest.left_out.trace
     tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
     plan, methods = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name).methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup

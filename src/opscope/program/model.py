@@ -9,7 +9,7 @@ from opscope.program.origin import Origins
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.program.cost.operator_cost import Cost
     from opscope.program.partition.portable_reason import PortableReason
@@ -34,10 +34,10 @@ class OwnCosts(NamedTuple):
     """What operators of the runtime's own kernels cost, where their names are not those of ATen.
 
     Attributes:
-        costs: by method and instruction; an operator whose cost is not known is absent.
+        costs: what gives that of an operator, by method and instruction; None of one whose cost is not known.
     """
 
-    costs: Mapping[tuple[str, int], Cost]
+    costs: Mapping[tuple[str, int], Callable[[], Cost | None]]
 
 
 class ProgramModel:
@@ -85,7 +85,8 @@ class ModelMethod:
         handles: debug handles by instruction; empty without a record.
         reasons: why operators were not delegated, by instruction, where the runtime decides that; None where the
             exporter did.
-        costs: of operators of the runtime's own kernels, by instruction; None where they are operators of ATen.
+        costs: what gives those of operators of the runtime's own kernels, by instruction; None where they are operators
+            of ATen.
         layers: names of layers by number of the operator, where the file itself tells them.
     """
 

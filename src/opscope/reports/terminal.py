@@ -318,7 +318,7 @@ def _variants(content: ReportContent) -> TextTable:
         figures = (
             [milliseconds(value) for value in (latency.median_ns, latency.p90_ns, latency.mean_ns)]
             if latency
-            else ["not measured", "", ""]
+            else [result.arm, "", ""]
         )
         count = str(len(latency.processes)) if latency else "0"
         table.add_row(NameCell(result.variant.name), *figures, count, off_text(result.variant))

@@ -136,7 +136,11 @@ def warning(read: TraceWarning) -> Message:
     return Message(MessageKind.WARNING, read.code, read.message, next_step=read.hint)
 
 
+PART_FAILED = "part_failed"
+"""Code of what is not known because of a bug in opscope."""
+
+
 def part_warning(failure: PartFailure) -> TraceWarning:
     """That a part of a result is not known because of a bug, as documents hold it."""
     hint = "report it with the traceback, which is in problems/ beside the report, or was printed"
-    return TraceWarning("part_failed", failure.sentence, hint)
+    return TraceWarning(PART_FAILED, failure.sentence, hint)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
+from opscope.core.parts import part
 from opscope.core.table.places import FIRST_INNER, OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from opscope.program.model import ModelMethod, ProgramModel
     from opscope.program.origin import OperatorOrigin, Origins
     from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.partition.sme_support import Eligibility
     from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
@@ -117,6 +120,10 @@ def _layer(graph: XnnGraph, inside: int | None, origins: Origins | None) -> str 
     return None
 
 
+COSTS = "costs of operators"
+"""What operators compute and move: a bug in it costs neither what they are nor where they come from."""
+
+
 class GraphView:
     """Facts of the events of one delegate.
 
@@ -182,7 +189,7 @@ class GraphView:
             shape=self._shape_of(node.outputs[0]),
             elements=self._elements(node),
             taps=self._taps(node),
-            sme=None if event.inserted or event.activation else eligibility(node, self._values),
+            sme=self._eligibility(event, node),
         )
 
     def _handles(self, nodes: Iterable[int]) -> list[int]:
@@ -197,7 +204,17 @@ class GraphView:
     def _cost(self, event: EventNodes) -> Cost | None:
         if event.inserted or event.main is None:
             return None
-        return self._costs.activation(event.main) if event.activation else self._costs.nodes(event.nodes)
+        main = event.main
+        return part(
+            COSTS,
+            lambda: self._costs.activation(main) if event.activation else self._costs.nodes(event.nodes),
+            None,
+        )
+
+    def _eligibility(self, event: EventNodes, node: XnnNode) -> Eligibility | None:
+        if event.inserted or event.activation:
+            return None
+        return part("operators that SME can take", lambda: eligibility(node, self._values), None)
 
     def _change(self, event: EventNodes, node: XnnNode) -> LayoutChange | None:
         if event.main is None or not (event.inserted or is_added(node)):
@@ -294,6 +311,7 @@ def attribute(
     operators: dict[OperatorKey, OperatorFacts] = {}
     calls: list[DelegateCall] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
+    unknown_reasons: dict[tuple[str, int], PortableReason] = {}
     unknown, conflict = [], None
     for method, called in _called(table).items():
         own = model.methods.get(method or "")
@@ -306,7 +324,7 @@ def attribute(
         walk = _MethodWalk(own, (inputs or {}).get(own.plan.name))
         unknown += [own.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
-        reasons |= _reasons(own, called)
+        reasons |= part("why operators are not delegated", partial(_reasons, own, called), unknown_reasons)
     return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
 
 
@@ -379,6 +397,9 @@ def _kernel_name(plan: MethodPlan, step: PlannedStep) -> str:
     return _KERNEL + plan.called(step).rpartition("::")[2]
 
 
+_SHAPES = "the shapes of tensors"
+
+
 class _MethodWalk:
     """Goes through the calls of one method.
 
@@ -394,7 +415,11 @@ class _MethodWalk:
         self.guessing = is_dynamic(method.plan) and given is None
         self._known: Shapes | None = None
         if is_dynamic(method.plan):
-            self._known = Shapes({}, {}) if given is None else propagate(method.plan, method.graphs, given)
+            unknown = Shapes({}, {})
+            self._known = unknown if given is None else part(_SHAPES, lambda: self._propagated(given), unknown)
+
+    def _propagated(self, inputs: Sequence[Shape]) -> Shapes:
+        return propagate(self._method.plan, self._method.graphs, inputs)
 
     def run(self, called: _Calls, operators: dict[OperatorKey, OperatorFacts], calls: list[DelegateCall]) -> str | None:
         """Attribute every call; why the program cannot be the one that was run, None when it can."""
@@ -419,7 +444,7 @@ class _MethodWalk:
         handles = self._method.handles.get(instruction, ())
         origins = self._method.origins
         origin = origins.of_handles(handles, plan.called(step)) if origins else None
-        cost = self._cost(instruction, step)
+        cost = part(COSTS, lambda: self._cost(instruction, step), None)
         operator_class = classify(plan.called(step))
         change = None
         if operator_class.kind == "layout" and "to_dim_order" in plan.called(step):
@@ -448,7 +473,8 @@ class _MethodWalk:
         """Of a portable operator; those of the file do not hold where shapes differ between calls."""
         if self._method.costs is None:
             return step_cost(self._method.plan, step, None if self._known is None else self._known.sizes)
-        return self._method.costs.get(instruction) if self._known is None else None
+        own = self._method.costs.get(instruction)
+        return own() if own is not None and self._known is None else None
 
     def _dtype(self, step: PlannedStep) -> str | None:
         first = [self._method.plan.values[number] for number in self._method.plan.tensors(step)[:1]]

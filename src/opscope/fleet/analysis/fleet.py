@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from opscope.core.parts import noted
 from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.nights import FleetLevelChange
 from opscope.fleet.analysis.parts import (
@@ -93,6 +94,7 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
         by_model: likewise.
         distant: pairs that are further from the best device than is usual for their device, the furthest first.
         widespread: devices and models of which many configurations changed in the same direction.
+        failed: fields that a bug in opscope leaves empty, and ``changes`` for those of runs: what is not known and why.
     """
 
     store: str
@@ -109,6 +111,7 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
     by_model: list[FleetPart] = []
     distant: list[DistantPair] = []
     widespread: list[Widespread] = []
+    failed: dict[str, str] = {}
 
     def run(self, device: str, model: str, variant: str) -> FleetRun | None:
         """The run of a configuration; None when there is none."""
@@ -122,6 +125,7 @@ def fleet(
     sorts: Iterable[SortTime],
     level_changes: Sequence[FleetLevelChange] = (),
     night: str = "",
+    failed: Mapping[str, str] | None = None,
 ) -> Fleet:
     """What the newest runs say together.
 
@@ -131,7 +135,9 @@ def fleet(
         sorts: operators of these runs by sort.
         level_changes: of these configurations, the newest first.
         night: begin of the newest night.
+        failed: what is not known of all that is given.
     """
+    lost = dict(failed or {})
     runs = with_times_best(given, counted_runs(given))
     counted = counted_runs(runs)
     return Fleet(
@@ -140,16 +146,29 @@ def fleet(
         devices=sorted({run.device for run in runs}),
         variants=sorted({run.variant for run in runs if run.speedup is not None}),
         runs=sorted(runs, key=lambda run: (run.device, run.model, run.variant)),
-        rankings=rankings(runs),
-        dominant=dominant(counted, sorts),
+        rankings=noted(lost, "rankings", "the rankings of devices", lambda: rankings(runs), []),
+        dominant=noted(lost, "dominant", "the operators that dominate", lambda: dominant(counted, sorts), []),
         counted=len(counted),
         night=night,
         level_changes=list(level_changes),
-        by_device=parts_by("device", counted, level_changes),
-        by_model=parts_by("model", counted, level_changes),
-        distant=distant_pairs(counted),
-        widespread=widespread(counted, level_changes),
+        by_device=_parts("device", counted, level_changes, lost),
+        by_model=_parts("model", counted, level_changes, lost),
+        distant=noted(lost, "distant", "who is far from the best device", lambda: distant_pairs(counted), []),
+        widespread=noted(lost, "widespread", "what is widespread", lambda: widespread(counted, level_changes), []),
+        failed=lost,
     )
+
+
+def _parts(
+    key: Literal["device", "model"],
+    runs: Sequence[FleetRun],
+    changes: Sequence[FleetLevelChange],
+    lost: dict[str, str],
+) -> list[FleetPart]:
+    """Devices or models; they count changes of level, so that without these they are not known either."""
+    if "level_changes" in lost:
+        return []
+    return noted(lost, f"by_{key}", f"the table of {key}s", lambda: parts_by(key, runs, changes), [])
 
 
 def counted_runs(runs: Sequence[FleetRun]) -> list[FleetRun]:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.grouping import grouped
+from opscope.core.parts import explained
 from opscope.core.stats.effect import unpaired_interval
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments
 from opscope.core.units import counted_text
@@ -179,6 +180,11 @@ class Series(msgspec.Struct, frozen=True):
     outliers: list[Outlier] = []
     segments: list[SeriesSegment] = []
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a bug in opscope kept changes from being looked for."""
+        return self.not_judged is not None and self.not_judged.startswith(BUG)
+
     def newest(self) -> str:
         """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
         seen = [self.points[change.index] for change in self.changes]
@@ -226,8 +232,21 @@ def history(
     """
     groups = grouped(points, lambda pair: pair[0])
     ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
-    found = [series(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
+    found = [_judged(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
     return History(store, metric, order, SMALLEST_CHANGE, found, left_out)
+
+
+def _judged(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
+    """A series; one that a bug of ours keeps from being judged says so."""
+    return explained(
+        f"the series of {subject.model} on {subject.device}, {subject.variant}",
+        lambda: series(subject, points, metric),
+        lambda failure: _one_level(subject, points, f"{BUG} ({failure.reason})"),
+    )
+
+
+BUG = "a bug in opscope"
+"""How the reason begins why a series that could be judged is not."""
 
 
 def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
@@ -241,10 +260,7 @@ def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
     values = np.array([point.value for point in points], np.float64)
     reason = _not_judged(values)
     if reason:
-        level = float(np.median(values))
-        scatter = float(np.log(values).std(ddof=1)) if len(values) > 1 and bool((values > 0).all()) else None
-        whole = [SeriesSegment(0, len(values), level, level)]
-        return Series(subject, list(points), [], level, scatter, reason, segments=whole)
+        return _one_level(subject, points, reason)
     found = segments(values)
     last = found[-1]
     apart = outliers(values, found)
@@ -260,6 +276,15 @@ def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
         outliers=_outliers(points, values, found, apart),
         segments=found,
     )
+
+
+def _one_level(subject: Subject, points: Sequence[Point], reason: str) -> Series:
+    """A series of which changes were not looked for, and why."""
+    values = np.array([point.value for point in points], np.float64)
+    level = float(np.median(values))
+    scatter = float(np.log(values).std(ddof=1)) if len(values) > 1 and bool((values > 0).all()) else None
+    whole = [SeriesSegment(0, len(values), level, level)]
+    return Series(subject, list(points), [], level, scatter, reason, segments=whole)
 
 
 def in_order(points: Sequence[Point], order: Order) -> list[Point]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opscope.core import units
+from opscope.core.parts import noted
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
-from opscope.fleet.reports.heat_map import change_map, distance_map, heat_class, speedup_map
+from opscope.fleet.reports.heat_map import FleetMap, change_map, distance_map, heat_class, speedup_map
 from opscope.fleet.reports.listed import Listed, listed
 from opscope.fleet.reports.sparkline import sparkline
 from opscope.reports.content.template import environment
@@ -59,29 +60,52 @@ def _values(fleet: Fleet) -> dict[str, Any]:
     tonight = [run for run in counted if run.change is not None]
     judged = [run for run in tonight if run.change and run.change.verdict is not Verdict.UNDECIDABLE]
     detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
-    return {
+    lost, none = dict(fleet.failed), listed([], 0, 0)
+    nothing: list[Any] = []
+    figures: list[tuple[str, str]] = []
+    values = {
         "fleet": fleet,
-        "tiles": _tiles(fleet, counted),
         "tonight": len(tonight),
         "judged": len(judged),
         "fewest": FEWEST,
         "spread": _spread(fleet.widespread),
-        "worse": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level > 1]),
-        "better": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level < 1]),
-        "rose": _listed([one for one in _levels(fleet) if not one.better]),
-        "fell": _listed([one for one in _levels(fleet) if one.better]),
         "distant": _listed(fleet.distant),
         "newest": max((run.placed for run in fleet.runs), default="")[:10],
         "by_device": _listed(fleet.by_device),
         "by_model": _listed(fleet.by_model),
-        "changes": change_map(fleet),
-        "distances": distance_map(fleet),
-        "speedups": [(variant, speedup_map(fleet, variant)) for variant in fleet.variants],
-        "detailed": [(variant, _detailed(fleet, variant)) for variant in fleet.variants] if detailed else [],
         "dominant": fleet.dominant[:_DOMINANT],
-        "facts": fleet_facts(fleet),
         "far": DISTANT,
+        "tiles": noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(fleet, counted), figures),
+        "worse": noted(lost, "worse", "who is slower", lambda: _runs(fleet, judged, better=False), none),
+        "better": noted(lost, "better", "who is faster", lambda: _runs(fleet, judged, better=True), none),
+        "rose": noted(lost, "rose", "levels that rose", lambda: _changed(fleet, better=False), none),
+        "fell": noted(lost, "fell", "levels that fell", lambda: _changed(fleet, better=True), none),
+        "changes": noted(lost, "map", "the map of changes", lambda: change_map(fleet), None),
+        "distances": noted(lost, "distances", "the map of distances", lambda: distance_map(fleet), None),
+        "speedups": noted(lost, "speedups", "the maps of speedups", lambda: _speedups(fleet), nothing),
+        "detailed": noted(lost, "detailed", "the table of speedups", lambda: _details(fleet), nothing)
+        if detailed
+        else [],
+        "facts": noted(lost, "facts", "the sentences on speedups", lambda: fleet_facts(fleet), nothing),
     }
+    return {**values, "lost": lost, "failed": list(dict.fromkeys(lost.values()))}
+
+
+def _runs(fleet: Fleet, judged: list[FleetRun], *, better: bool) -> Listed:
+    moved = [run for run in _moved(fleet, judged) if run.change and run.change.since_level != 1]
+    return _listed([run for run in moved if run.change and (run.change.since_level < 1) is better])
+
+
+def _changed(fleet: Fleet, *, better: bool) -> Listed:
+    return _listed([one for one in _levels(fleet) if one.better is better])
+
+
+def _speedups(fleet: Fleet) -> list[tuple[str, FleetMap | None]]:
+    return [(variant, speedup_map(fleet, variant)) for variant in fleet.variants]
+
+
+def _details(fleet: Fleet) -> list[tuple[str, list[tuple[str, list[FleetRun | None]]]]]:
+    return [(variant, _detailed(fleet, variant)) for variant in fleet.variants]
 
 
 def _tiles(fleet: Fleet, counted: list[FleetRun]) -> list[tuple[str, str]]:
@@ -93,13 +117,18 @@ def _tiles(fleet: Fleet, counted: list[FleetRun]) -> list[tuple[str, str]]:
     slower, faster = (sum(one.verdict is word for one in judged) for word in (Verdict.SLOWER, Verdict.FASTER))
     rose = sum(1 for one in fleet.level_changes if not one.better)
     absent = sum(1 for run in counted if run.placed < fleet.night)
-    return [
-        (f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that can be judged"),
-        (f"{faster:,}", "faster than usual"),
-        (f"{rose} / {len(fleet.level_changes) - rose}", "levels that rose / fell in the last 14 days"),
-        (f"{len(fleet.distant):,}", "pairs unusually far from the best device"),
-        (f"{absent:,}", "configurations without a run in the newest 24 hours"),
+    told = [
+        ("changes", f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that can be judged"),
+        ("changes", f"{faster:,}", "faster than usual"),
+        (
+            "level_changes",
+            f"{rose} / {len(fleet.level_changes) - rose}",
+            "levels that rose / fell in the last 14 days",
+        ),
+        ("distant", f"{len(fleet.distant):,}", "pairs unusually far from the best device"),
+        ("changes", f"{absent:,}", "configurations without a run in the newest 24 hours"),
     ]
+    return [(figure, what) for key, figure, what in told if key not in fleet.failed]
 
 
 def _moved(fleet: Fleet, judged: list[FleetRun]) -> list[FleetRun]:

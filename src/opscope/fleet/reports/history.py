@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -9,6 +11,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.core import units
+from opscope.core.parts import explained, noted, part
 from opscope.core.stats.segments import FEWEST_RUNS
 from opscope.fleet.analysis.history import FigureUnit, LevelDrift
 from opscope.fleet.reports.common_moves import move_text
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from opscope.core.parts import PartFailure
     from opscope.fleet.analysis.history import History, LevelChange, Metric, Series, Subject
 
 _PICTURES = 12
@@ -41,7 +45,8 @@ _MOST_OUTLIERS = 5
 
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
-    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves_text(history)]
+    moves = part("what changes have in common", lambda: moves_text(history), list[str]())
+    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves]
     parts += [Text()] if parts else []
     changed, steady = _divided(history)
     shown = steady[: max(0, _TOLD - len(changed))]
@@ -51,12 +56,21 @@ def history_summary(history: History) -> RenderableType:
             Text(f"  {blocks([point.value for point in one.points])}"),
             Text(f"  {level_text(history.metric, one)}"),
         ]
-        parts += [Text(f"  {line}") for line in changes_text(history, one)]
+        parts += _told_changes(history, one)
         parts.append(Text())
     if len(shown) < len(steady):
         more = f"{len(steady) - len(shown):,} more series without a change: --html shows them"
         parts += message_lines([note(more)])
     return Group(*parts, *message_lines(map(note, left_out_lines(history))))
+
+
+def _told_changes(history: History, series: Series) -> list[RenderableType]:
+    named = f"the changes of {subject_text(series)}"
+    return explained(
+        named,
+        lambda: [Text(f"  {line}") for line in changes_text(history, series)],
+        lambda failure: [Text(f"  {failure.sentence}")],
+    )
 
 
 def history_html(history: History) -> str:
@@ -71,14 +85,22 @@ def history_html(history: History) -> str:
     told = {one.subject for one in pictured}
     overview = listed(changed, _LINES, _MOST_LINES) if len(changed) > _PICTURES else listed([], 0, 0)
     rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
+    none = Listed([], [], 0)
+    lost = {one.not_judged or "": f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
+    figures: list[tuple[str, str]] = []
     values = {
         "history": history,
         "left_out": left_out_lines(history),
-        "moves": moves_text(history),
-        "tiles": _tiles(history, changed),
-        "changed": _lines(overview, lambda one: _changed(history.metric, one)),
+        "moves": noted(lost, "moves", "what changes have in common", lambda: moves_text(history), list[str]()),
+        "tiles": noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(history, changed), figures),
+        "changed": noted(
+            lost, "changed", "the table of changes", lambda: _lines(overview, partial(_changed, history.metric)), none
+        ),
         "rows": [_pictured(history, one) for one in pictured],
-        "steady": _lines(rest, lambda one: _steady(history.metric, one)),
+        "steady": noted(
+            lost, "steady", "the table of series", lambda: _lines(rest, partial(_steady, history.metric)), none
+        ),
+        "failed": list(lost.values()),
         "not_judged": any(one.not_judged for one in rest.first),
         "order": history.order.value,
         "tolerance": units.share_text(history.tolerance),
@@ -106,26 +128,35 @@ def _tiles(history: History, changed: Sequence[Series]) -> list[tuple[str, str]]
     """How many series there are, and what the newest change of each is."""
     newest = [_newest_change(one) for one in changed]
     judged = sum(1 for one in history.series if one.not_judged is None)
+    bug = ", or a bug in opscope" if _lost(history) else ""
     return [
         (f"{len(history.series):,}", "series"),
         (f"{sum(1 for one in newest if not one.better):,}", "whose newest change is for the worse"),
         (f"{sum(1 for one in newest if one.better):,}", "whose newest change is for the better"),
         (f"{judged - len(changed):,}", "without a change"),
-        (f"{len(history.series) - judged:,}", "not judged: too few runs, or zeros"),
+        (f"{len(history.series) - judged:,}", f"not judged: too few runs, or zeros{bug}"),
     ]
+
+
+def _lost(history: History) -> list[Series]:
+    return [one for one in history.series if one.is_lost]
 
 
 def _pictured(history: History, series: Series) -> dict[str, Any]:
     return {
         "title": subject_text(series),
         "level": level_text(history.metric, series),
-        "picture": picture(history, series),
+        "picture": explained(f"the picture of {subject_text(series)}", lambda: picture(history, series), _not_drawn),
         "changes": [_cells(history.metric, change) for change in reversed(series.changes)],
         "notes": [
             *(drift_text(history.metric, drift) for drift in reversed(series.drifts)),
             *([outliers_text(history.metric, series)] if series.outliers else []),
         ],
     }
+
+
+def _not_drawn(failure: PartFailure) -> str:
+    return f"<p>{escape(failure.sentence)}</p>"
 
 
 def _changed(metric: Metric, series: Series) -> dict[str, Any]:

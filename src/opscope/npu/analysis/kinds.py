@@ -353,6 +353,19 @@ _SAME = 0.02
 """Kinds whose vector cycles differ by less do the same work."""
 
 
+def unsorted(calls: CallSpans, reason: str) -> Kinds:
+    """All calls as one kind, where nothing tells them apart.
+
+    Args:
+        calls: of a tile.
+        reason: why nothing does.
+    """
+    if not len(calls):
+        return Kinds((), np.empty(0, np.int64))
+    every = CallGroup(np.arange(len(calls)), None, reason, np.empty(0, np.int64))
+    return Kinds(_named([every], calls.durations, calls.durations), np.zeros(len(calls), np.int64))
+
+
 class MacCalls(NamedTuple):
     """The calls that multiply and accumulate, in order of time.
 
@@ -409,7 +422,7 @@ def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecif
     able = [index for index, kind in enumerate(kinds.kinds) if kind.vector_cycles is None or kind.vector_cycles > 0]
     if not able:
         reason = "no call has vector cycles, so none is known to multiply" if len(calls) else "the tile has no calls"
-        return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
+        return none_multiplying(tile, calls, reason)
     chosen = _chosen(calls, kinds, able, said)
     names = [kinds.kinds[index] for index in chosen]
     others = [kinds.kinds[index] for index in able if index not in chosen]
@@ -437,6 +450,11 @@ def _work(
     vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
     begun = _begun(tile, calls) if kinds else 0
     return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
+
+
+def none_multiplying(tile: TileTrace, calls: CallSpans, reason: str) -> MacCalls:
+    """No call that is known to multiply, and why."""
+    return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
 
 
 def _begun(tile: TileTrace, calls: CallSpans) -> int:

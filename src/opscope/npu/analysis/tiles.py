@@ -6,11 +6,12 @@ single calls are made from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.analysis.findings.message import Message, Severity
+from opscope.analysis.findings.message import Message, Severity, part_warning
+from opscope.core.parts import PartFailure, explained, failures_heard, part
 from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayCore, ArrayView, array_view
@@ -20,7 +21,7 @@ from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account, split
 from opscope.npu.analysis.damage import TraceDamage, find_damage
 from opscope.npu.analysis.findings import message_of, published, tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
-from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying
+from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import Seen, array_recommendations, recommendations
@@ -40,12 +41,15 @@ from opscope.npu.analysis.tiles_result import (
 from opscope.npu.analysis.waits import WAITING, CoreWait, core_wait, wait_findings, waiting_core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
+    from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.kinds import CallKind
+
+    Known = TypeVar("Known")
 
 _SEVERE = {"truncated", "no_core_trace", "times_backwards", "times_fractional"}
 _HARMLESS = {"padding_as_event"}
@@ -111,28 +115,33 @@ class Examined(NamedTuple):
 
 
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
-    """Look at every tile of a trace.
+    """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings.
 
     Args:
         traces: what was read.
         source: where it came from.
         terms: what is asked.
     """
-    cores = {id(tile): examine(tile, terms, traces.tiles) for tile in traces.cores}
-    rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
-    array = _array(tuple(cores.values()), terms)
-    prediction = _prediction(tuple(cores.values()), array, terms)
-    found = [
-        *(waiting_core(core.tile, core.only_waits, traces.tiles) for core in cores.values() if core.only_waits),
-        *(_warned(warning) for warning in traces.all_warnings),
-        *inconsistencies(terms.said),
-        *_cores(traces, terms),
-        *(map(message_of, array.findings) if array and terms.cores_known else ()),
-        *(array_recommendations(array) if array else ()),
-        *(map(message_of, prediction.findings) if prediction else ()),
-        *wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values()))),
-        *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
-    ]
+    with failures_heard() as failures:
+        looked = {id(tile): _core(tile, terms, traces.tiles) for tile in traces.cores}
+        cores = {name: core for name, core in looked.items() if isinstance(core, TracedCore)}
+        rows = [_row(tile, looked.get(id(tile)), terms.said) for tile in traces.tiles]
+        array = part("the cores together", lambda: _array(tuple(cores.values()), terms), None)
+        prediction = part(
+            "the comparison with the cost model", lambda: _prediction(tuple(cores.values()), array, terms), None
+        )
+        found = [
+            *_told("cores that only wait", lambda: _waiting(cores.values(), traces.tiles)),
+            *(_warned(warning) for warning in traces.all_warnings),
+            *_told("contradictions of what was given", lambda: inconsistencies(terms.said)),
+            *_cores(traces, terms),
+            *(map(message_of, array.findings) if array and terms.cores_known else ()),
+            *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
+            *(map(message_of, prediction.findings) if prediction else ()),
+            *_told("waits of other units", lambda: _waits_of_others(cores.values(), traces.tiles)),
+            *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
+        ]
+    found += [_warned(part_warning(failure)) for failure in failures]
     analysis = TilesAnalysis(
         trace=source,
         given=terms.said,
@@ -142,6 +151,24 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         findings=list(published(ordered(found))),
     )
     return Examined(analysis, traces, tuple(cores.values()))
+
+
+def _core(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace]) -> TracedCore | PartFailure:
+    """What the trace of a core tells, or the bug of ours that keeps it from being known."""
+    return explained(f"tile {tile.tile}", lambda: examine(tile, terms, around), lambda failure: failure)
+
+
+def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
+    """What a rule tells; nothing where a bug of ours prevents it."""
+    return part(name, lambda: list(tell()), [])
+
+
+def _waiting(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterator[Message]:
+    return (waiting_core(core.tile, core.only_waits, around) for core in cores if core.only_waits)
+
+
+def _waits_of_others(cores: Iterable[TracedCore], units: Sequence[TileTrace]) -> Iterable[Message]:
+    return wait_findings(units, cores_wait=any(map(_waits, cores)))
 
 
 def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
@@ -174,40 +201,95 @@ def _waits(core: TracedCore) -> bool:
 
 
 def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
-    """What the trace of a core tells.
+    """What the trace of a core tells. All of it rests on its calls and their cycles; the rest can fail by itself.
 
     Args:
         tile: the core's trace.
         terms: what is asked.
         around: all units of the trace.
     """
-    said = terms.said
+    said, of = terms.said, f"of tile {tile.tile}"
     pairing = pair_calls(tile)
     calls = pairing.calls
     known = activity(tile)
-    kinds = find_kinds(tile, calls, known)
-    work = multiplying(tile, calls, kinds, said)
-    each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
-    iterations = find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured)
-    damage = find_damage(tile, pairing, kinds, iterations)
-    iterations = without_damaged(iterations, [own.cycle for own in damage.lost if own.cycle == own.last_cycle])
-    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said, known, around)
+    cycles = account(tile, calls, known)
+    sorts = explained(f"the kinds of calls {of}", lambda: _sorted(tile, calls, known, said), lambda own: own)
+    why = _unknown(sorts) if isinstance(sorts, PartFailure) else ""
+    kinds, work = (
+        (unsorted(calls, why), none_multiplying(tile, calls, why)) if isinstance(sorts, PartFailure) else sorts
+    )
+    iterations = Iterations((), None, why, None) if why else _iterations_of(tile, calls, (kinds, work), terms)
+    damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), TraceDamage())
+    lost = [own.cycle for own in damage.lost if own.cycle == own.last_cycle]
+    rated = _as_far_as_known(
+        f"the rate {of}",
+        lambda: rate(tile, calls, work, said),
+        lambda why: MacRate(
+            kinds=work.kinds,
+            chosen=work.reason,
+            calls=work.number,
+            macs=None,
+            window_cycles=cycles.window_cycles,
+            reason=why,
+        ),
+    )
+    paced = _as_far_as_known(
+        f"what sets the pace {of}",
+        lambda: bound(tile, calls, work, said, known, around),
+        lambda why: TileBound(call_cycles=work.median_cycles, ports=(), reason=why),
+    )
     return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=iterations,
-        account=account(tile, calls, known),
+        iterations=without_damaged(iterations, lost),
+        account=cycles,
         rate=rated,
         bound=paced,
-        roofline=roofline(rated, paced, said),
-        advice=advise(tile, work, rated, damage),
+        roofline=_as_far_as_known(
+            f"the roofline {of}", lambda: roofline(rated, paced, said), lambda why: TileRoofline(reason=why)
+        ),
+        advice=_advice(tile, lambda: advise(tile, work, rated, damage)),
         damage=damage,
         known=known,
-        stalls=call_stalls(calls, work, known, paced),
-        only_waits=core_wait(tile, pairing.paired),
+        stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced), ()),
+        only_waits=part(f"the waits {of}", lambda: core_wait(tile, pairing.paired), None),
     )
+
+
+def _sorted(tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification) -> tuple[Kinds, MacCalls]:
+    kinds = find_kinds(tile, calls, known)
+    return kinds, multiplying(tile, calls, kinds, said)
+
+
+def _iterations_of(tile: TileTrace, calls: CallSpans, sorts: tuple[Kinds, MacCalls], terms: TilesTerms) -> Iterations:
+    said, (kinds, work) = terms.said, sorts
+    each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
+    return _as_far_as_known(
+        f"the iterations of tile {tile.tile}",
+        lambda: find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured),
+        lambda why: Iterations((), None, why, None),
+    )
+
+
+def _advice(tile: TileTrace, advised: Callable[[], TraceAdvice]) -> TraceAdvice:
+    return _as_far_as_known(
+        f"the advice on tracing tile {tile.tile}",
+        advised,
+        lambda why: TraceAdvice(
+            cut=None, why=why, coverage=None, commands=0, bytes=0, buffer_bytes=None, slots=(), steps=()
+        ),
+    )
+
+
+def _as_far_as_known(name: str, compute: Callable[[], Known], otherwise: Callable[[str], Known]) -> Known:
+    """What is computed; where a bug of ours prevents it, what says why in its place."""
+    return explained(name, compute, lambda failure: otherwise(_unknown(failure)))
+
+
+def _unknown(failure: PartFailure) -> str:
+    return f"not known because of {failure.because}"
 
 
 def ordered(findings: Iterable[Message]) -> list[Message]:
@@ -227,11 +309,11 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     yield from core.damage.findings
     yield from core.pairing.findings
-    for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
-        yield from part.findings
+    for found in (core.kinds, core.iterations, core.account, core.rate, core.bound):
+        yield from found.findings
     yield from map(message_of, core.advice.findings)
     own = core.tile, core.pairing.calls, core.work, core.account, core.rate, core.bound, core.known, core.stalls
-    yield from recommendations(Seen(*own, around))
+    yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(Seen(*own, around)))
 
 
 def _warned(warning: TraceWarning) -> Message:
@@ -242,10 +324,10 @@ def _warned(warning: TraceWarning) -> Message:
     return tile_finding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
 
 
-def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> TileRow:
+def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecification) -> TileRow:
     slots = [_slot(slot) for slot in tile.slots]
-    if core is None:
-        return _silent(tile, slots)
+    if not isinstance(core, TracedCore):
+        return _silent(tile, slots, "calls are of cores; this is another unit" if core is None else _unknown(core))
     found, pairing, iterations = core.rate, core.pairing, core.iterations
     return TileRow(
         tile=tile.tile,
@@ -260,7 +342,7 @@ def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> Ti
         utilisation=found.utilisation,
         coverage=found.coverage,
         bound=_bound(core.bound),
-        iterations=_iterations(core, said),
+        iterations=part(f"the cycles of iterations of tile {tile.tile}", lambda: _iterations(core, said), []),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
         expected_iterations=iterations.expected,
@@ -281,10 +363,9 @@ def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> Ti
     )
 
 
-def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
-    """A unit that has no calls: its window is empty, and what it lacks is null."""
+def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
+    """A unit of which no calls are known: its window is empty, and what it lacks is null."""
     none = CycleSplit(0, 0, 0, 0, 0, 0)
-    reason = "calls are of cores; this is another unit"
     unknown = dict.fromkeys(_OF_CALLS)
     return TileRow(
         tile=tile.tile,
@@ -301,7 +382,7 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         bound_reason=reason,
         last_cycle=tile.last,
         slots=slots,
-        advice=msgspec.structs.replace(advise(tile), findings=()),
+        advice=msgspec.structs.replace(_advice(tile, lambda: advise(tile)), findings=()),
         lost_packets=(),
         call_stalls=(),
         only_waits=None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from opscope.analysis.findings.message import PART_FAILED
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, Gain, Period
@@ -257,6 +258,11 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     array: ArrayView | None
     prediction: Prediction | None
     findings: list[TileFinding]
+
+    @property
+    def bugs(self) -> list[str]:
+        """What is not known because of bugs in opscope, one sentence each."""
+        return [found.title for found in self.findings if found.rule == PART_FAILED]
 
     @property
     def working(self) -> list[TileRow]:

@@ -338,6 +338,8 @@ def _no_answer(analysis: TilesAnalysis) -> str:
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
         return "No core was traced: whether the cores are busy is not known"
+    if analysis.bugs:
+        return f"Whether the cores are busy is not known: {analysis.bugs[0]}"
     lacking = without_calls(cores)
     return (
         f"{lacking.problem[:1].upper()}{lacking.problem[1:]} ({lacking.why}): whether the cores are busy is not known"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from html import escape
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from opscope.core import units
+from opscope.core.parts import explained, part
 from opscope.core.units import share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
@@ -36,10 +38,11 @@ from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, template_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import jinja2
 
+    from opscope.core.parts import PartFailure
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TracedCore
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
@@ -144,8 +147,18 @@ def whole_page(template: jinja2.Template, values: dict[str, Any]) -> str:
 def tiles_markdown(examined: Examined) -> str:
     """The report in Markdown."""
     shown = _shown(examined)
-    more = {"stretches": call_sequences(shown) if shown else [], "array_rows": array_rows(examined.analysis.working)}
+    no_map: tuple[list[int], list[tuple[int, list[str]]]] = [], []
+    more = {
+        "stretches": part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
+        if shown
+        else [],
+        "array_rows": part("the map of the array", lambda: array_rows(examined.analysis.working), no_map),
+    }
     return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
+
+
+def _sequences(core: TracedCore | None) -> list[CallSequence]:
+    return call_sequences(core) if core else []
 
 
 @lru_cache(maxsize=1)
@@ -173,7 +186,7 @@ def _values(examined: Examined) -> dict[str, Any]:
         "name": PurePath(analysis.trace.path).name,
         "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
         "answer": answer(analysis),
-        "tiles": _figures(analysis) if rows else [],
+        "tiles": part("the figures of the first screen", lambda: _figures(analysis), list[Figure]()) if rows else [],
         "rows": rows,
         "units": analysis.tiles,
         "shown": shown_core(analysis) if rows else None,
@@ -184,7 +197,7 @@ def _values(examined: Examined) -> dict[str, Any]:
         "categories": CATEGORY_NAMES,
         "events": EVENTS,
         "any_iterations": any(row.iterations for row in rows),
-        "iteration_reasons": iteration_lines(rows),
+        "iteration_reasons": part("the sentences on iterations", lambda: iteration_lines(rows), list[str]()),
         "array": analysis.array,
         "prediction": analysis.prediction,
         "array_sentence": array_sentence(analysis.array) if analysis.array else "",
@@ -200,17 +213,22 @@ def _pictures(examined: Examined) -> dict[str, str]:
     cores = [core for core in examined.cores if core.pairing.paired]
     if shown is None:
         return {}
-    drawn = {
-        "cycles": aie_pictures.cycle_bars(rows) if len(rows) <= aie_pictures.FEW else aie_pictures.summed_bar(rows),
-        "all_cycles": aie_pictures.cycle_bars(rows) if len(rows) > aie_pictures.FEW else None,
-        "legend": legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
-        "map": aie_pictures.array_map(rows),
-        "close": aie_pictures.close_timeline(shown),
-        "whole": aie_pictures.whole_timeline(cores, _shifts(examined)),
-        "durations": aie_pictures.call_durations(shown),
-        "roofline": aie_pictures.roofline_of(rows),
+    few = len(rows) <= aie_pictures.FEW
+    drawn: dict[str, Callable[[], str | None]] = {
+        "cycles": lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows),
+        "all_cycles": lambda: None if few else aie_pictures.cycle_bars(rows),
+        "legend": lambda: legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
+        "map": lambda: aie_pictures.array_map(rows),
+        "close": lambda: aie_pictures.close_timeline(shown),
+        "whole": lambda: aie_pictures.whole_timeline(cores, _shifts(examined)),
+        "durations": lambda: aie_pictures.call_durations(shown),
+        "roofline": lambda: aie_pictures.roofline_of(rows),
     }
-    return {key: picture or "" for key, picture in drawn.items()}
+    return {key: explained(f"the picture {key}", draw, _not_drawn) or "" for key, draw in drawn.items()}
+
+
+def _not_drawn(failure: PartFailure) -> str:
+    return f"<p>{escape(failure.sentence)}</p>"
 
 
 def _shown(examined: Examined) -> TracedCore | None:

@@ -10,6 +10,7 @@ import altair as alt
 from rich.console import Group
 
 from opscope.analysis.findings.message import note
+from opscope.core.parts import part
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
 from opscope.npu.reports.page import whole_page
@@ -139,7 +140,10 @@ def sweep_markdown(found: Sweep) -> str:
 def sweep_html(found: Sweep) -> str:
     """Table and picture as one HTML page that needs nothing else."""
     template = _environment().get_template("tiles_sweep.html.j2")
-    return whole_page(template, {**_values(found), "picture": sweep_picture(found) or ""})
+    return whole_page(
+        template,
+        {**_values(found), "picture": part("the picture of the sweep", lambda: sweep_picture(found), None) or ""},
+    )
 
 
 def _values(found: Sweep) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from opscope.core.grouping import grouped
+from opscope.core.parts import part
 from opscope.core.units import rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.reports.answer import (
@@ -52,8 +53,12 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     ]
     parts += message_lines(told(analysis.findings), _MOST_FINDINGS)
     if rows:
-        parts += [Text(), _cycles(rows), Text(), _rates(rows), *_seconds(analysis), Text(), *_kinds(analysis), Text()]
-        parts += [Text(plain(line, _LONG)) for line in iteration_lines(rows)[:_FEW]]
+        nothing: list[RenderableType] = []
+        parts += part("the table of cycles", lambda: [Text(), _cycles(rows)], nothing)
+        parts += part("the table of rates", lambda: [Text(), _rates(rows), *_seconds(analysis)], nothing)
+        parts += part("the table of calls", lambda: [Text(), *_kinds(analysis), Text()], nothing)
+        lines = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
+        parts += [Text(plain(line, _LONG)) for line in lines[:_FEW]]
     if analysis.prediction:
         parts += [Text(), *_prediction(analysis.prediction)]
     return Group(*parts)

@@ -173,15 +173,24 @@ def _on(device: AieDevice | None, traces: TileTraceSet, path: Path) -> None:
         raise MismatchError(problem, where=path, hint="check --arch and --hwid against the device that was traced")
 
 
-def missing(tiles: Tiles) -> OpscopeError | None:
-    """What keeps a result from being whole, to be raised when it was written; None when nothing does."""
+def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
+    """What keeps a result from being whole, to be raised when it was written; None when nothing does.
+
+    Args:
+        tiles: an analysed trace.
+        out: directory of its reports; None where none were written.
+    """
     analysis, path = tiles.analysis, tiles.analysis.trace.path
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
         hint = "trace a core as well, with INSTR_EVENT_0 and INSTR_EVENT_1"
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
     if not any(row.calls.paired for row in cores):
+        from opscope.core.tracebacks import nothing_known
         from opscope.npu.reports.answer import without_calls
+
+        if analysis.bugs:
+            return nothing_known(analysis.bugs[0], path, out)
 
         lacking = without_calls(cores)
         return EmptyTraceError(f"{lacking.problem}: {lacking.why}", where=path, hint=lacking.hint)
@@ -210,15 +219,18 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
     """
     from opscope.core.json import to_json
     from opscope.core.outputs import write_outputs
+    from opscope.core.parts import part
+    from opscope.core.tracebacks import page, tracebacks_kept
     from opscope.npu.reports.page import tiles_html, tiles_markdown
 
-    files = {
-        "analysis.json": to_json(tiles.analysis),
-        "report.md": tiles_markdown(tiles.examined).encode(),
-        "report.html": tiles_html(tiles.examined).encode(),
-        **published(tiles, str(out)),
-    }
-    return write_outputs({Path(out) / name: content for name, content in files.items()})
+    with tracebacks_kept(Path(out)):
+        files = {
+            "analysis.json": to_json(tiles.analysis),
+            "report.md": page("report.md", lambda: tiles_markdown(tiles.examined)),
+            "report.html": page("report.html", lambda: tiles_html(tiles.examined)),
+            **part("the published tool's files", lambda: published(tiles, str(out)), dict[str, bytes]()),
+        }
+        return write_outputs({Path(out) / name: content for name, content in files.items()})
 
 
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import IncompleteError, OpscopeError, UsageError
+from opscope.core.parts import PartFailure, explained
 from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _once(paths: Sequence[Path]) -> list[Path]:
 
 
 def _analysis(path: Path, label: str, request: TilesRequest, each: Callable[[str, Tiles], None]) -> TilesAnalysis:
+    from opscope.core.tracebacks import nothing_known
     from opscope.npu.workflows.aie import analyze_tiles
     from opscope.npu.workflows.sides import ANALYSIS, written_analysis
 
@@ -112,7 +114,9 @@ def _analysis(path: Path, label: str, request: TilesRequest, each: Callable[[str
     written = written_analysis(file)
     if written is not None:
         return written
-    tiles = analyze_tiles(path, request)
+    tiles = explained(f"the trace {label}", lambda: analyze_tiles(path, request), lambda failure: failure)
+    if isinstance(tiles, PartFailure):
+        raise nothing_known(tiles.because, path, None)
     each(label, tiles)
     return tiles.analysis
 
@@ -151,14 +155,16 @@ def write_sweep(found: Sweep, out: Path) -> list[Path]:
     """Write sweep.json, sweep.md and sweep.html."""
     from opscope.core.json import to_json
     from opscope.core.outputs import write_outputs
+    from opscope.core.tracebacks import page, tracebacks_kept
     from opscope.npu.reports.sweep import sweep_html, sweep_markdown
 
-    files = {
-        "sweep.json": to_json(found),
-        "sweep.md": sweep_markdown(found).encode(),
-        "sweep.html": sweep_html(found).encode(),
-    }
-    return write_outputs({out / name: content for name, content in files.items()})
+    with tracebacks_kept(out):
+        files = {
+            "sweep.json": to_json(found),
+            "sweep.md": page("sweep.md", lambda: sweep_markdown(found)),
+            "sweep.html": page("sweep.html", lambda: sweep_html(found)),
+        }
+        return write_outputs({out / name: content for name, content in files.items()})
 
 
 def sweep_problem(swept: Swept) -> OpscopeError | None:

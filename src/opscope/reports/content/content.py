@@ -48,7 +48,7 @@ SHORTEST_NS = 1_000
 
 
 class VariantResult(msgspec.Struct, frozen=True):
-    """A variant and its analysis; null when no repetition of it succeeded."""
+    """A variant and its analysis; null when no repetition of it succeeded, or a bug in opscope prevents it."""
 
     variant: Variant
     analysis: Analysis | None
@@ -93,6 +93,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         kernels: what is known of the kernels that ran; null where nobody looked.
         controls: variants with the mechanism that switches features, and all of these on, against those without it.
         failed: what is not known because of a bug in opscope.
+        not_compared: why pairs that were to be compared are not, one sentence each.
     """
 
     manifest: Manifest
@@ -108,6 +109,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     kernels: KernelView | None = None
     controls: list[Comparison] = []
     failed: list[TraceWarning] = []
+    not_compared: list[str] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -120,10 +122,28 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         return foreground(self.variants)
 
     @property
+    def bugs(self) -> list[str]:
+        """What is not known because of bugs in opscope, one sentence each; repetitions that fail so with it."""
+        unread = [own.failure.message for own in self.manifest.failures() if own.failure and own.is_unread]
+        return [*(own.message for own in self.failed), *unread]
+
+    @property
     def has_split(self) -> bool:
         """Whether there is a split of the latency into operators to show."""
         compared = self.primary is None or self.primary.no_split is None
         return self.shown is not None and self.shown.has_split and compared
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether bugs in opscope leave variants, or repetitions of them, unknown."""
+        unread = any(repetition.is_unread for repetition in self.manifest.failures())
+        return unread or any(self.has_lost(result.variant.name) for result in self.variants)
+
+    def has_lost(self, name: str) -> bool:
+        """Whether a variant was measured, and a bug in opscope leaves no result of it."""
+        measured = any(own.variant == name and (own.ok or own.is_unread) for own in self.manifest.repetitions)
+        result = self.result(name)
+        return measured and result is not None and result.analysis is None
 
     def result(self, name: str) -> VariantResult | None:
         """The result of the variant of that name."""
@@ -203,7 +223,7 @@ def _headline(content: ReportContent) -> Headline:
     if comparison is None:
         analysis = content.shown
         if analysis is None:
-            return Headline("Nothing was measured: every repetition failed", "see the failures below")
+            return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
         return Headline(f"{time_text(headline_ns(analysis))} per {_unit(analysis)}", _why_alone(content))
@@ -219,6 +239,13 @@ def _headline(content: ReportContent) -> Headline:
         return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison, content))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def _of_nothing(content: ReportContent) -> Headline:
+    bugs = content.bugs
+    if bugs:
+        return Headline("What was measured is not known because of a bug in opscope", plain(bugs[0], 600))
+    return Headline("Nothing was measured: every repetition failed", "see the failures below")
 
 
 def by_threads(content: ReportContent) -> dict[int, Comparison]:
@@ -367,9 +394,13 @@ def _why_alone(content: ReportContent) -> str:
     """Why nothing is compared."""
     if content.manifest.left_out.switch:
         return f"acceleration on and off was not compared: {plain(content.manifest.left_out.switch, 600)}"
+    if content.not_compared:
+        return plain(content.not_compared[0], 600)
     others = [result for result in content.variants if result.analysis is not None]
     if len(others) > 1:
         return f"of {plain(others[0].variant.name, 60)}; which of {len(others)} variants is the baseline is not known"
+    if lacking := [result.variant.name for result in content.variants if result.analysis is None]:
+        return f"there is no result of {plain(lacking[0], 60)} to compare with"
     return "there is no second variant"
 
 
@@ -560,7 +591,8 @@ def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | 
 
 def no_split_sentence(content: ReportContent) -> str:
     """Why the latency is not split into operators; empty when it is."""
-    reason = content.manifest.left_out.trace or _refused(content)
+    lost = "a bug in opscope leaves no result" if content.shown is None and content.bugs else None
+    reason = content.manifest.left_out.trace or _refused(content) or lost
     return f"No split into operators and categories: {plain(reason, 600)}." if reason else ""
 
 
@@ -595,7 +627,9 @@ def missing(content: ReportContent) -> list[str]:
         failure = repetition.failure
         reason = failure.message if failure else ""
         lines.append(f"round {repetition.round} of {repetition.variant} failed: {reason}")
-    lines += [f"{r.variant.name} has no result" for r in content.variants if r.analysis is None]
+    for name in (result.variant.name for result in content.variants if result.analysis is None):
+        lost = content.has_lost(name)
+        lines.append(f"{name} has no result{': it was measured, and opscope has a bug' if lost else ''}")
     return lines
 
 
@@ -628,7 +662,7 @@ class VariantLatency(NamedTuple):
     Attributes:
         variant: the variant.
         latency: null when no repetition succeeded.
-        arm: where it is from, in words.
+        arm: where it is from, in words; without a latency why there is none.
         tracing: what tracing costs, in words; empty when that is not known.
     """
 
@@ -640,13 +674,16 @@ class VariantLatency(NamedTuple):
 
 def variant_latencies(content: ReportContent) -> list[VariantLatency]:
     """Latency of every variant, in the order of the plan."""
-    return [_variant_latency(result) for result in content.variants]
+    return [
+        _variant_latency(result, NOT_KNOWN if content.has_lost(result.variant.name) else "not measured")
+        for result in content.variants
+    ]
 
 
-def _variant_latency(result: VariantResult) -> VariantLatency:
+def _variant_latency(result: VariantResult, otherwise: str) -> VariantLatency:
     analysis = result.analysis
     if analysis is None:
-        return VariantLatency(result.variant, None, "", "")
+        return VariantLatency(result.variant, None, otherwise, "")
     if analysis.untraced is None:
         return VariantLatency(result.variant, analysis.latency, "traced", "")
     cost = analysis.untraced.tracing
@@ -699,4 +736,6 @@ def limits(content: ReportContent) -> list[Message]:
     told = {} if content.has_split else {"no_trace"}  # said above
     found = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]
     warnings = dict.fromkeys(w for w in found if w.code not in told)
+    said = {own.message for own in content.failed}
+    lines += [plain(why, 600) for why in content.not_compared if why not in said]
     return [*map(note, lines), *map(warning, warnings)]

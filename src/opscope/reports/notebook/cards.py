@@ -79,7 +79,7 @@ def content_card(content: ReportContent, path: Path) -> Card:
     variants = [
         [one.variant.name, milliseconds(one.latency.median_ns), milliseconds(one.latency.p90_ns)]
         if one.latency
-        else [one.variant.name, "not measured", ""]
+        else [one.variant.name, one.arm, ""]
         for one in variant_latencies(content)
     ]
     categories = [

@@ -12,6 +12,7 @@ one call of the delegate has this one instruction.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
@@ -53,7 +54,7 @@ from opscope.runtimes.litert.layers import layer_names
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from opscope.program.cost.operator_cost import Cost
@@ -152,7 +153,7 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
     plans: list[MethodPlan] = []
     graphs: list[DelegateGraph] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
-    costs: dict[tuple[str, int], Cost] = {}
+    costs: dict[tuple[str, int], Callable[[], Cost | None]] = {}
     layers: dict[tuple[str, int], str] = {}
     for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
         lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph], delegated=delegated)
@@ -186,16 +187,17 @@ class _Lowering:
             for part, own in enumerate(one for one in built if one.nodes)
         ]
 
-    def costs(self) -> Iterator[tuple[int, Cost]]:
-        """Costs of operators outside, by number, as of the same work in the delegate.
+    def costs(self) -> Iterator[tuple[int, Callable[[], Cost | None]]]:
+        """What gives the costs of operators outside, by number, as of the same work in the delegate.
 
         Operators that the delegate would refuse have none: their shapes may be those of no graph of XNNPACK.
         """
         for number in sorted(self._outside - self._refused):
-            graph = _GraphBuilder(self._graph, (number,)).graph()
-            cost = GraphCosts(graph).nodes(range(len(graph.nodes)))
-            if cost is not None:
-                yield number, cost
+            yield number, partial(self._cost, number)
+
+    def _cost(self, number: int) -> Cost | None:
+        graph = _GraphBuilder(self._graph, (number,)).graph()
+        return GraphCosts(graph).nodes(range(len(graph.nodes)))
 
     def plan(self) -> MethodPlan:
         """Its instructions, with the tensors of the file as values."""

@@ -19,6 +19,7 @@ from opscope.core.files import write_atomically
 from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
+from opscope.core.tracebacks import tracebacks_kept
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
 from opscope.experiment.target import reserved
@@ -35,7 +36,12 @@ from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
 from opscope.workflows.measure.switching import keep_control
 from opscope.workflows.measure.targets import recorded_target
-from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, tracebacks_kept, write_reports
+from opscope.workflows.reports.reports import (
+    REPORT_FORMATS,
+    check_reported,
+    content_of,
+    write_reports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -217,6 +223,9 @@ def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Pa
     content = content_of(bundle)
     keep_control(target, bundle.manifest, content.controls)
     if content.shown is None:
+        if content.bugs:
+            write_reports(bundle.path, content, REPORT_FORMATS)
+            check_reported(content, bundle.path, bundle.path)
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"

@@ -14,6 +14,7 @@ from opscope.core.files import labels
 from opscope.core.grouping import grouped
 from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
+from opscope.core.tracebacks import page, tracebacks_kept
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparability import comparability_notes, mismatches
@@ -163,18 +164,22 @@ def combined_report(
     Raises:
         UsageError: a format is unknown, there are fewer than two bundles, or one is given twice.
     """
+    check_formats(formats)
+    with tracebacks_kept(Path(out)):
+        return _written(msgspec.structs.replace(combined(paths), title=title or None), Path(out), formats)
+
+
+def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[Path]:
     from opscope.reports.combined.page import combined_html, combined_markdown
 
-    check_formats(formats)
-    report = msgspec.structs.replace(combined(paths), title=title or None)
     files: dict[str, bytes] = {}
     if "json" in formats:
         files[f"{COMBINED}.json"] = to_json(report)
     if "md" in formats:
-        files[f"{COMBINED}.md"] = combined_markdown(report).encode()
+        files[f"{COMBINED}.md"] = page(f"{COMBINED}.md", lambda: combined_markdown(report))
     if "html" in formats:
-        files[f"{COMBINED}.html"] = combined_html(report).encode()
-    return write_outputs({Path(out) / name: text for name, text in files.items()})
+        files[f"{COMBINED}.html"] = page(f"{COMBINED}.html", lambda: combined_html(report))
+    return write_outputs({out / name: text for name, text in files.items()})
 
 
 def _checked(places: list[Path]) -> list[Path]:

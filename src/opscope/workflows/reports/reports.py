@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import platform
 import re
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.errors import RunError, UsageError, did_you_mean
 from opscope.core.json import to_json
-from opscope.core.outputs import marked_markdown, write_outputs
-from opscope.core.parts import explained, failures_heard, part
-from opscope.core.version import __version__
-from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
-from opscope.measurements.sides import bundle_side, compared_pairs, control_pairs
+from opscope.core.outputs import write_outputs
+from opscope.core.parts import failures_heard, part
+from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
+from opscope.measurements.analyses import agreement_of, analysis_of, comparisons_of
+from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from opscope.analysis.compare.compare import Comparison
-    from opscope.core.parts import PartFailure
+    from opscope.analysis.analysis import Analysis
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
 
-PROBLEMS = "problems"
-"""Where tracebacks of our own bugs go: beside the reports."""
 KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
@@ -72,12 +67,14 @@ def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
 
+    bundle, sides = readable_sides(bundle)
     manifest = bundle.manifest
-    sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
-    analyses = {name: analysis_of(side) for name, side in sides.items()}
+    analyses = {name: own for name, side in sides.items() if (own := _analysis(name, side)) is not None}
+    sides = {name: sides[name] for name in analyses}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
-    comparisons = [] if emulated else _compared(pairs)
+    not_compared: list[str] = []
+    comparisons = [] if emulated else comparisons_of(pairs, not_compared)
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
     agreements = [found for pair in both if (found := _agreement(*pair))]
@@ -95,25 +92,22 @@ def _content_of(bundle: Bundle) -> ReportContent:
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
-        controls=[] if emulated else _compared(controls),
+        controls=[] if emulated else comparisons_of(controls, not_compared),
+        not_compared=not_compared,
     )
 
 
-def _compared(pairs: Sequence[tuple[Side, Side]]) -> list[Comparison]:
-    """The comparison of each pair; one that a bug of ours prevents is left out."""
-    return [found for pair in pairs if (found := _comparison(*pair)) is not None]
-
-
-def _comparison(baseline: Side, candidate: Side) -> Comparison | None:
-    named = f"the comparison of {candidate.label} with {baseline.label}"
-    return part(named, lambda: comparison_of(baseline, candidate), None)
+def _analysis(name: str, side: Side) -> Analysis | None:
+    return part(f"the analysis of {name}", lambda: analysis_of(side), None)
 
 
 def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
     from opscope.reports.content.content import Agreement
 
-    found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
-    return None if found is None else Agreement(baseline.label, candidate.label, found)
+    with contextlib.suppress(RunError):  # without a common round nothing tells whether they agree
+        found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
+        return None if found is None else Agreement(baseline.label, candidate.label, found)
+    return None
 
 
 def report(
@@ -138,6 +132,7 @@ def report(
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         UsageError: a format is unknown.
         NotFoundError: there is no bundle.
+        InternalError: a bug in opscope leaves nothing to report.
     """
     check_formats(formats)
     place = Path(path)
@@ -145,23 +140,24 @@ def report(
     directory = Path(out) if out else usual
     with tracebacks_kept(directory):
         shown = msgspec.structs.replace(content(place), title=title or None)
-        return write_reports(directory, shown, formats, follow=out is not None)
+        files = write_reports(directory, shown, formats, follow=out is not None)
+        check_reported(shown, place, directory)
+        return files
 
 
-@contextlib.contextmanager
-def tracebacks_kept(directory: Path) -> Iterator[None]:
-    """Write the tracebacks of parts that a bug of ours leaves unknown beside the reports that say so.
+def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
+    """Say by the exit code when bugs of ours left nothing to report.
+
+    Args:
+        shown: what there is.
+        place: the bundle.
+        directory: of its reports.
 
     Raises:
-        StorageError: the system refused.
+        InternalError: there is nothing.
     """
-    with failures_heard() as failures:
-        yield
-    for failure in failures:
-        about = f"opscope {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        text = f"{about}\n{failure.part}\n\n{failure.trace}".encode(errors="backslashreplace")
-        write_outputs({directory / PROBLEMS / failure.file_name: text}, follow=False)
-        failure.file = str(directory / PROBLEMS / failure.file_name)
+    if shown.shown is None and (bugs := shown.bugs):
+        raise nothing_known(bugs[0], place, directory)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -190,20 +186,10 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
     if "json" in formats:
         files |= _json_files(shown)
     if "md" in formats:
-        files["report.md"] = explained("report.md", lambda: markdown_report(shown), _text_alone).encode()
+        files["report.md"] = page("report.md", lambda: markdown_report(shown))
     if "html" in formats:
-        files["report.html"] = explained("report.html", lambda: html(shown), _page_alone).encode()
+        files["report.html"] = page("report.html", lambda: html(shown))
     return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
-
-
-def _text_alone(failure: PartFailure) -> str:
-    return marked_markdown(f"# Report\n\n{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
-
-
-def _page_alone(failure: PartFailure) -> str:
-    told = escape(f"{failure.sentence}; {PROBLEMS}/{failure.file_name} says where.")
-    head = f'<meta name="generator" content="opscope {__version__}"><title>Report</title>'
-    return f'<!doctype html>\n<html lang="en">{head}<p>{told}</p></html>\n'
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:

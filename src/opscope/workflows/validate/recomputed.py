@@ -75,7 +75,7 @@ def derived_files(manifest: Manifest) -> dict[str, tuple[str, str] | str]:
     files: dict[str, tuple[str, str] | str] = dict.fromkeys((ANALYSIS, MARKDOWN, HTML), "")
     files |= {f"{VARIANTS}/{file_name(v.name)}/{ANALYSIS}": v.name for v in manifest.variants if v.name in traced}
     compared = [] if manifest.target.emulated else compared_pairs(manifest)
-    pairs = [pair for pair in compared if traced.issuperset(pair)]
+    pairs = [pair for pair in compared if traced.issuperset(pair) and manifest.has_common_round(*pair)]
     for number, (baseline, candidate) in enumerate(pairs):
         other = f"{COMPARISONS}/{file_name(candidate)}-against-{file_name(baseline)}.json"
         files[other if number else COMPARISON] = (baseline, candidate)

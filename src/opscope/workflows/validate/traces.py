@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from opscope.bundle.manifest import TracingMode
 from opscope.bundle.validation import Problem
 from opscope.core.errors import InvariantError, OpscopeError
 from opscope.core.files import sha256_of
+from opscope.core.parts import PartFailure, explained
 from opscope.core.units import counted_text
 from opscope.readers.registry import read_trace
 
@@ -40,6 +42,7 @@ class TraceFindings(NamedTuple):
         self_times: inferences that the self times of their events do not add up to.
         calls: inferences that took longer than their caller waited.
         unreadable: variants with a trace that cannot be read.
+        bugs: bugs of ours that keep traces from being read or looked at.
         read: traces that were read.
         inferences: in all of them.
     """
@@ -51,13 +54,14 @@ class TraceFindings(NamedTuple):
     self_times: list[Problem]
     calls: list[Problem]
     unreadable: set[str]
+    bugs: list[PartFailure]
     read: int
     inferences: int
 
 
 def trace_findings(manifest: Manifest, found: Inventory) -> TraceFindings:
     """Read every trace that can be read; a path that leads out of the bundle is not followed."""
-    every = TraceFindings([], set(), [], [], [], [], set(), 0, 0)
+    every = TraceFindings([], set(), [], [], [], [], set(), [], 0, 0)
     for number, repetition in enumerate(manifest.repetitions):
         if repetition.trace is None:
             continue
@@ -65,7 +69,20 @@ def trace_findings(manifest: Manifest, found: Inventory) -> TraceFindings:
             if repetition.ok:
                 every.unreadable.add(repetition.variant)
             continue
-        every = _with_trace(every, repetition, found, f"repetitions[{number}]")
+        every = _as_far_as_read(every, repetition, found, f"repetitions[{number}]")
+    return every
+
+
+def _as_far_as_read(every: TraceFindings, repetition: Repetition, found: Inventory, at: str) -> TraceFindings:
+    """With a trace, or with the bug of ours that keeps it from being looked at."""
+    looked = partial(_with_trace, every, repetition, found, at)
+    done = explained(f"the trace {repetition.trace}", looked, lambda failure: failure)
+    if not isinstance(done, PartFailure):
+        return done
+    _note_hash(every, repetition, sha256_of(found.root / str(repetition.trace)))
+    every.bugs.append(done)
+    if repetition.ok:
+        every.unreadable.add(repetition.variant)
     return every
 
 
@@ -144,6 +161,7 @@ def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleChec
     """The answers to traces, nesting, self times and calls."""
     if not any(repetition.trace for repetition in manifest.repetitions if repetition.ok):
         return [question.skipped("no traced repetition succeeded") for question in questions.OF_TRACES]
+    bug = f"could not be checked: {'; '.join(failure.sentence for failure in findings.bugs)}" if findings.bugs else ""
     read, inferences = counted_text(findings.read, "trace"), counted_text(findings.inferences, "inference")
     every = f"{inferences} in {read}"
     answers: list[tuple[Question, list[Problem], str]] = [
@@ -153,7 +171,9 @@ def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleChec
         (questions.CALLS, findings.calls, f"the caller waited no less than Method::execute in {every}"),
     ]
     return [
-        question.answered(problems, passed) if problems or findings.read else question.skipped("no trace can be read")
+        question.skipped(bug or "no trace can be read")
+        if not problems and (bug or not findings.read)
+        else question.answered(problems, passed)
         for question, problems, passed in answers
     ]
 

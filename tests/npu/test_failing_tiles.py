@@ -1,0 +1,188 @@
+"""Bugs in the analysis of a trace of tiles: they cost what they are in, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import pytest
+
+from aie_gemm import Gemm
+from aie_traces import Tile, json_text
+from opscope.api import to_json
+from opscope.cli.main import main
+from opscope.core.parts import VARIABLE
+from opscope.npu.analysis import tiles as analysis
+from opscope.npu.reports import page, pictures
+from opscope.npu.workflows import aie
+
+Run: TypeAlias = Callable[..., tuple[int, str]]
+BUG = "a bug in opscope (KeyError: 'planted')"
+SIZES = (
+    "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 1 --col 1 --dtype bf16 --arch npu1 --predicted-step 900".split()
+)
+
+
+@pytest.fixture(autouse=True)
+def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bugs do not end the work, as they do in all other tests."""
+    monkeypatch.delenv(VARIABLE)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process: its exit code, and what it said."""
+
+    def called(*arguments: str | Path) -> tuple[int, str]:
+        before = signal.getsignal(signal.SIGTERM)
+        monkeypatch.setattr(sys, "argv", ["opscope", *map(str, arguments)])
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out + told.err
+
+    return called
+
+
+def saved(path: Path, *tiles: Tile) -> Path:
+    """A trace in JSON."""
+    path.write_bytes(b"".join(json_text(tiles)))
+    return path
+
+
+def broken(*_: object, **__: object) -> NoReturn:
+    """Code with a bug."""
+    raise KeyError("planted")
+
+
+def document(out: Path) -> dict[str, Any]:
+    """What was written of a trace."""
+    return json.loads((out / "analysis.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The row of the core without a bug."""
+    trace = saved(tmp_path_factory.mktemp("whole") / "t.json", Gemm().tile())
+    asked = dict(zip((word.strip("-") for word in SIZES[::2]), SIZES[1::2], strict=True))
+    numbers = {name: int(value) for name, value in asked.items() if value.isdecimal() and name != "predicted-step"}
+    request = aie.TilesRequest(**numbers, dtype="bf16", arch="npu1", predicted_step=900)
+    (row,) = json.loads(to_json(aie.analyze_tiles(trace, request).analysis))["tiles"]
+    return row
+
+
+PARTS = {
+    "find_kinds": "the kinds of calls of tile 2,0",
+    "find_iterations": "the iterations of tile 2,0",
+    "find_damage": "the damage of tile 2,0",
+    "rate": "the rate of tile 2,0",
+    "bound": "what sets the pace of tile 2,0",
+    "roofline": "the roofline of tile 2,0",
+    "advise": "the advice on tracing tile 2,0",
+    "call_stalls": "the stalls of calls of tile 2,0",
+    "core_wait": "the waits of tile 2,0",
+    "iteration_rates": "the cycles of iterations of tile 2,0",
+    "array_view": "the cores together",
+    "against": "the comparison with the cost model",
+    "inconsistencies": "contradictions of what was given",
+    "wait_findings": "waits of other units",
+    "recommendations": "the advice on tile 2,0",
+    "array_recommendations": "the advice on all cores",
+}
+"""What the analysis of a trace calls, and what a bug in it costs."""
+
+
+@pytest.mark.parametrize("function", PARTS)
+def test_a_bug_in_one_part_costs_that_part(
+    function: str, whole: dict[str, Any], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cycles and calls are there, and every page says what is not known."""
+    trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
+    monkeypatch.setattr(analysis, function, broken)
+    code, said = run("aie", trace, *SIZES, "--out", out)
+    told = f"{PARTS[function]}: not known because of {BUG}"
+    assert (code, f"warning: {told}" in said) == (0, True)
+    (kept,) = (out / "problems").iterdir()
+    assert f"with {kept} and" in said
+    assert "planted" in kept.read_text()
+    for name in ("report.md", "report.html", "analysis.json"):
+        text = (out / name).read_text().replace("\\", "").replace("&#39;", "'")
+        assert told in text, name
+    (row,) = document(out)["tiles"]
+    for known in ("calls", "window_cycles", "cycles", "slots"):
+        assert row[known] == whole[known]
+    unknown = {name for name in row if row[name] != whole[name]}
+    lost = {"find_kinds": {"kinds", "iterations", "mac_per_cycle"}, "rate": {"mac_per_cycle"}, "bound": {"bound"}}
+    assert unknown >= lost.get(function, set())
+    assert ("kinds" in unknown) == (function == "find_kinds")
+
+
+def test_a_core_with_a_bug_leaves_the_others(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row says why it has no calls; the page is of the other core."""
+    trace = saved(tmp_path / "t.json", Gemm().tile(), Gemm()._replace(row=3).tile())
+    pair = analysis.pair_calls
+    monkeypatch.setattr(analysis, "pair_calls", lambda tile: broken() if tile.tile == "3,0" else pair(tile))
+    code, said = run("aie", trace, "--out", tmp_path / "out")
+    assert (code, f"tile 3,0: not known because of {BUG}" in said) == (0, True)
+    rows = {row["tile"]: row for row in document(tmp_path / "out")["tiles"]}
+    assert rows["3,0"]["bound_reason"] == f"not known because of {BUG}"
+    assert rows["2,0"]["window_cycles"] > 0
+
+
+def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not say that the trace holds no calls."""
+    trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
+    monkeypatch.setattr(analysis, "account", broken)
+    code, said = run("aie", trace, "--out", out)
+    assert (code, f"error: {trace}: nothing can be reported: tile 2,0: not known because of {BUG}" in said) == (
+        70,
+        True,
+    )
+    assert f"report this bug with the files in {out / 'problems'} and, if you may share it, {trace}" in said
+    assert "no kernel call" not in said
+    assert (out / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("room", "function", "named"),
+    [
+        (pictures, "call_durations", "the picture durations"),
+        (page, "_figures", "the figures of the first screen"),
+        (page, "call_sequences", "the calls in order of time"),
+        (page, "answer", "report.html"),
+        (aie, "published", "the published tool's files"),
+    ],
+)
+def test_a_report_with_a_bug_leaves_the_rest(
+    room: object, function: str, named: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A picture, a section, a page, the published files."""
+    trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
+    monkeypatch.setattr(room, function, broken)
+    code, said = run("aie", trace, "--out", out)
+    assert (code, f"warning: {named}: not known because of {BUG}" in said) == (0, True)
+    assert document(out)["tiles"][0]["window_cycles"] > 0
+    assert (out / "report.html").read_text().rstrip().endswith("</html>")
+    assert (out / "report.md").exists()
+
+
+def test_a_sweep_goes_on_with_the_other_traces(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace that a bug keeps from being read is named, with the exit code of what has no figures."""
+    traces = [saved(tmp_path / f"{name}.json", Gemm().tile()) for name in ("one", "two")]
+    whole = aie.analyze_tiles
+    monkeypatch.setattr(
+        aie, "analyze_tiles", lambda path, request: broken() if path.name == "two.json" else whole(path, request)
+    )
+    code, said = run("aie", *traces, "--out", tmp_path / "out")
+    assert (code, f"warning: the trace two.json: not known because of {BUG}" in said) == (11, True)
+    assert f"nothing can be reported: {BUG}" in (tmp_path / "out" / "sweep.md").read_text().replace("\\", "")
+    assert (tmp_path / "out" / "one" / "report.html").exists()
