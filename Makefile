@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +27,14 @@ demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) 
 	$(BIN)/opscope doctor
 	$(BIN)/opscope profile "$(MODEL)"
 
-test: check ## everything that CI runs: the gates, then all tests
+test: check ## the gates, then the tests that cost little: eight minutes on two cores
+	$(BIN)/python -m pytest -m "not nightly" -n auto --dist loadfile
+
+test-all: check ## the gates, then all tests: twenty minutes on two cores
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+quick: $(VENV)/dev.stamp ## gates and the tests nearest to what was changed: half a minute
+	$(BIN)/python tests/support/quick.py
 
 test-pythons: ## every command that needs no torch, in each Python from 3.10 to 3.13 that is found here
 	.ci/pythons

@@ -154,7 +154,7 @@ def test_a_part_of_a_history_with_a_bug_leaves_the_rest(  # noqa: PLR0913, PLR09
     """A series that cannot be judged says so, and a gate does not pass on it."""
     monkeypatch.setattr(room, function, broken)
     out = tmp_path / "history.html"
-    code, said = run("history", "latency", "--store", store, "--html", out)
+    code, said = run("history", "memory", "--store", store, "--html", out)
     assert (code, f"warning: {named}" in said, "Traceback" in said) == (0, True, True)
     assert "toy_cnn_xnnpack_fp32" in said
     assert out.read_text().rstrip().endswith("</html>")
@@ -162,7 +162,7 @@ def test_a_part_of_a_history_with_a_bug_leaves_the_rest(  # noqa: PLR0913, PLR09
     assert (f"changes were not looked for: {BUG}" in " ".join(said.split())) == lost
     if lost:
         assert f"changes were not looked for: {BUG}" in text_of(out)
-    code, said = run("history", "latency", "--store", store, "--fail-on", "new", "--quiet")
+    code, said = run("history", "memory", "--store", store, "--fail-on", "new", "--quiet")
     assert (code, "series are not judged: a bug in opscope" in said) == ((14, True) if lost else (0, False))
 
 

@@ -1,7 +1,8 @@
 """What each test costs in CPU seconds, of its process and of the children it waited for, and what follows from it.
 
-``pytest --measure FILE`` writes it as a JSON object, by node identifiers. What a fixture of a file or session costs is
-shared equally by the tests that use it. Unlike times, costs hardly depend on what else the machine does.
+``pytest --measure FILE`` writes it as a JSON object, by node identifiers; what a file says of other tests stays. What a
+fixture of a file or session costs is shared equally by the tests that use it. Unlike times, costs hardly depend on what
+else the machine does.
 
 From the committed ``tests/durations.json`` follow which tests are ``nightly`` (dearer than ``MOST``, unless they are
 marked ``everyday``), in which order tests are given to workers (the dearest file first), and slices of equal cost.
@@ -32,9 +33,9 @@ def cpu_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def known() -> dict[str, float]:
-    """The committed costs; none where a source distribution has no such file."""
-    return json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
+def known(file: Path = FILE) -> dict[str, float]:
+    """The costs of a file; none where there is none."""
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
 
 
 def unit(nodeid: str) -> str:
@@ -144,5 +145,9 @@ class Collecting:
         for key, users in self._users.items():
             for nodeid in users:
                 found[nodeid] += self._costs[key] / len(users)
+        before = Counter(known(self._file))
+        for nodeid in before:
+            if nodeid not in found and (FILE.parents[1] / nodeid.partition("::")[0]).exists():
+                found[nodeid] = before[nodeid]
         shown = {nodeid: round(cost, 2) for nodeid, cost in found.most_common() if cost >= _SMALLEST}
         self._file.write_text(json.dumps(shown, indent=0) + "\n", "utf-8")

@@ -63,10 +63,10 @@ def run(target: ExecutorRunnerTarget, directory: Path, asked: Job) -> Tried:
 def judged(tried: Tried, asked: Job) -> tuple[FailureKind, str]:
     """Kind and message of the failure that the engine writes down."""
 
-    def inferences(path: Path) -> int:
-        return len(read_trace(path).table.inference_times().duration)
+    def inferences() -> int:
+        return len(read_trace(tried.directory / "trace.etdump").table.inference_times().duration)
 
-    failure = _judge(tried.outcome, asked, tried.directory / "trace.etdump", inferences)[1]
+    failure = _judge(tried.outcome, asked, inferences)[1]
     assert failure is not None
     return failure.kind, failure.message
 
@@ -113,7 +113,7 @@ def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
     """As many inferences as asked, with the threads that were asked."""
     asked = job(threads=2)
     tried = run(build(write_runner(tmp_path)), tmp_path, asked)
-    found = _judge(tried.outcome, asked, tried.directory / "trace.etdump", lambda _: 3)
+    found = _judge(tried.outcome, asked, lambda: 3)
     assert found == (3, None)
 
 
