@@ -15,6 +15,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.adb.adb import AdbShell
+from waiting import HANG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from adb_endpoint import Endpoint
 
 pytestmark = needs_adb
-_SECONDS = 20.0
 TMP = "/data/local/tmp"
 
 
@@ -45,22 +45,22 @@ def test_words_arrive_as_they_are_and_the_exit_code_comes_back(features: str, tm
     words = ["a b", "it's", '"$HOME"', "*", "`id`", "x\ny", "é", ""]
     with plugged(tmp_path / "phone", features=features) as endpoint:
         shell = AdbShell(endpoint.address)
-        told = shell.run(["printf", "[%s]", *words], _SECONDS)
+        told = shell.run(["printf", "[%s]", *words], HANG)
         assert told.stdout.decode() == "".join(f"[{word}]" for word in words)
-        assert shell.run(["sh", "-c", "exit 7"], _SECONDS).code == 7
-        assert shell.run(["sh", "-c", "kill -SEGV $$"], _SECONDS).code == 128 + 11
-        assert shell.run(["no-such-program"], _SECONDS).code == 127
+        assert shell.run(["sh", "-c", "exit 7"], HANG).code == 7
+        assert shell.run(["sh", "-c", "kill -SEGV $$"], HANG).code == 128 + 11
+        assert shell.run(["no-such-program"], HANG).code == 127
 
 
 def test_output_is_not_changed(device: Endpoint) -> None:
     """Bytes that are no text, and a missing or doubled last line end, come back; errors come apart."""
-    told = AdbShell(device.address).run(["sh", "-c", "printf 'a\\377\\n\\n'; echo oh >&2; printf b"], _SECONDS)
+    told = AdbShell(device.address).run(["sh", "-c", "printf 'a\\377\\n\\n'; echo oh >&2; printf b"], HANG)
     assert (told.stdout, told.stderr) == (b"a\xff\n\nb", b"oh\n")
 
 
 def test_a_command_that_prints_our_last_line_does_not_end_itself(device: Endpoint) -> None:
     """Only the very last line counts."""
-    told = AdbShell(device.address).run(["sh", "-c", "echo; echo opscope-ended 0; exit 3"], _SECONDS)
+    told = AdbShell(device.address).run(["sh", "-c", "echo; echo opscope-ended 0; exit 3"], HANG)
     assert told.code == 3
 
 
@@ -73,7 +73,7 @@ def test_files_go_there_and_come_back(device: Endpoint, tmp_path: Path) -> None:
     blob.write_bytes(content)
     shell = AdbShell(device.address)
     shell.push([script, blob], f"{TMP}/new/place")
-    assert shell.run(["test", "-x", f"{TMP}/new/place/run.sh"], _SECONDS).code == 0
+    assert shell.run(["test", "-x", f"{TMP}/new/place/run.sh"], HANG).code == 0
     (tmp_path / "back").mkdir()
     shell.pull(f"{TMP}/new/place", ["blob"], tmp_path / "back")
     assert (tmp_path / "back" / "blob").read_bytes() == content
@@ -116,10 +116,10 @@ def test_a_device_that_is_unplugged_in_the_middle_of_a_command_is_noticed(device
     shell = AdbShell(device.address)
     device.unplug_at = lambda command: "sleep" in command
     with pytest.raises(DeviceError, match="lost in the middle") as caught:
-        shell.run(["sleep", "5"], _SECONDS)
+        shell.run(["sleep", "5"], HANG)
     assert "--resume" in (caught.value.hint or "")
     with pytest.raises(DeviceError, match=r"offline|no such device"):
-        shell.run(["true"], _SECONDS)
+        shell.run(["true"], HANG)
 
 
 @pytest.mark.parametrize("event", ["plug", "reboot"])
@@ -129,27 +129,27 @@ def test_a_device_that_comes_back_is_waited_for(event: str, device: Endpoint) ->
     device.unplug()
     assert not shell.wait(0)
     getattr(device, event)()
-    assert shell.wait(_SECONDS)
+    assert shell.wait(HANG)
 
 
 def test_a_process_is_heard_line_by_line_and_ends_with_its_input(device: Endpoint) -> None:
     """So a command of ours that reads its input ends when we do."""
     process = AdbShell(device.address).spawn(["sh", "-c", "echo one; echo; echo two; cat; exit 4"])
-    assert [process.read_line(_SECONDS) for _ in range(3)] == ["one", "", "two"]
+    assert [process.read_line(HANG) for _ in range(3)] == ["one", "", "two"]
     assert process.alive()
     assert process.wait(0.01) is None
     process.end()
-    assert process.wait(_SECONDS) == 4
+    assert process.wait(HANG) == 4
     assert process.read_line(0.01) is None
 
 
 def test_a_process_whose_device_goes_is_lost(device: Endpoint) -> None:
     """It has no exit code."""
     process = AdbShell(device.address).spawn(["sh", "-c", "echo up; cat"])
-    assert process.read_line(_SECONDS) == "up"
+    assert process.read_line(HANG) == "up"
     device.unplug()
     with pytest.raises(DeviceError, match="lost"):
-        process.wait(_SECONDS)
+        process.wait(HANG)
     process.end()
 
 

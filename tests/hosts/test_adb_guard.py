@@ -21,9 +21,10 @@ from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.guard import Hold, owner_text
 from opscope.hosts.adb.power import NAMES, PROFILES, power_named
 from opscope.hosts.own_directory import MARK, OWN
+from waiting import HANG, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from adb_endpoint import Endpoint
 
@@ -43,7 +44,6 @@ FOUND = {
     "transition_animation_scale": None,
     "animator_duration_scale": None,
 }
-_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,14 +65,6 @@ def device(tmp_path: Path) -> Iterator[Endpoint]:
 def settings(device: Endpoint) -> dict[str, str | None]:
     """What the profiles touch, as it is now."""
     return {name: device.phone.setting(name) for name in NAMES}
-
-
-def eventually(truth: Callable[[], bool]) -> bool:
-    """Whether something becomes true; what runs on a device takes its time."""
-    end = time.monotonic() + _SECONDS
-    while not truth() and time.monotonic() < end:
-        time.sleep(0.02)
-    return truth()
 
 
 def hold(device: Endpoint, power: str | None = "boost", owner: str | None = None) -> Hold:
@@ -158,7 +150,7 @@ def test_after_a_reboot_the_next_hold_puts_settings_back(device: Endpoint) -> No
     gone = hold(device)
     device.reboot()
     assert settings(device) == BOOST
-    assert AdbShell(device.address).wait(_SECONDS)
+    assert AdbShell(device.address).wait(HANG)
     held = hold(device, None)
     assert settings(device) == FOUND == held.restored
     held.end()

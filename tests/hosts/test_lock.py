@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
+from waiting import eventually
 
 HERE = Target("native", "")
-_SECONDS = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -176,21 +175,17 @@ def test_a_run_that_is_killed_keeps_nobody_out(mode: str) -> None:
             lock().take()
         process.send_signal(signal.SIGKILL)
     first.release()
-    assert _eventually_free()
+    assert eventually(_is_free)
 
 
-def _eventually_free() -> bool:
-    end = time.monotonic() + _SECONDS
-    while time.monotonic() < end:
-        again = lock()
-        try:
-            again.take()
-        except BusyError:
-            time.sleep(0.05)
-            continue
-        again.release()
-        return True
-    return False
+def _is_free() -> bool:
+    again = lock()
+    try:
+        again.take()
+    except BusyError:
+        return False
+    again.release()
+    return True
 
 
 def test_a_mark_of_a_process_that_is_gone_counts_for_nothing(place: Path) -> None:

@@ -13,8 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +33,7 @@ from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.configuration import read_experiments
+from waiting import eventually
 
 runtime = pytest.mark.runtime
 
@@ -73,16 +73,6 @@ def device(server: sshd.Sshd) -> Device:
 def target(server: sshd.Sshd, directory: Path | None = None) -> NativeTarget:
     """It as a place where models run; the runtime is built once for all tests."""
     return native_over_ssh(server, directory)
-
-
-def waits_for(what: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def gone(pid: int) -> bool:
@@ -183,7 +173,7 @@ def test_commands_share_one_connection_that_ends_with_us(fragile: sshd.Sshd) -> 
     log = (fragile.home.parent / "sshd.log").read_text()
     assert log.count("Accepted publickey") == 1
     way.close()
-    assert waits_for(lambda: not fragile.sessions())
+    assert eventually(lambda: not fragile.sessions())
 
 
 # ---- what hangs
@@ -216,10 +206,7 @@ def test_an_ssh_that_does_not_end_is_ended_with_what_it_started(monkeypatch: pyt
     with pytest.raises(DeviceError, match="no connection within 1 s"):
         SshShell(parse_address("board")).run(["true"], 20)
     # What was killed is gone a moment later, once the system has taken it away.
-    end = time.monotonic() + 20
-    while any(proxy in command for command in _commands()) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not [command for command in _commands() if proxy in command]
+    assert eventually(lambda: not any(proxy in command for command in _commands()))
 
 
 def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,19 +248,19 @@ def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> Non
     """Neither the command nor its child is left on the device."""
     ended = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
     assert ended.code is None
-    assert all(waits_for(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
+    assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
 
 
 def test_a_cut_connection_ends_the_process_with_all_it_started(fragile: sshd.Sshd) -> None:
     """Nobody would collect its result, and it would disturb the next measurement."""
     work = fragile.home / "w"
-    cutter = threading.Thread(target=lambda: waits_for((work / "own").exists) and fragile.cut())
+    cutter = threading.Thread(target=lambda: eventually((work / "own").exists) and fragile.cut())
     cutter.start()
     with pytest.raises(DeviceError, match=r"connection was lost|closed|reset") as caught:
         device(fragile).guarded(["sh", "-c", LINGERING], str(work), 60)
     cutter.join()
     assert "ssh board true" in str(caught.value.hint)
-    assert all(waits_for(lambda pid=pid: gone(pid)) for pid in pids(work))
+    assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(work))
 
 
 def test_names_of_files_that_lead_elsewhere_are_not_fetched(board: sshd.Sshd, tmp_path: Path) -> None:
@@ -306,7 +293,7 @@ def test_the_lock_goes_with_the_connection_of_its_holder(fragile: sshd.Sshd) -> 
     """A host that was switched off blocks nobody."""
     with device(fragile).reserved():
         fragile.cut()
-        assert waits_for(lambda: not (fragile.home.parent / "lock").exists())
+        assert eventually(lambda: not (fragile.home.parent / "lock").exists())
         with device(fragile).reserved():
             pass
 

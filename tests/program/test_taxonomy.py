@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -225,7 +226,6 @@ def test_what_is_no_name_is_unknown(name):
     assert classify(name) == UNKNOWN
 
 
-@pytest.mark.timeout(5)
 @pytest.mark.parametrize(
     "name",
     [
@@ -242,8 +242,10 @@ def test_what_is_no_name_is_unknown(name):
     ids=["letters", "underscores", "overload", "namespaces", "copies", "brackets", "numbers", "blanks", "zeros"],
 )
 def test_a_name_of_ten_thousand_characters_is_unknown(name):
-    """And known to be so at once: a damaged or hostile trace does not stop the analysis."""
+    """And known to be so at once, by CPU time: a damaged or hostile trace does not stop the analysis."""
+    before = time.process_time()
     assert classify(name) == UNKNOWN
+    assert time.process_time() - before < 5
 
 
 def test_types_may_be_long_without_changing_the_operator():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from opscope.workflows.measure.target_checks import target_checks
 from opscope.workflows.measure.targets import target_named
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +142,5 @@ def test_the_build_of_a_file_lies_beside_the_file(tmp_path: Path) -> None:
 
 
 def _when_there(marker: Path, act: Callable[[], None]) -> None:
-    end = time.monotonic() + 60
-    while not marker.exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    eventually(marker.exists)
     act()

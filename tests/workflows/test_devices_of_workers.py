@@ -20,6 +20,7 @@ from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from waiting import eventually
 
 BIN = Path(sys.executable).parent / "opscope"
 _CONFIG = """
@@ -122,8 +123,5 @@ def test_an_interrupt_stops_the_workers(go: Path, tmp_path: Path) -> None:
             errors = process.communicate()[1]
         assert process.returncode == 130, errors
         assert "Traceback" not in errors
-        end = time.monotonic() + 60
-        while (tmp_path / "lock-slow").exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        assert eventually(lambda: not (tmp_path / "lock-slow").exists())
     assert sorted(path.name for path in out.iterdir()) == ["one-quick", "two-quick"]

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,9 @@ from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from waiting import eventually
 
 BIN = Path(sys.executable).parent / "opscope"
-_SECONDS = 60.0
 _CONFIG = """
 models = ["one.pte", "two.pte"]
 rounds = 2
@@ -72,14 +71,6 @@ def lab(directory: Path, boards: dict[str, sshd.Sshd]) -> Path:
     return path
 
 
-def waits_for(what: Callable[[], bool]) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + _SECONDS
-    while not what() and time.monotonic() < end:
-        time.sleep(0.02)
-    return what()
-
-
 def test_ways_to_one_machine_have_one_identity(boards: dict[str, sshd.Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices have different locks; two addresses of one share theirs, as do ssh and this machine itself."""
 
@@ -103,7 +94,7 @@ def test_a_device_that_dies_leaves_the_other(boards: dict[str, sshd.Sshd], tmp_p
     (tmp_path / "hold-right").touch()
 
     def kill() -> None:
-        both = waits_for(lambda: (tmp_path / "runs-left").exists() and (tmp_path / "runs-right").exists())
+        both = eventually(lambda: (tmp_path / "runs-left").exists() and (tmp_path / "runs-right").exists())
         boards["left"].stop()
         (tmp_path / "hold-left").unlink()
         if both:
@@ -139,7 +130,7 @@ def test_an_interrupt_keeps_the_bundles_that_are_done(boards: dict[str, sshd.Ssh
         start_new_session=True,
     ) as process:
         begun = lambda: (tmp_path / "runs-left").exists() and (out / "one-right/report.html").exists()  # noqa: E731
-        assert waits_for(lambda: begun() or process.poll() is not None)
+        assert eventually(lambda: begun() or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
         errors = process.communicate()[1]
     assert process.returncode == 130, errors
@@ -148,8 +139,8 @@ def test_an_interrupt_keeps_the_bundles_that_are_done(boards: dict[str, sshd.Ssh
     assert status(out, "one-left") is Status.INCOMPLETE
     assert Bundle.open(out / "one-left").manifest.repetitions == []
     assert "failed" not in errors
-    assert waits_for(lambda: not any((board.home.parent / "lock").exists() for board in boards.values()))
-    assert waits_for(lambda: not at_work(str(tmp_path)))
+    assert eventually(lambda: not any((board.home.parent / "lock").exists() for board in boards.values()))
+    assert eventually(lambda: not at_work(str(tmp_path)))
 
 
 def test_a_device_that_is_off_is_told_of_by_its_own_experiments(boards: dict[str, sshd.Sshd], tmp_path: Path) -> None:

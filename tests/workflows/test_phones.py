@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from waiting import HANG, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from adb_endpoint import Endpoint
 
 pytestmark = needs_adb
-_SECONDS = 60.0
 
 LITERT_MODEL = Path(__file__).parents[1] / "data" / "litert" / "tiny_fp32.tflite"
 
@@ -166,7 +165,7 @@ if number == 3 and not os.path.exists({str(marker)!r}):
     kept = [repetition.directory for repetition in bundle.manifest.repetitions if repetition.ok]
     assert len(kept) == 2
     assert {r.failure.kind for r in bundle.manifest.repetitions if r.failure} == {FailureKind.DEVICE}
-    assert _eventually(lambda: device.phone.setting("low_power") == "1")
+    assert eventually(lambda: device.phone.setting("low_power") == "1")
     device.plug()
     done = run(file, out=tmp_path / "out", resume=True).experiments[0]
     assert done.error is None
@@ -193,12 +192,12 @@ def test_settings_are_put_back_when_a_run_is_killed(device: Endpoint, tmp_path: 
     file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost")
     command = [sys.executable, "-c", _PROFILE, str(file), str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        assert _eventually(lambda: marker.exists() and marker.read_text() != "")
+        assert eventually(lambda: marker.exists() and marker.read_text() != "")
         assert device.phone.setting("low_power") == "0"
         os.kill(process.pid, signal.SIGKILL)
-    assert _eventually(lambda: device.phone.setting("low_power") == "1")
+    assert eventually(lambda: device.phone.setting("low_power") == "1")
     pid = int(marker.read_text())
-    assert _eventually(lambda: _ended(pid))
+    assert eventually(lambda: _ended(pid))
     free = AdbDevice(AdbShell(device.address))
     with free.reserved():
         assert free.restored == {}
@@ -212,7 +211,7 @@ def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
     device.reboot()
     gone.end()
     assert device.phone.setting("low_power") == "0"
-    assert AdbShell(device.address).wait(_SECONDS)
+    assert AdbShell(device.address).wait(HANG)
     done = opscope("doctor", "--target", f"adb:{device.address}", "--restore")
     assert done.returncode == 0
     assert "low_power 1, stay_on_while_plugged_in unset" in done.stdout
@@ -323,15 +322,8 @@ def opscope(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _when_there(marker: Path, act: object) -> None:
-    _eventually(marker.exists)
+    eventually(marker.exists)
     act()
-
-
-def _eventually(truth: object) -> bool:
-    end = time.monotonic() + _SECONDS
-    while not truth() and time.monotonic() < end:
-        time.sleep(0.02)
-    return bool(truth())
 
 
 def _ended(pid: int) -> bool:

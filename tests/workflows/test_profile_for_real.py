@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.runtimes.executorch.export.registry import build
 from opscope.runtimes.executorch.pte import read_executable, read_program
 from opscope.runtimes.executorch.runners.python import python_here
+from waiting import eventually
 
 pytestmark = pytest.mark.runtime
 PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
@@ -194,7 +194,7 @@ def test_an_interrupted_run_can_be_finished(
     command = [*PROFILE, str(toy_program), "--out", str(out)]
     effort = ["--rounds", "2", "--runs", "3", *more]
     with subprocess.Popen([*command, *effort], stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
+        assert eventually(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
         process.send_signal(number)
         _, errors = process.communicate()
     assert process.returncode == 130
@@ -220,7 +220,9 @@ def test_a_run_that_was_killed_is_finished_without_repeating_anything(
     command = [*PROFILE, str(toy_program), "--out", str(out)]
     effort = ["--rounds", "2", "--runs", "3", *more]
     with subprocess.Popen([*command, *effort], stderr=subprocess.DEVNULL) as process:
-        wait_for(lambda: (out / "manifest.json").exists() and len(Bundle.open(out).manifest.repetitions) >= kept_rounds)
+        assert eventually(
+            lambda: (out / "manifest.json").exists() and len(Bundle.open(out).manifest.repetitions) >= kept_rounds
+        )
         process.kill()
     before = Bundle.open(out).manifest.repetitions
     done = subprocess.run([*command, "--resume", "--quiet"], capture_output=True, text=True, check=False)
@@ -228,14 +230,6 @@ def test_a_run_that_was_killed_is_finished_without_repeating_anything(
     manifest = Bundle.open(out).manifest
     assert manifest.repetitions[: len(before)] == before
     assert (manifest.status, len({rep.place for rep in manifest.repetitions})) == (Status.COMPLETE, planned)
-
-
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    """Wait until something holds; fail when it takes too long."""
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_a_full_disk_loses_nothing(toy_program: Path, tmp_path: Path) -> None:

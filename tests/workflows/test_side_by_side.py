@@ -21,6 +21,7 @@ from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
+from waiting import HANG
 
 _HEAD = """
 rounds = 2
@@ -28,7 +29,6 @@ runs = 2
 warmup = 1
 roofs = false
 """
-_SECONDS = 60.0
 LOST = Failure(FailureKind.DEVICE, "the connection was lost")
 
 
@@ -118,7 +118,7 @@ def test_devices_run_at_the_same_time(tmp_path: Path) -> None:
 
     def wait(job: int) -> None:
         if job == 1:
-            both.wait(_SECONDS)
+            both.wait(HANG)
 
     told: list[tuple[str, int]] = []
     devices = {name: Board(name, before=wait) for name in ("left", "right")}
@@ -172,7 +172,7 @@ def test_a_full_disk_ends_all(tmp_path: Path) -> None:
     """Running on would lose what is measured; the other device's bundle says that it is incomplete."""
     slow = threading.Event()
     devices = {
-        "full": Board("a", before=lambda _: slow.wait(_SECONDS), fail=lambda _: Failure(FailureKind.STORAGE, "full")),
+        "full": Board("a", before=lambda _: slow.wait(HANG), fail=lambda _: Failure(FailureKind.STORAGE, "full")),
         "slow": Board("b", before=lambda job: slow.set() if job == 1 else _until_asked()),
     }
     with pytest.raises(StorageError, match="full"):
@@ -185,7 +185,7 @@ def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
     quick, slow = threading.Event(), Board("b", before=lambda _: quick.set() or _until_asked())
 
     def interrupt(_: ExperimentResult, left: int) -> None:  # noqa: ARG001 - how it is called
-        quick.wait(_SECONDS)
+        quick.wait(HANG)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -220,4 +220,4 @@ def _until_asked() -> None:
     """Wait in parts, as processes are waited for, for a request to stop."""
     from opscope.core.system.stop import pause
 
-    pause(_SECONDS)
+    pause(HANG)

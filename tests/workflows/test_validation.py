@@ -278,7 +278,6 @@ def test_a_directory_of_bundles_names_them(bundle: Path) -> None:
     assert caught.value.hint == "validate the bundles in it, one by one: out"
 
 
-@pytest.mark.timeout(30)
 def test_nothing_outside_is_opened(bundle: Path) -> None:
     """Pipes stand wherever a manifest could point: reading one would wait for ever."""
     os.mkfifo(bundle.parent / "pipe")

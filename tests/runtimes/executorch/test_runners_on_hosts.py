@@ -38,11 +38,10 @@ from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.native.building import host_architecture
 from qemu import qemu_target
 from runners import GOOD, write_runner
+from waiting import HANG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_SECONDS = 60.0
 
 
 class Bench(NamedTuple):
@@ -104,7 +103,7 @@ def build(bench: Bench, directory: Path, script: str) -> ExecutorRunnerTarget:
     return ExecutorRunnerTarget(bench.host, write_runner(directory, script), outputs=[Tensor([1, 4], "float32")])
 
 
-def job(program: Path, timeout: float = _SECONDS) -> Job:
+def job(program: Path, timeout: float = HANG) -> Job:
     """Three traced inferences."""
     return Job(str(program), [], 1, 3, 0, timeout)
 
@@ -229,7 +228,7 @@ def test_files_lie_in_one_directory_under_their_names(bench: Bench, tmp_path: Pa
 def test_a_command_runs_in_a_directory_of_its_own(bench: Bench, tmp_path: Path) -> None:
     """What it prints and the wanted files come here; its environment and its exit code are its own."""
     words = ["sh", "-c", 'echo "$TOLD"; echo made >made.txt; exit 7']
-    command = GuardedCommand(words, tmp_path, _SECONDS, lambda name: name == "made.txt", variables={"TOLD": "it's $1"})
+    command = GuardedCommand(words, tmp_path, HANG, lambda name: name == "made.txt", variables={"TOLD": "it's $1"})
     with bench.host.started(command) as ended:
         assert (ended.code, ended.start_error) == (7, None)
     assert (tmp_path / "log.txt").read_text().strip() == "it's $1"
