@@ -1,8 +1,9 @@
 """What each test costs in CPU seconds, of its process and of the children it waited for, and what follows from it.
 
-``pytest --measure FILE`` writes it as a JSON object, by node identifiers; what a file says of other tests stays. What a
-fixture of a file or session costs is shared equally by the tests that use it. Unlike times, costs hardly depend on what
-else the machine does.
+``pytest --measure FILE`` writes it as a JSON object, by node identifiers; what a file says of other tests stays, and of
+one test the least that was ever measured, since whoever comes first pays for imports. What a fixture of a file or
+session costs is shared equally by the tests that use it; what a session makes once belongs to no test. Unlike times,
+costs hardly depend on what else the machine does.
 
 From the committed ``tests/durations.json`` follow which tests are ``nightly`` (dearer than ``MOST``, unless they are
 marked ``everyday``), in which order tests are given to workers (the dearest file first), and slices of equal cost.
@@ -11,12 +12,14 @@ marked ``everyday``), in which order tests are given to workers (the dearest fil
 from __future__ import annotations
 
 import json
-import resource
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+import session_files
+from session_files import cpu_seconds
 
 FILE = Path(__file__).parents[1] / "durations.json"
 MOST = 5.0
@@ -25,12 +28,6 @@ _SMALLEST = 0.05
 _PAGES = "tests/docs/test_docs_run.py::test_a_page_"
 _COSTS = pytest.StashKey[list[tuple[str, float]]]()
 _USES = pytest.StashKey[list[str]]()
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of the children that it waited for, so far."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def known(file: Path = FILE) -> dict[str, float]:
@@ -102,11 +99,12 @@ class Measuring:
 
     def _phase(self, item: pytest.Item) -> Iterator[None]:
         """Measure a part of a test, without the shared fixtures that were set up meanwhile."""
-        self._fixtures, self._nested, before = [], 0.0, cpu_seconds()
+        self._fixtures, self._nested, before, made = [], 0.0, cpu_seconds(), sum(session_files.costs)
         try:
             return (yield)
         finally:
-            item.stash[_COSTS] = [*self._fixtures, (item.nodeid, cpu_seconds() - before - self._nested)]
+            shared = self._nested + sum(session_files.costs) - made
+            item.stash[_COSTS] = [*self._fixtures, (item.nodeid, cpu_seconds() - before - shared)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
@@ -145,9 +143,8 @@ class Collecting:
         for key, users in self._users.items():
             for nodeid in users:
                 found[nodeid] += self._costs[key] / len(users)
-        before = Counter(known(self._file))
-        for nodeid in before:
-            if nodeid not in found and (FILE.parents[1] / nodeid.partition("::")[0]).exists():
-                found[nodeid] = before[nodeid]
+        for nodeid, cost in known(self._file).items():
+            if (FILE.parents[1] / nodeid.partition("::")[0]).exists():
+                found[nodeid] = min(found.get(nodeid, cost), cost)
         shown = {nodeid: round(cost, 2) for nodeid, cost in found.most_common() if cost >= _SMALLEST}
         self._file.write_text(json.dumps(shown, indent=0) + "\n", "utf-8")

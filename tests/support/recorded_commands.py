@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from durations import cpu_seconds
+from session_files import cpu_seconds
 
 RECORDED = Path(__file__).parents[1] / "data" / "commands"
 MOST = 2.5

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 _VARIABLE = "OPSCOPE_TEST_SESSION"
+costs: list[float] = []
+"""CPU seconds of what this process made for all."""
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of the children that it waited for, so far."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def begin_session() -> None:
@@ -44,7 +53,8 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     with place.with_name(f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            unfinished = Path(tempfile.mkdtemp(dir=place.parent))
+            unfinished, before = Path(tempfile.mkdtemp(dir=place.parent)), cpu_seconds()
             make(unfinished)
             unfinished.rename(place)
+            costs.append(cpu_seconds() - before)
     return place

@@ -146,6 +146,7 @@ def test_executorchs_own_interface_is_taken() -> None:
     assert not model.module.training
 
 
+@pytest.mark.nightly  # exports
 def test_a_submodule_can_stay_in_fp32(tmp_path: Path) -> None:
     """Of two layers one is quantised; calibration inputs are the author's."""
     record = record_of(tmp_path, f"{MODELS}:partly", "int8")
@@ -169,6 +170,7 @@ def test_a_program_that_computes_something_else_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "export.json").exists()
 
 
+@pytest.mark.nightly  # exports
 @pytest.mark.parametrize("model", ["attention", "masked", "keywords"])
 def test_models_with_attention_and_with_sizes_without_end_export(tmp_path: Path, model: str) -> None:
     """Their records hold -Infinity and Infinity; layers are known all the same."""
@@ -180,6 +182,7 @@ def test_models_with_attention_and_with_sizes_without_end_export(tmp_path: Path,
     assert re.search(rb"[ \[:]-?Infinity", zipfile.ZipFile(tmp_path / "m_xnnpack_fp32.etrecord").read(GRAPH))
 
 
+@pytest.mark.nightly  # exports
 def test_attention_that_is_written_out_leaves_no_masking_to_portable_kernels(tmp_path: Path) -> None:
     """What the finding on masking advises, done: the same numbers, and products, mask and softmax are delegated."""
     stayed, outputs = [], []
@@ -289,6 +292,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / record.program.name
 
 
+@pytest.mark.nightly  # exports
 def test_the_decode_loop_generates_what_pytorch_generates(decoder: Path) -> None:
     """Prefill, then ten tokens, each from the keys and values that the call before it gave."""
     import torch
@@ -376,6 +380,7 @@ def test_an_architecture_of_transformers_is_made_small() -> None:
     assert "did you mean BertConfig" in (raised.value.hint or "")
 
 
+@pytest.mark.nightly  # exports
 @pytest.mark.parametrize(
     ("name", "inputs", "largest"),
     [
