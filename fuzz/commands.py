@@ -18,14 +18,24 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
-from fuzz import aie_commands, aie_tiles, etdump_tree, targets
+from fuzz import aie_commands, aie_tiles, etdump_tree, onnx_program, targets
 from fuzz.structure import FindingError
-from opscope.core.errors import EXIT_OK, OpscopeError, TraceFormatError, kinds
+from opscope.core.errors import (
+    EXIT_OK,
+    InconclusiveError,
+    OpscopeError,
+    RegressionError,
+    TraceFormatError,
+    UntrustedError,
+    kinds,
+)
+from opscope.runtimes.onnxruntime.graph import GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,10 +44,16 @@ if TYPE_CHECKING:
 
 BUNDLE = targets.DATA / "bundles" / "with-ceilings"
 _CODES = {EXIT_OK, *(kind.exit_code for kind in kinds() if kind is not OpscopeError)}
-_SECONDS, _SECONDS_A_MEGABYTE = 3.0, 40.0
+_DONE = {EXIT_OK, *(kind.exit_code for kind in (RegressionError, InconclusiveError, UntrustedError))}
+"""Codes of commands that did their work to the end; a gate judges by them."""
+_SECONDS = 3.0
 _FRAME = re.compile(r'File ".*/opscope/([^"]+)", line (\d+)')
 _RAISED = re.compile(r"[\w.]+(Error|Exception|Warning)\b")
-_FORMATS = ("csv", "parquet", "perfetto", "speedscope", "folded", "openmetrics", "model-explorer", "tables", "kit-csv")
+_EVENTS, _SUMS = ("csv", "parquet", "perfetto", "kit-csv"), ("speedscope", "folded", "openmetrics", "tables")
+_TRACE, _PROGRAM = "variants/accelerated/round-00/trace.etdump", "model/toy_cnn_xnnpack_fp32.pte"
+_RECORD = _PROGRAM.replace(".pte", ".etrecord")
+_LITERT = targets.DATA / "litert"
+_PROCESSES = 6
 
 
 class Case(NamedTuple):
@@ -74,15 +90,13 @@ class Commands:
 
     @cached_property
     def _place(self) -> Path:
-        """A directory of this process with all that commands are given beside the input."""
-        place = targets.scratch_directory() / "commands"
+        """A directory of its own with all that commands are given beside the input."""
+        place = Path(tempfile.mkdtemp(dir=targets.scratch_directory()))
         for name in ("bundle", "good") if self._file.startswith("bundle/") else ():
             shutil.copytree(BUNDLE, place / name)
-        (place / "foreign").mkdir(parents=True)
-        (place / "foreign" / "thesis.txt").write_text("not ours\n", "utf-8")
-        for name, seeds in (("good.etdump", targets.etdump_traces), ("good.pte", targets.pte_programs)):
-            (place / name).write_bytes(seeds()[0])
-        shutil.copy(targets.DATA / "onnxruntime" / "cnn-1.31.json", place / "good.json")
+        for name, data in _given().items():
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(data)
         return place
 
     def __call__(self, data: bytes) -> None:
@@ -103,7 +117,7 @@ class Commands:
         try:
             for arguments in self._commands:
                 code, said = run_command(place, arguments)
-                if code != EXIT_OK:
+                if code not in _DONE:
                     break
         finally:
             shutil.rmtree(place / "out")
@@ -112,8 +126,29 @@ class Commands:
         changed = sorted({name for name, _ in before.items() ^ _tree(place).items()})
         if changed:
             raise FindingError(f"changed {', '.join(changed)}")
-        if code != EXIT_OK:
+        if code not in _DONE:
             raise TraceFormatError(said.rpartition("error: ")[2].partition("\n")[0])
+
+
+def _given() -> dict[str, bytes]:
+    """Files beside the input: of another trace and what belongs to it, of each format."""
+    run = onnx_program.nodes()
+    traces = targets.etdump_traces()
+    return {
+        "foreign/thesis.txt": b"not ours\n",
+        "good.etdump": (BUNDLE / _TRACE).read_bytes(),
+        "good.pte": (BUNDLE / _PROGRAM).read_bytes(),
+        "good.etrecord": (BUNDLE / _RECORD).read_bytes(),
+        "good.tflite": (_LITERT / "partial.tflite").read_bytes(),
+        "good.litert.json": (_LITERT / "partial.litert.json").read_bytes(),
+        "good.json": onnx_program.profile(run),
+        "good.onnx": onnx_program.onnx(run),
+        GRAPH: onnx_program.session_graph(run),
+        **{f"side/{number}.etdump": traces[1] for number in range(_PROCESSES)},
+        **{f"other/{number}.etdump": traces[2] for number in range(_PROCESSES)},
+        "run/m_on_t1.etdump": traces[0],
+        "run/m_on_t1_latency.log": b"",
+    }
 
 
 def run_command(place: Path, arguments: Sequence[str]) -> tuple[int, str]:
@@ -172,81 +207,138 @@ def _bundle_file(file: str) -> Callable[[], list[bytes]]:
     return lambda: [(BUNDLE / file).read_bytes()]
 
 
-def _of_trace(file: str) -> dict[str, str]:
-    """The commands of a trace in a file."""
-    converted = {f"convert-{to}": f"convert {file} --to {to} --out out/converted" for to in _FORMATS}
+def _converted(path: str, formats: Sequence[str]) -> str:
+    return " && ".join(f"convert {path} --to {to} --out out/{to}" for to in formats)
+
+
+def _of_trace(file: str, program: str | None = None) -> dict[str, str]:
+    """The commands of a trace in a file, and of its program where there is one."""
+    explored = (
+        "" if program == "good.onnx" else f" && convert {file} --to model-explorer --program {program} --out out/m"
+    )
+    named = {
+        "analyze-program": f"analyze {file} --program {program} --json out/a.json --csv out/csv",
+        "convert-program": f"convert {file} --to speedscope --by module --program {program} --out out/s{explored}",
+    }
     return {
         "analyze": f"analyze {file} --json out/a.json --csv out/csv",
         "compare": f"compare good.etdump {file} --json out/c.json",
-        "check": f"check {file} --against good.etdump --json out/g.json --junit out/j.xml --markdown out/g.md --force",
-        **converted,
+        "check": f"check {file} --against good.etdump {_CHECKED}",
+        "convert-events": _converted(file, _EVENTS),
+        "convert-sums": _converted(file, _SUMS),
+        **(named if program else {}),
     }
 
 
+_CHECKED = "--json out/g.json --junit out/j.xml --markdown out/g.md --force"
+_OF_SIDE = {
+    "analyze": "analyze side --json out/a.json --csv out/csv",
+    "compare": "compare other side --json out/c.json",
+    "check": f"check side --against other {_CHECKED}",
+}
 _OF_BUNDLE = {
     "validate": "validate bundle --json out/v.json --markdown out/v.md",
-    "report": "report bundle --format md,json --out out/report",
+    "report": "report bundle --format md,json,html --out out/report",
     "analyze": "analyze bundle --json out/a.json --csv out/csv",
     "compare": "compare good bundle --json out/c.json",
-    "check": "check bundle --against good --json out/g.json --junit out/j.xml --markdown out/g.md --force",
+    "check": f"check bundle --against good {_CHECKED}",
     "kernels": "kernels bundle --json out/k.json --md out/k.md",
     "store": "store add bundle --recompute --store out/store && store query SELECT_1 --store out/store "
-    "&& store report --store out/store --format md,json --out out/fleet",
-    **{f"convert-{to}": f"convert bundle --to {to} --out out/converted" for to in ("tables", "perfetto", "folded")},
+    "&& store report --store out/store --format md,json --out out/fleet && store verify --store out/store",
+    "convert": _converted("bundle", (*_EVENTS, *_SUMS, "model-explorer")),
 }
-_SQL = "SELECT * FROM operators ORDER BY ALL"
+_JOINED = "runs LEFT JOIN operators USING (bundle, variant) LEFT JOIN tiles USING (bundle)"
+_SQL = f"SELECT count(*), max(COLUMNS(*)) FROM {_JOINED}"  # noqa: S608 - ours
+_SLOTS = "--slots INSTR_EVENT_0,INSTR_EVENT_1,INSTR_VECTOR,LOCK_STALL --slots memtile=PORT_RUNNING_0"
+_OF_TILES = {
+    "aie": f"aie in.tiles {_SLOTS} --out out/aie",
+    "aie-sizes": f"aie in.tiles {_SLOTS} --M 64 --K 64 --N 64 --m 32 --k 32 --n 32 --dtype int8 --arch npu1 "
+    "--out out/aie",
+    "aie-store": f"aie in.tiles {_SLOTS} --out out/aie && store add out/aie --store out/store "
+    "&& store query SELECT_1 --store out/store",
+}
 
 
-def _of_program(file: str) -> dict[str, str]:
+def _of_program(file: str, trace: str) -> dict[str, str]:
     return {
         "preflight": f"preflight {file} --json out/p.json",
-        "analyze": f"analyze good.etdump --program {file} --json out/a.json",
-        "convert-model-explorer": f"convert {file} --to model-explorer --out out/graphs",
+        "describe": f"analyze {file}",
+        "analyze": f"analyze {trace} --program {file} --json out/a.json",
+        "convert": f"convert {trace} --to model-explorer --program {file} --out out/graphs",
     }
 
 
 def _cases() -> Iterator[Case]:
     own = {target.name: target for target in targets.TARGETS}
-    trace = "bundle/variants/accelerated/round-00/trace.etdump"
-    program = "bundle/model/toy_cnn_xnnpack_fp32.pte"
-    traces = {
-        "etdump": "in.etdump",
-        "onnxruntime-profile": "in.json",
-        "litert-trace": "in.litert.json",
-        "benchmark-text": "in.txt",
-        "benchmark-proto": "in.pb",
-        "events-csv": "in.csv",
-        "events-parquet": "in.parquet",
-        "kit-csv": "in.csv",
+    traces: dict[str, tuple[str, str | None]] = {
+        "etdump": ("in.etdump", "good.pte --etrecord good.etrecord"),
+        "onnxruntime-profile": ("in.json", "good.onnx"),
+        "litert-trace": ("in.litert.json", "good.tflite"),
+        "benchmark-text": ("in.txt", "good.tflite"),
+        "benchmark-proto": ("in.pb", "good.tflite"),
+        "events-csv": ("in.csv", None),
+        "events-parquet": ("in.parquet", None),
+        "kit-csv": ("in.csv", None),
     }
-    for name, file in traces.items():
-        yield Case(name, file, own[name].seeds, _of_trace(file), own[name].tokens, own[name].structure)
-    onnx = {"analyze": "analyze good.json --program in.onnx --json out/a.json"}
-    yield Case("onnx", "in.onnx", own["onnx"].seeds, onnx, own["onnx"].tokens)
-    for name, file in {"pte": "in.pte", "tflite": "in.tflite"}.items():
-        yield Case(name, file, own[name].seeds, _of_program(file), own[name].tokens)
-    kernels = {"kernels": "kernels in.log --json out/k.json --md out/k.md"}
+    of_programs = {
+        "etdump": _bundle_file(_TRACE),
+        "onnxruntime-profile": lambda: [onnx_program.profile(onnx_program.nodes())],
+    }
+    built = {"onnxruntime-profile": onnx_program.PROFILE}
+    for name, (file, program) in traces.items():
+        seeds = _both(own[name].seeds, of_programs.get(name, list))
+        structure = built.get(name, own[name].structure)
+        yield Case(name, file, seeds, _of_trace(file, program), own[name].tokens, structure)
+    yield Case("side", "side/5.etdump", own["etdump"].seeds, _OF_SIDE, own["etdump"].tokens, etdump_tree.STRUCTURE)
+    yield from _programs(own)
+    kernels = {"kernels": "kernels in.log --json out/k.json --md out/k.md --kit-csv out/kit"}
     for name in ("xnnpack-log", "kernel-counts", "recording"):
         yield Case(name, "in.log", own[name].seeds, kernels, own[name].tokens)
-    record = {"analyze": "analyze good.etdump --etrecord in.etrecord --json out/a.json"}
-    yield Case("etrecord", "in.etrecord", own["etrecord"].seeds, record, own["etrecord"].tokens)
-    tiles = {"aie": "aie in.tiles --out out/aie", "analyze": "analyze in.tiles --json out/a.json"}
-    yield Case("aie-json", "in.tiles", aie_tiles.json_traces, tiles, own["aie-json"].tokens)
-    yield Case("aie-words", "in.tiles", aie_tiles.words_traces, tiles, own["aie-words"].tokens, aie_commands.STRUCTURE)
-    yield Case("bundle-trace", trace, _bundle_file(trace[7:]), _OF_BUNDLE, structure=etdump_tree.STRUCTURE)
-    yield Case("bundle-program", program, _bundle_file(program[7:]), _OF_BUNDLE, own["pte"].tokens)
-    for name in ("manifest.json", "analysis.json", "comparison.json", "variants/accelerated/roofs.json"):
-        kind = f"bundle-{Path(name).stem}"
-        yield Case(kind, f"bundle/{name}", _bundle_file(name), _OF_BUNDLE, own["bundle-manifest"].tokens)
-    for name in ("log.txt", "outputs.npz"):
-        file = f"variants/accelerated/round-00/{name}"
-        yield Case(f"bundle-{Path(name).stem}", f"bundle/{file}", _bundle_file(file), _OF_BUNDLE)
+    for name, json_or_words, built_of in (
+        ("aie-json", aie_tiles.json_traces, None),
+        ("aie-words", aie_tiles.words_traces, aie_commands.STRUCTURE),
+    ):
+        yield Case(name, "in.tiles", json_or_words, _OF_TILES, own[name].tokens, built_of)
+    yield from _bundles(own)
+
+
+def _programs(own: dict[str, targets.Target]) -> Iterator[Case]:
+    """What traces are analysed with."""
+    of_onnx = {"analyze": "analyze good.json --program in.onnx --json out/a.json"}
+    yield Case("onnx", "in.onnx", own["onnx"].seeds, of_onnx, own["onnx"].tokens, onnx_program.PROGRAM)
+    of_graph = {"analyze": "analyze good.json --program good.onnx --json out/a.json"}
+    yield Case("onnx-graph", GRAPH, list, of_graph, own["bundle-manifest"].tokens, onnx_program.GRAPH)
+    pte = _both(own["pte"].seeds, _bundle_file(_PROGRAM))
+    yield Case("pte", "in.pte", pte, _of_program("in.pte", "good.etdump"), own["pte"].tokens)
+    tflite = _both(own["tflite"].seeds, lambda: [(_LITERT / "partial.tflite").read_bytes()])
+    yield Case("tflite", "in.tflite", tflite, _of_program("in.tflite", "good.litert.json"), own["tflite"].tokens)
+    record = _both(own["etrecord"].seeds, _bundle_file(_RECORD))
+    with_record = "analyze good.etdump --program good.pte --etrecord in.etrecord --json out/a.json"
+    of_record = {"analyze": with_record, "describe": "analyze in.etrecord"}
+    yield Case("etrecord", "in.etrecord", record, of_record, own["etrecord"].tokens)
+    of_run = {"analyze": "analyze run --json out/a.json", "kernels": "kernels run --json out/k.json"}
+    yield Case("kit-run", "run/manifest.json", own["kit-run"].seeds, of_run, own["kit-run"].tokens)
+
+
+def _bundles(own: dict[str, targets.Target]) -> Iterator[Case]:
+    built, tokens = {_TRACE: etdump_tree.STRUCTURE}, {_PROGRAM: own["pte"].tokens}
+    results = ("manifest.json", "analysis.json", "comparison.json", "variants/accelerated/roofs.json")
+    left = (_TRACE, *(_TRACE.replace("trace.etdump", name) for name in ("log.txt", "outputs.npz")))
+    for file in (*results, *left, _PROGRAM):
+        pieces = tokens.get(file, own["bundle-manifest"].tokens if file in results else ())
+        kind = f"bundle-{'program' if file == _PROGRAM else Path(file).stem}"
+        yield Case(kind, f"bundle/{file}", _bundle_file(file), _OF_BUNDLE, pieces, built.get(file))
+
+
+def _both(seeds: targets.Seeds, others: targets.Seeds) -> targets.Seeds:
+    return lambda: [*seeds(), *others()]
 
 
 def _words(command: str) -> list[list[str]]:
     return [[_SQL if word == "SELECT_1" else word for word in one.split()] for one in command.split("&&")]
 
 
+_READERS = targets.targets()
 TARGETS = {
     f"{name}-{case.name}": targets.Target(
         f"fuzz.commands:{name}-{case.name}",
@@ -256,7 +348,8 @@ TARGETS = {
         case.tokens,
         case.structure,
         _SECONDS,
-        _SECONDS_A_MEGABYTE,
+        memory=_READERS[case.name].memory if case.name in _READERS else targets.MEMORY_AN_INPUT,
+        memory_a_byte=_READERS[case.name].memory_a_byte if case.name in _READERS else targets.MEMORY_A_BYTE,
     )
     for case in _cases()
     for name, command in case.commands.items()

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     Mutation: TypeAlias = Callable[[Random, bytearray, bytes], None]
 
-LARGEST = 1 << 17
-"""Inputs do not grow beyond this many bytes: limits on time and memory are for small files."""
+SMALL = 1 << 17
+"""Damaged inputs do not grow beyond this many bytes, so that many are read."""
+LARGEST = 1 << 20
+"""Nor do those that repeat a part of theirs until they are large, which show how time and memory follow the size."""
 
 _WORD = 4
 _AT_ONCE = (1, 1, 1, 1, 2, 2, 3, 5)
@@ -42,7 +44,20 @@ def mutated(rng: Random, data: bytes, other: bytes, tokens: Sequence[bytes] = ()
             rng.choice(MUTATIONS)(rng, out, other)
         else:
             out += other[: rng.randrange(len(other) + 1)]
-    return bytes(out[:LARGEST])
+    return bytes(out[:SMALL])
+
+
+def enlarged(rng: Random, data: bytes) -> bytes:
+    """A copy that repeats a part of an input, often whole lines, until it is large."""
+    size = rng.choice((LARGEST >> 2, LARGEST))
+    first, length = _run(rng, bytearray(data or b"\0"))
+    if rng.random() < 0.5:  # noqa: PLR2004 - a fair coin
+        last = data.find(b"\n", first + length - 1) + 1 or len(data)
+        first = data.rfind(b"\n", 0, first) + 1
+        length = max(1, last - first)
+    part = data[first : first + length] or b"\0"
+    times = max(0, size - len(data)) // len(part)
+    return data[: first + length] + part * times + data[first + length :]
 
 
 def _flip_bits(rng: Random, data: bytearray, _: bytes) -> None:

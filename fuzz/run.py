@@ -1,7 +1,8 @@
 """Fuzz the readers: ``python -m fuzz.run --seconds 60 --seed 1 --target etdump``.
 
 Each target runs in its own process, one after the other. A finding is anything but a value or a TraceFormatError:
-another exception, a crash, more than a second, more than 512 MiB, or a table that differs from a plain reading.
+another exception, a crash, more time of the processor or more memory than the size allows, a table that differs from a
+plain reading, or a target that reads none of its valid inputs.
 Findings are made smaller and written to ``fuzz/findings``; then the exit code is 1. The seed decides which inputs are
 tried, the time how many. ``--input FILE --target NAME`` reads one file again.
 """
@@ -17,14 +18,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fuzz.targets import target_named, targets
 from fuzz.worker import CURRENT_BYTES, Current, Effort, Report, write_finding
 
+if TYPE_CHECKING:
+    from fuzz.targets import Target
+
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = Path(__file__).resolve().parent / "findings"
-_STUCK = 20
-"""Times the seconds of the processor that an input may take: as long an input may be at work, whatever else runs."""
+_UNHEARD = 10
+"""Times the seconds of the processor that an input may take: what takes longer does not even hear the alarm. An input
+that fails is tried several times, to make it smaller."""
+_IDLE_SECONDS = 300.0
+"""Without any work, after which a process waits for what does not come, however busy the machine is."""
 _POLL = 0.25
 _MOST_CRASHES = 5
 _MOST_MINIMISING = 40
@@ -65,8 +73,8 @@ def line(name: str, report: Report) -> str:
     rate = report.inputs / report.seconds if report.seconds else 0.0
     return (
         f"{name}: {report.inputs:,} inputs in {report.seconds:.0f} s ({rate:,.0f} a second), "
-        f"{report.refused:,} refused, {report.built:,} built, corpus {report.corpus:,}, "
-        f"{report.lines:,} lines covered, "
+        f"{report.seeds[1]} of {report.seeds[0]} seeds read, {report.refused:,} refused, {report.built:,} built, "
+        f"corpus {report.corpus:,}, {report.lines:,} lines covered, "
         f"{len(report.findings)} findings"
     )
 
@@ -82,7 +90,7 @@ def fuzz_target(name: str, seed: int, effort: Effort, findings: Path, *, keeping
             began = time.monotonic()
             left = str(end - began), str(effort.least - total.inputs)
             process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings), *keep])
-            output, failure = _watched(process, Current(shared), _STUCK * target_named(name).seconds)
+            output, failure = _watched(process, Current(shared), target_named(name))
             if failure is None:
                 _add(total, Report(**json.loads(output.splitlines()[-1])))
                 break
@@ -99,6 +107,7 @@ def _add(total: Report, part: Report) -> None:
     total.seconds += part.seconds
     total.refused += part.refused
     total.built += part.built
+    total.seeds = max(total.seeds, tuple(part.seeds), key=lambda seeds: seeds[1])
     total.corpus, total.lines = max(total.corpus, part.corpus), max(total.lines, part.lines)
     total.findings += [(path, what) for path, what in part.findings]
 
@@ -109,21 +118,18 @@ def _worker(arguments: list[str], *, capture: bool = True) -> subprocess.Popen[s
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE if capture else None)
 
 
-def _watched(process: subprocess.Popen[str], current: Current, longest: float) -> tuple[str, str | None]:
+def _watched(process: subprocess.Popen[str], current: Current, target: Target) -> tuple[str, str | None]:
     """Output of a worker, and how it failed: a signal, or an input that even an alarm does not end.
 
     Raises:
         SystemExit: it could not start.
     """
-    last, since = current.get(), time.monotonic()
+    watch = _Watch(process.pid, target)
     while process.poll() is None:
         try:
             output, _ = process.communicate(timeout=_POLL)
         except subprocess.TimeoutExpired:
-            now = current.get()
-            if now != last:
-                last, since = now, time.monotonic()
-            elif time.monotonic() - since > longest:
+            if watch.hangs(*current.get()):
                 process.kill()
                 process.communicate()
                 return "", "hang outside of Python"
@@ -136,6 +142,38 @@ def _watched(process: subprocess.Popen[str], current: Current, longest: float) -
     if process.returncode:
         raise SystemExit(f"the worker ended with {process.returncode}: this is the fuzzer's fault")
     return output, None
+
+
+class _Watch:
+    """Whether a worker hangs: by the time of the processor that an input took, or because it does nothing at all."""
+
+    def __init__(self, process: int, target: Target) -> None:
+        self._process, self._target = process, target
+        self._number, self._begun = -1, 0.0
+        self._used, self._moved = 0.0, time.monotonic()
+
+    def hangs(self, number: int, data: bytes) -> bool:
+        """Whether an input does, the last one that was announced."""
+        used, now = _processor_seconds(self._process), time.monotonic()
+        if used != self._used:
+            self._used, self._moved = used, now
+        if number != self._number:
+            self._number, self._begun, self._moved = number, used, now
+        return used - self._begun > _UNHEARD * self._target.seconds_of(len(data)) or now - self._moved > _IDLE_SECONDS
+
+
+def _processor_seconds(process: int) -> float:
+    """What a process used so far."""
+    try:
+        words = Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except FileNotFoundError:  # macOS, whose ps tells it; or the process has ended
+        told = subprocess.run(
+            ["/bin/ps", "-o", "time=", "-p", str(process)], capture_output=True, text=True, check=False
+        )
+        return sum(
+            60**place * float(part) for place, part in enumerate(reversed(told.stdout.strip().split(":"))) if part
+        )
+    return sum(map(int, words[11:13])) / os.sysconf("SC_CLK_TCK")  # proc(5): in its own code, and in the system's
 
 
 def _smaller(name: str, data: bytes, candidate: Path, failure: str) -> bytes:

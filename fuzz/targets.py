@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 DATA = TESTS.parent / "data"
 WHERE = Path("fuzzed")
-SECONDS_AN_INPUT = 1.0
+SECONDS_AN_INPUT, SECONDS_A_MEGABYTE = 1.0, 10.0
 """Of the processor: a busy machine is no finding."""
+MEMORY_AN_INPUT, MEMORY_A_BYTE = 64 << 20, 256
+"""Bytes that reading an input may take, and those for each byte of it."""
+_UNFOLDED = 512 << 20
+"""The same of formats in which few bytes stand for many, up to a limit of the reader."""
 _LOOP = """
     Program::load_method 900
       Method::init 700
@@ -64,6 +68,8 @@ class Target:
         structure: how inputs are built from what they mean, where that is known; else they are changed as bytes.
         seconds: of the processor that an input may take, however small it is.
         seconds_a_megabyte: that it may take beyond that.
+        memory: bytes that reading an input may take beyond what the process had, however small it is.
+        memory_a_byte: that each of its bytes may take beyond that.
     """
 
     name: str
@@ -73,7 +79,17 @@ class Target:
     tokens: tuple[bytes, ...] = ()
     structure: Structure | None = None
     seconds: float = SECONDS_AN_INPUT
-    seconds_a_megabyte: float = 0.0
+    seconds_a_megabyte: float = SECONDS_A_MEGABYTE
+    memory: int = MEMORY_AN_INPUT
+    memory_a_byte: int = MEMORY_A_BYTE
+
+    def seconds_of(self, size: int) -> float:
+        """The time of the processor that an input of so many bytes may take."""
+        return self.seconds + self.seconds_a_megabyte * size / (1 << 20)
+
+    def memory_of(self, size: int) -> int:
+        """The memory that an input of so many bytes may take."""
+        return self.memory + self.memory_a_byte * size
 
     @property
     def available(self) -> bool:
@@ -696,9 +712,17 @@ TARGETS = (
         aie_tiles.words_traces,
         _TILES_WORDS,
         aie_commands.STRUCTURE,
+        memory=_UNFOLDED,
+        memory_a_byte=4 * MEMORY_A_BYTE,
     ),
     Target(
-        "compressed", "opscope.readers.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+        "compressed",
+        "opscope.readers.compressed",
+        _read_compressed,
+        _compressed,
+        (b"\x1f\x8b", b"\x28\xb5\x2f\xfd"),
+        memory=_UNFOLDED,
+        memory_a_byte=4 * MEMORY_A_BYTE,
     ),
 )
 

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fuzz.corpus import MOST_BYTES, MOST_INPUTS, keep, kept
 from fuzz.coverage import Lines
-from fuzz.mutate import LARGEST, mutated
+from fuzz.mutate import LARGEST, SMALL, enlarged, mutated
 from fuzz.structure import FindingError
 from fuzz.targets import target_named
 from opscope.core.errors import TraceFormatError
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
 
     from fuzz.targets import Target
 
-MEMORY = 512 << 20
-"""Bytes that reading one input may take beyond what the process had before."""
+NOTHING_READ = "no seed is read"
+"""The finding of a target that refuses all valid inputs: damage to them would show nothing."""
 
-_MEGABYTE = 1 << 20
+_ADDRESSES = 512 << 20
+"""Addresses beyond the memory of an input that are left to threads and allocators before the system refuses more."""
+_PROCESS = Path("/proc/self")
 _REFUSED_SHARE = 0.2
+_LARGE_SHARE = 0.02
 _BUILT_SHARE = 0.7
 _MINIMISING_SECONDS = 5.0
 _HEAD = struct.Struct("<QQ")
@@ -71,6 +75,7 @@ class Report:
         corpus: inputs that showed something new.
         lines: lines of the readers that ran.
         refused: inputs that ended in a TraceFormatError.
+        seeds: valid inputs that it began with, and how many of them were read.
         built: inputs that were changed as what they mean, not as bytes.
         findings: file and problem of each kind of failure.
     """
@@ -80,6 +85,7 @@ class Report:
     corpus: int = 0
     lines: int = 0
     refused: int = 0
+    seeds: tuple[int, int] = (0, 0)
     built: int = 0
     findings: list[tuple[str, str]] = field(default_factory=list)
 
@@ -128,10 +134,12 @@ class Corpus:
     def next(self, rng: random.Random, target: Target) -> Input:
         """A changed copy of one of them."""
         one, other = self.chosen(rng), self.chosen(rng)
+        if rng.random() < _LARGE_SHARE:
+            return Input(enlarged(rng, one.data))
         if target.structure is None or one.meaning is None or rng.random() > _BUILT_SHARE:
             return Input(mutated(rng, one.data, other.data, target.tokens))
         meaning = target.structure.changed(rng, one.meaning, one.meaning if other.meaning is None else other.meaning)
-        return Input(target.structure.written(meaning)[:LARGEST], meaning)
+        return Input(target.structure.written(meaning)[:SMALL], meaning)
 
 
 class Executor:
@@ -143,16 +151,18 @@ class Executor:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._peak = 0
+        self._limits = False
+        self._before = 0
         signal.signal(signal.SIGPROF, _hang)
 
     def limit_memory(self) -> None:
-        """Let this process grow by ``MEMORY`` from here on; call it when everything is loaded."""
-        self._peak = _peak_memory()
-        statistics = Path("/proc/self/statm")
-        if statistics.exists():  # macOS enforces no such limit; there the peak alone is watched
-            now = int(statistics.read_text("ascii").split()[0]) * mmap.PAGESIZE
-            resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, resource.RLIM_INFINITY))
+        """Hold what each input takes against its size from here on; call it when everything is loaded."""
+        self._limits = True
+
+    def load(self, data: bytes) -> None:
+        """Read a valid input without limits, so that all that reading needs is imported before it is measured."""
+        with suppress(Exception):  # it is read again
+            self._target.read(data)
 
     def outcome(self, data: bytes) -> tuple[str, str]:
         """Kind of outcome (``read``, ``refused`` or ``failed``) and what tells it from others of this kind."""
@@ -162,12 +172,12 @@ class Executor:
             return "failed", "hang"
 
     def _timed(self, data: bytes) -> tuple[str, str]:
-        longest = self._target.seconds + self._target.seconds_a_megabyte * len(data) / _MEGABYTE
-        signal.setitimer(signal.ITIMER_PROF, longest)
+        self._begin(len(data))
+        signal.setitimer(signal.ITIMER_PROF, self._target.seconds_of(len(data)))
         try:
             self._target.read(data)
         except TraceFormatError as error:
-            return self._within_memory("refused", _pattern(error.problem))
+            return self._within_memory(len(data), "refused", _pattern(error.problem))
         except HangError:
             return "failed", "hang"
         except FindingError as finding:
@@ -178,12 +188,22 @@ class Executor:
             return "failed", _place(error)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        return self._within_memory("read", "")
+        return self._within_memory(len(data), "read", "")
 
-    def _within_memory(self, kind: str, what: str) -> tuple[str, str]:
-        peak = _peak_memory()
-        grown, self._peak = peak - self._peak, max(peak, self._peak)
-        return ("failed", "memory") if grown > MEMORY else (kind, what)
+    def _begin(self, size: int) -> None:
+        """Measure from here on what is taken, and let the system refuse what is far too much."""
+        if not self._limits:
+            return
+        if _PROCESS.exists():  # macOS enforces no such limit, and tells the highest peak alone
+            (_PROCESS / "clear_refs").write_text("5", "ascii")  # proc(5): the peak is what is taken now
+            now = int((_PROCESS / "statm").read_text("ascii").split()[0]) * mmap.PAGESIZE
+            most = now + _ADDRESSES + self._target.memory_of(size)
+            resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+        self._before = _peak_memory()
+
+    def _within_memory(self, size: int, kind: str, what: str) -> tuple[str, str]:
+        grown = _peak_memory() - self._before
+        return ("failed", "memory") if self._limits and grown > self._target.memory_of(size) else (kind, what)
 
 
 def _hang(_number: int, _frame: FrameType | None) -> None:
@@ -191,8 +211,10 @@ def _hang(_number: int, _frame: FrameType | None) -> None:
 
 
 def _peak_memory() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if not _PROCESS.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    told = (_PROCESS / "status").read_text("ascii").partition("VmHWM:")[2]
+    return int(told.split(maxsplit=1)[0]) << 10
 
 
 def _pattern(message: str) -> str:
@@ -213,7 +235,10 @@ def fuzz(target: Target, seed: str, effort: Effort, current: Current, findings: 
     rng, report, lines, executor = random.Random(seed), Report(), Lines(), Executor(target)  # noqa: S311
     corpus, known, failed = Corpus(_seeds(target)), set(), set()
     pending = [*map(Input, kept(target.name)), *corpus.whole]
-    begun, began = len(pending), time.monotonic()
+    begun, seeds = len(pending), len(corpus.whole)
+    for valid in corpus.whole:
+        executor.load(valid.data)
+    began = time.monotonic()
     lines.start()
     while pending or report.inputs < effort.least or time.monotonic() - began < effort.seconds:
         with lines.paused():
@@ -221,18 +246,25 @@ def fuzz(target: Target, seed: str, effort: Effort, current: Current, findings: 
         current.put(report.inputs, made.data)
         kind, what = executor.outcome(made.data)
         report.inputs += 1
-        report.refused += kind == "refused"
         report.built += made.meaning is not None
+        if kind == "failed" and what not in failed:
+            with lines.paused():  # watching takes time of the processor, too
+                kind, what = executor.outcome(made.data)
+                if kind == "failed" and what not in failed:
+                    failed.add(what)
+                    smaller = minimised(executor, made.data, what)
+                    report.findings.append((write_finding(findings, target.name, smaller, what), what))
+        report.refused += kind == "refused"
+        if report.inputs <= seeds:
+            report.seeds = seeds, report.seeds[1] + (kind == "read")
         if report.inputs == begun:
             executor.limit_memory()
-        if kind == "failed" and what not in failed:
-            failed.add(what)
-            smaller = minimised(executor, made.data, what)
-            report.findings.append((write_finding(findings, target.name, smaller, what), what))
-        elif kind != "failed" and (lines.taken() or (kind, what) not in known):
+        if kind != "failed" and len(made.data) <= SMALL and (lines.taken() or (kind, what) not in known):
             known.add((kind, what))
             (corpus.whole if kind == "read" else corpus.refused).append(made)
     lines.stop()
+    if not report.seeds[1]:
+        report.findings.append((write_finding(findings, target.name, b"", NOTHING_READ), NOTHING_READ))
     report.seconds, report.lines = time.monotonic() - began, len(lines.seen)
     report.corpus = len(corpus.whole) + len(corpus.refused)
     return report, corpus
@@ -303,8 +335,8 @@ def main(arguments: list[str]) -> int:
     target = target_named(name)
     if len(rest) == 1:
         executor = Executor(target)
-        for seed in target.seeds():
-            executor.outcome(seed)
+        for seed in _seeds(target):
+            executor.load(seed.data)
         executor.limit_memory()
         kind, what = executor.outcome(Path(rest[0]).read_bytes())
         print(kind, what)

@@ -82,6 +82,16 @@ def test_a_finding_is_read_again(tmp_path: Path) -> None:
     assert run("--target", "planted_faults:raises", "--input", str(damaged)).returncode == 0
 
 
+def test_a_row_of_blanks_takes_time_that_fits_its_size(tmp_path: Path) -> None:
+    """In a table of ``benchmark_model``: each blank could be where a column begins."""
+    lines = fuzzed.target_named("benchmark-text").seeds()[0].splitlines(keepends=True)
+    heading = next(number for number, line in enumerate(lines) if b"[node type]" in line or b"node type," in line)
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"".join([*lines[: heading + 1], b" " * (1 << 14) + b"x\n", *lines[heading + 1 :]]))
+    done = run("--target", "benchmark-text", "--input", str(damaged))
+    assert (done.returncode, done.stdout.partition(" ")[0]) == (0, "refused")
+
+
 def test_an_unknown_target_is_refused() -> None:
     """The known ones are listed."""
     done = run("--target", "etdumb", "--seconds", "1")

@@ -30,14 +30,15 @@ _STARTS = (
 _STAMP = r"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [ \d]+ [VDIWEF] tflite"
 _PREFIX = re.compile(rf"\A(?:{_STAMP}\w*\s*: |(?:INFO|WARN(?:ING)?|ERROR): )")
 _LOGCAT = re.compile(_STAMP.encode(), re.ASCII)
-_TITLE = re.compile(r"=+ (?P<title>[\w ]+) =+\s*\Z")
+_TITLE = re.compile(r"(?<!=)=+ (?P<title>[\w ]+) =+\s*\Z")
 _GRAPH = re.compile(r"(?:Primary graph \(name: .*\)|Subgraph \(index: (?P<number>\d{1,9}), name: .*\)) profile:")
 _TIMINGS = re.compile(r"Timings \(microseconds\): (?P<figures>count=.*)")
 _OBSERVED = re.compile(r"(?P<count>\d{1,9}) nodes observed\Z")
 """The last line of a section: how many operators its table has."""
 _NUMBER = r"-?\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,2})?"
-_FIGURES = re.compile(rf"(?P<name>[a-z]\w*)=(?P<value>{_NUMBER})")
-_INFERENCE = re.compile(rf"Inference timings in us: .*Inference \(avg\): (?P<value>{_NUMBER})")
+_FIGURES = re.compile(rf"\b(?P<name>[a-z]\w*)=(?P<value>{_NUMBER})")
+_TIMED = "Inference timings in us: "
+_INFERENCE = re.compile(rf"{_TIMED}(?:(?!{_TIMED}).)*Inference \(avg\): (?P<value>{_NUMBER})")
 _INIT, _RUN = "Profiling Info for Benchmark Initialization:", "Profiling Info for Regular Benchmark Runs:"
 _INNER = "Delegate internal:"
 _WHOLE, _ROUNDING = 100.0, 0.01
@@ -187,10 +188,11 @@ def _row_pattern(heading: str, where: str) -> str:
     if None in columns or not whole or columns[-1] != "name":
         raise TraceFormatError("a table has other columns than benchmark_model's", where=where, hint="it was edited")
     between = r",\s*" if commas else r"\s+"
-    parts = {"kind": "(?P<kind>.*?)", "name": "(?P<name>.*)"}
+    # A kind ends behind a word, where no comma ends it: tried at each blank, a line of blanks takes time by its square.
+    parts = {"kind": "(?P<kind>.*?)" if commas else r"(?P<kind>.*?)(?<!\s)", "name": "(?P<name>.*)"}
     percent = {"share", "cdf"}
     told = [parts.get(str(one), f"(?P<{one}>{_NUMBER}){'%' if one in percent else ''}") for one in columns]
-    return rf"\A\s*{between.join(told)}\Z"
+    return rf"{between.join(told)}\Z"
 
 
 def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]:
@@ -199,7 +201,7 @@ def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]
     Raises:
         TraceFormatError: it does not fit the heading.
     """
-    found = re.match(pattern, line)
+    found = re.match(pattern, line.lstrip())
     if found is None:
         raise TraceFormatError(
             "a row of a table does not fit its heading", where=where, hint="it was cut off or edited"
