@@ -27,6 +27,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly  # two seconds for each of thirty readers
 @pytest.mark.parametrize("name", fuzzed.targets())
 def test_a_reader_refuses_damage_and_nothing_worse(name: str, tmp_path: Path) -> None:
     """A hundred inputs, with a fixed seed: no other exception, crash, hang, flood of memory, or wrong table."""
