@@ -29,6 +29,7 @@ from opscope.analysis.gate.gate import (
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
 from opscope.program.operators.kinds import Category
+from texts import OPERATORS_SLOWER
 from traces import table
 
 SLOWER, SAME, FASTER = Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.FASTER
@@ -178,7 +179,7 @@ def test_slower_operators_are_listed_by_their_loss() -> None:
     """Both became slower, the convolution by more; the framework did not."""
     report = gate(compared(OLD, side(500_000, 140_000)), Terms())
     assert [change.kind for change in report.slower] == ["convolution", "arithmetic"]
-    assert "operators became slower" in str(report.advice)
+    assert OPERATORS_SLOWER in str(report.advice)
 
 
 def test_operators_of_one_side_are_listed_by_their_time() -> None:

@@ -18,6 +18,7 @@ from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.program.peak_rates.peak_rates import PeakRates
+from texts import NO_CEILINGS
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -203,7 +204,7 @@ def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been
     assert unhelped.operators == [OperatorKey(METHOD, 0, 1)]
     assert (unhelped.saving_ns, unhelped.saving_basis) == (
         None,
-        "not reported: no ceilings were measured, or what operators cost is not known; profile without --no-roofs",
+        f"not reported: {NO_CEILINGS}, or what operators cost is not known; profile without --no-roofs",
     )
 
 

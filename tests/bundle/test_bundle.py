@@ -14,6 +14,7 @@ from opscope.bundle.manifest import Failure, FailureKind, PlanSlot, Status, Trac
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of, write_atomically
 from programs import write_tiny_program
+from texts import HOLDS_A_BUNDLE
 
 SMALL = Settings(rounds=2, runs=2, warmup=1)
 
@@ -52,7 +53,7 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path, bundle: Bun
     (tmp_path / "other" / "thesis.txt").write_text("keep")
     with pytest.raises(BundleError, match="not empty"):
         check_free(tmp_path / "other")
-    with pytest.raises(BundleError, match="already holds a bundle") as caught:
+    with pytest.raises(BundleError, match=HOLDS_A_BUNDLE) as caught:
         check_free(bundle.path)
     assert "--resume" in (caught.value.hint or "")
     with pytest.raises(BundleError, match="is a file"):

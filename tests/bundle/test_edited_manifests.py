@@ -14,6 +14,7 @@ import pytest
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import BundleError, StorageError, TraceFormatError
 from opscope.workflows.analyze.sides import side_of
+from texts import NO_REGULAR_FILE
 
 KEPT = Path(__file__).parents[1] / "data" / "bundles" / "flat-rooms"
 
@@ -119,5 +120,5 @@ def test_a_pipe_in_place_of_a_trace_is_not_waited_for(bundle: Path) -> None:
     path = bundle / traced(json.loads((bundle / "manifest.json").read_text()))["trace"]
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(TraceFormatError, match="a pipe, not a regular file"):
+    with pytest.raises(TraceFormatError, match=f"a pipe, {NO_REGULAR_FILE}"):
         _ = side_of(bundle, None).table

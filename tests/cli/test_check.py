@@ -31,6 +31,7 @@ from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
 from programs import write_tiny_program
 from terminal_text import text_of
+from texts import IS_A_PROGRAM, MACHINE_DRIFT
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stop-a-slower-model-in-ci.md"
 HOSTILE = "a|b`<script>&\x1b[31m\x00\ufffe\u202ed*"
@@ -197,7 +198,7 @@ def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -
         for repetition in Bundle.open(new).manifest.repetitions
     ]
     notes = opscope.check(changed(new, tmp_path / "later", repetitions=later), old).notes
-    assert sum("does not include machine drift" in note for note in notes) == 1
+    assert sum(MACHINE_DRIFT in note for note in notes) == 1
 
 
 def test_a_comparison_of_two_bundles_warns_as_the_gate_does(old: Path, new: Path) -> None:
@@ -552,7 +553,7 @@ def test_a_program_against_a_bundle_says_what_to_do(old: Path, tmp_path: Path) -
     for sides in ((new, "--against", old), (f"{old}#baseline", "--against", new)):
         done = run(*sides)
         assert done.returncode == 2
-        assert "is a program, and" in done.stderr
+        assert IS_A_PROGRAM in done.stderr
         assert "opscope profile" in done.stderr
 
 

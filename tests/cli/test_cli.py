@@ -20,6 +20,7 @@ from opscope.api import Settings, profile
 from opscope.cli import main
 from programs import tiny_program, write_tiny_program
 from pseudo_terminal import on_terminal
+from texts import NO_PROGRAM
 from traces import etdump
 
 TRACE = """
@@ -169,7 +170,7 @@ def files(directory: Path) -> None:
         ("analyse trace.etdump", 2, "No such command"),
         ("profile mobilnet_v3 --out out", 3, "did you mean mobilenet_v3_small"),
         ("profile nowhere.pte --out out", 3, "no such file"),
-        ("profile text.pte --out out", 4, "not an ExecuTorch program"),
+        ("profile text.pte --out out", 4, NO_PROGRAM),
         ("profile cut.pte --out out", 4, "cut.pte"),
         ("profile ok.pte --out folder", 8, "not empty"),
         ("profile ok.pte --out text.pte", 8, "is a file"),

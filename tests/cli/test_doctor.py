@@ -14,6 +14,7 @@ import pytest
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.workflows.measure.checks import State, switching_check
+from texts import CXX_DOES_NOT_WORK
 
 pytestmark = pytest.mark.runtime
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "doctor.schema.json"
@@ -42,7 +43,7 @@ def test_a_missing_compiler_is_a_limit_and_no_problem() -> None:
     code, found = doctor(CXX="/nowhere/c++")
     (runner,) = [check for check in found["checks"] if check["name"] == "runner"]
     assert (code, runner["state"]) == (0, "note")
-    assert runner["found"].startswith("Python bindings: the C++ compiler /nowhere/c++ (CXX) does not work")
+    assert runner["found"].startswith(f"Python bindings: the C++ compiler /nowhere/c++ {CXX_DOES_NOT_WORK}")
 
 
 def test_nothing_that_runs_programs_is_a_problem(tmp_path: Path) -> None:

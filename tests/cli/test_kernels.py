@@ -26,6 +26,7 @@ from opscope.kit.readers.csv import kernel_rows
 from opscope.reports.formats.kernel_csv import COLUMNS
 from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
 from programs import write_tiny_program
+from texts import NO_MICROKERNEL, SME_SELECTED
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
 NEON = "xnn_f32_gemm_minmax_ukernel_6x8__neonfma_lane_ld128"
@@ -338,7 +339,7 @@ def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
     text = (counted / "report.md").read_text()
     assert "3 operators" in text
     assert "called kernels that were counted in separate runs" in text
-    assert "Which microkernel ran is not known" not in text
+    assert NO_MICROKERNEL not in text
     assert "3 of 3 convolutions and products ran SME2 kernels" in text
     assert "0 of 3 ran SME kernels" in text
     assert "executed, calls counted | NEON or scalar | SME: 0 | executed, calls counted" in text
@@ -359,4 +360,4 @@ def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path
     report(copy, ["md"])
     text = (copy / "report.md").read_text()
     assert "Not shown: the counted kernels cannot be used: the record is damaged" in text
-    assert "SME or SME2 kernels selected for 3 of 3 convolutions and products" in text
+    assert f"{SME_SELECTED} 3 of 3 convolutions and products" in text

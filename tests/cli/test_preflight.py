@@ -20,6 +20,7 @@ from opscope.program.partition.sme_support import SmeSupport
 from opscope.reports.preflight import headline, preflight_summary
 from programs import tiny_program, write_tiny_program
 from pseudo_terminal import on_terminal
+from texts import NO_PROGRAM
 from traces import etdump
 
 
@@ -131,7 +132,7 @@ def test_a_file_that_is_no_program(content: bytes, hint: str, tmp_path: Path) ->
     path.write_bytes(content)
     done = opscope("preflight", path)
     assert done.returncode == 4
-    assert "not an ExecuTorch program" in done.stderr
+    assert NO_PROGRAM in done.stderr
     assert hint in done.stderr
 
 

@@ -28,6 +28,7 @@ from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from texts import HOLDS_A_BUNDLE, NO_RUNNER, NO_TEMPERATURE, NOTHING_MEASURED
 
 PAIR = """
 model = "tiny.pte"
@@ -227,7 +228,7 @@ def test_a_machine_without_a_thermometer_is_said(tmp_path: Path) -> None:
     """Nothing waits, and a note tells why."""
     file = written(tmp_path, PAIR + "max_temperature = 65")
     done = run(file, out=tmp_path / "out", means=fake(HotTarget(hottest=None)))
-    assert done.notes == ["tiny-local: this machine reports no temperature, so max_temperature has no effect"]
+    assert done.notes == [f"tiny-local: {NO_TEMPERATURE}"]
 
 
 def test_only_what_is_named_runs(tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ def test_what_is_there_is_not_run_over(tmp_path: Path) -> None:
     """Nothing at all runs then."""
     ran(tmp_path, PAIR)
     target = FakeTarget()
-    with pytest.raises(BundleError, match="already holds a bundle") as caught:
+    with pytest.raises(BundleError, match=HOLDS_A_BUNDLE) as caught:
         ran(tmp_path, PAIR, target)
     assert "--resume" in (caught.value.hint or "")
     assert target.jobs == []
@@ -419,7 +420,7 @@ def test_a_runner_that_is_not_there_is_told_before_anything_runs(tmp_path: Path)
     """With its path."""
     file = runner_file(tmp_path, kit_config(tmp_path))
     (tmp_path / "on").unlink()
-    with pytest.raises(NotFoundError, match="no such runner"):
+    with pytest.raises(NotFoundError, match=NO_RUNNER):
         run(file)
     assert not (tmp_path / "out").exists()
 
@@ -452,7 +453,7 @@ def test_what_is_missing_is_told_by_the_exit_code(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out")
     done = opscope("run", file, cwd=tmp_path)
     assert done.returncode == 7
-    assert "nothing could be measured" in done.stderr
+    assert NOTHING_MEASURED in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

@@ -15,6 +15,7 @@ import typer
 from opscope.cli.main import app, main
 from opscope.core.errors import OpscopeError, kinds
 from programs import write_tiny_program
+from texts import UNUSABLE_SIZE
 from traces import etdump
 
 Ended = Callable[..., tuple[int, str]]
@@ -146,7 +147,7 @@ def test_the_limit_of_memory_is_a_size(ended: Ended, value: str) -> None:
     """The message names the option."""
     code, said = ended(f"--max-memory={value}", "models")
     assert code == 2
-    assert said.startswith(f"error: --max-memory: {value!r} is not a usable size")
+    assert said.startswith(f"error: --max-memory: {value!r} {UNUSABLE_SIZE}")
 
 
 def test_every_option_for_a_number_was_looked_at() -> None:

@@ -34,6 +34,7 @@ from opscope.readers.mapped import mapped_file
 from opscope.readers.outputs import read_arrays
 from opscope.readers.recordings.recording import read_recording
 from opscope.readers.registry import read_trace
+from texts import BEYOND_MEMORY, NO_REGULAR_FILE, UNUSABLE_SIZE
 from traces import etdump
 
 TRACE = """
@@ -61,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_is_refused_without_waiting_for_who_writes(read, tmp_path: Path) -> None:
     """Opening a pipe that nobody writes to never ends; process substitutions are pipes too."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TraceFormatError, match="pipe: a pipe, not a regular file") as caught:
+    with pytest.raises(TraceFormatError, match=f"pipe: a pipe, {NO_REGULAR_FILE}") as caught:
         read(tmp_path / "pipe")
     assert "write its content to a file first" in str(caught.value.hint)
 
@@ -69,7 +70,7 @@ def test_a_pipe_is_refused_without_waiting_for_who_writes(read, tmp_path: Path) 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_a_device_without_end_is_refused(read) -> None:
     """/dev/zero gives bytes as long as somebody asks."""
-    with pytest.raises(TraceFormatError, match="a device, not a regular file"):
+    with pytest.raises(TraceFormatError, match=f"a device, {NO_REGULAR_FILE}"):
         read(Path("/dev/zero"))
 
 
@@ -77,7 +78,7 @@ def test_a_socket_is_refused(tmp_path: Path) -> None:
     """It says what it is."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
-        with pytest.raises(TraceFormatError, match="a socket, not a regular file"):
+        with pytest.raises(TraceFormatError, match=f"a socket, {NO_REGULAR_FILE}"):
             file_bytes(tmp_path / "socket")
 
 
@@ -100,7 +101,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["-1", "0", "1", "nan", "inf", "1e30", "", "much", "8 GiB more", "9" * 30])
 def test_what_is_no_usable_size_is_refused(text: str) -> None:
     """The message names the option, the hint says what a size is."""
-    with pytest.raises(UsageError, match=r"--max-memory: .* is not a usable size") as caught:
+    with pytest.raises(UsageError, match=rf"--max-memory: .* {UNUSABLE_SIZE}") as caught:
         parse_size(text, "--max-memory")
     assert "8GiB" in str(caught.value.hint)
 
@@ -173,7 +174,7 @@ def test_what_takes_more_than_the_limit_names_file_and_option() -> None:
     """The system refuses the memory; the limit ends with the reading."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with (
-        pytest.raises(MemoryLimitError, match=r"a\.json: .* more memory than the limit of 64 MiB") as caught,
+        pytest.raises(MemoryLimitError, match=rf"a\.json: .* {BEYOND_MEMORY}") as caught,
         limited("a.json"),
     ):
         bytearray(8 * LEAST)
@@ -217,7 +218,7 @@ def test_a_compressed_trace_that_grows_beyond_the_limit_is_refused(read, pack, t
     """It is refused while it is inflated, not when it is whole."""
     text = b"".join(b'{"ph":"B","ts":%d,"pid":0,"tid":0,"name":"a"},' % time for time in range(LEAST // 40))
     (tmp_path / "trace.json").write_bytes(pack(b"[" + text, 1))
-    with pytest.raises(MemoryLimitError, match=r"trace\.json: reading it takes more memory than the limit of 64 MiB"):
+    with pytest.raises(MemoryLimitError, match=rf"trace\.json: reading it takes {BEYOND_MEMORY}"):
         read(tmp_path / "trace.json")
 
 

@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 from opscope.core.errors import InvariantError
 from opscope.core.table import COLUMNS, Clock, EventTable, Scope, TraceWarning, column_reference
 from opscope.core.table.schema import SCHEMA
+from texts import ENDS_FIRST
 from traces import table
 
 TRACE = """
@@ -136,7 +137,7 @@ def test_self_times_of_an_inference_add_up_to_its_latency(trace):
 
 def test_an_event_that_ends_before_it_starts_is_refused():
     """The first such row is named."""
-    with pytest.raises(InvariantError, match=r"event 1 \(event1, block 0\) ends before it starts"):
+    with pytest.raises(InvariantError, match=rf"event 1 \(event1, block 0\) {ENDS_FIRST}"):
         build((0, 10, -1), (5, -1, -1))
 
 

@@ -28,6 +28,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
 from programs import write_tiny_program
 from qemu import qemu_target
+from texts import LOADED_BEFORE
 from traces import etdump
 
 
@@ -193,7 +194,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp
     failure = late.execute(job(toy_program, clear), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.MASK
-    assert "loaded before features were cleared" in failure.message
+    assert LOADED_BEFORE in failure.message
 
 
 @pytest.mark.runtime

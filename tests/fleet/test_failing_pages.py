@@ -22,6 +22,7 @@ from opscope.fleet.reports import fleet as page
 from opscope.fleet.reports import history as history_page
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.workflows.reports import combined
+from texts import FIRST_NIGHT, NOTHING_TO_REPORT, REPORT_THE_BUG
 
 pytest.importorskip("duckdb")
 Run: TypeAlias = Callable[..., tuple[int, str]]
@@ -115,7 +116,7 @@ def test_a_section_of_a_fleet_with_a_bug_leaves_the_rest(  # noqa: PLR0913, PLR0
     assert len(json.loads((tmp_path / "fleet.json").read_text())["runs"]) == 4
     html = text_of(tmp_path / "fleet.html")
     assert ("No pair is" in html) <= (function != "distant_pairs")
-    assert ("No configuration has a run before" in html) <= (function not in {"_followed", "_with_changes"})
+    assert (FIRST_NIGHT in html) <= (function not in {"_followed", "_with_changes"})
 
 
 def test_a_page_of_a_fleet_with_a_bug_leaves_the_other(
@@ -128,8 +129,8 @@ def test_a_page_of_a_fleet_with_a_bug_leaves_the_other(
     assert "Devices" in (tmp_path / "fleet.md").read_text()
     monkeypatch.setattr(stored, "_named", broken)
     code, said = run("store", "report", "--store", store, "--out", tmp_path)
-    assert (code, f"error: {tmp_path}: nothing can be reported: {BUG}" in said) == (70, True)
-    assert f"report this bug with the files in {tmp_path / 'problems'}" in said
+    assert (code, f"error: {tmp_path}: {NOTHING_TO_REPORT}: {BUG}" in said) == (70, True)
+    assert f"{REPORT_THE_BUG} {tmp_path / 'problems'}" in said
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,6 @@ def test_a_store_takes_no_bundle_of_which_a_bug_leaves_a_gap(
     monkeypatch.setattr(EtdumpReader, "read", broken)
     bundle = BUNDLES / "flat-rooms"
     code, said = run("store", "add", bundle, "--store", tmp_path / "store", "--recompute")
-    assert (code, "nothing can be reported: the trace variants/" in said) == (11, True)
+    assert (code, f"{NOTHING_TO_REPORT}: the trace variants/" in said) == (11, True)
     monkeypatch.undo()
     assert run("store", "add", bundle, "--store", tmp_path / "store", "--recompute")[0] == 0

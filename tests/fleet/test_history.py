@@ -31,6 +31,7 @@ from opscope.fleet.analysis.history_gate import current_level
 from opscope.fleet.reports.history import history_html, history_summary
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.stored_runs import run_filter
+from texts import OPERATORS_SLOWER
 
 BIN = Path(sys.executable).parent / "opscope"
 LATENCY = Metric("latency", FigureUnit.TIME)
@@ -314,7 +315,7 @@ def test_the_command_stops_a_slower_bundle(mint: Mint, store: Path, tmp_path: Pa
     words = ["check", bundle, "--against", "store:", "--store", store, "--markdown", tmp_path / "c.md"]
     done = subprocess.run([str(BIN), *map(str, words)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "see which operators became slower" in done.stderr
+    assert f"see which {OPERATORS_SLOWER}" in done.stderr
     assert "### Operators that became slower" in (tmp_path / "c.md").read_text()
 
 

@@ -21,6 +21,7 @@ from opscope.fleet.reports.heat_map import MOST_CELLS, MOST_COLUMNS, change_map,
 from opscope.fleet.reports.history import history_html, history_summary
 from opscope.fleet.reports.sparkline import blocks, sparkline
 from terminal_text import text_of
+from texts import FIRST_NIGHT
 
 NOISE = [1.004, 0.997, 1.001, 0.995, 1.006, 0.999, 1.002, 0.996, 1.003, 0.998]
 SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untraced")
@@ -143,7 +144,7 @@ def test_what_is_widespread_is_told_once(page: Path) -> None:
 def test_a_fleet_of_one_night_says_that_nothing_can_be_compared(tmp_path: Path) -> None:
     """And after a second night that five predecessors are the fewest."""
     store_nights(tmp_path / "one", steady_fleet(2, 2, 1))
-    assert "shows from the second night on" in fleet_html(stored_fleet(tmp_path / "one"))
+    assert FIRST_NIGHT in fleet_html(stored_fleet(tmp_path / "one"))
     store_nights(tmp_path / "two", steady_fleet(2, 2, 2))
     text = fleet_html(stored_fleet(tmp_path / "two"))
     assert "None can be judged yet." in text

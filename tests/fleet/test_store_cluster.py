@@ -22,6 +22,7 @@ from opscope.workflows.measure.parallel.workers import Where, calls
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from stored_rows import stored_rows
+from texts import NOTHING_MEASURED
 
 BIN = Path(sys.executable).parent / "opscope"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-on-more-than-one-machine.md"
@@ -122,7 +123,7 @@ def test_what_a_worker_could_not_run_is_told_as_if_it_ran_here(cluster: Cluster,
     done = command("run", file, "--out", tmp_path / "out", "--scheduler", cluster.address)
     _, errors = done.communicate()
     assert done.returncode == 7
-    assert "nothing could be measured" in errors
+    assert NOTHING_MEASURED in errors
     assert list((tmp_path / "out").rglob("log.txt"))
 
 

@@ -28,6 +28,7 @@ from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import TABLES
 from s3_server import S3Server
 from stored_rows import stored_rows
+from texts import NO_VERSION
 
 BIN = Path(sys.executable).parent / "opscope"
 
@@ -191,7 +192,7 @@ def test_an_earlier_version_answers_until_a_bundle_is_removed(bundles: list[Path
     assert query_store("SELECT count(*) FROM runs", store, as_of=str(before)).rows == [(4,)]
     assert query_store("SELECT count(*) FROM runs", store, as_of="2999-01-01T00:00:00Z").rows == [(8,)]
     for word in ("99", "yesterday"):
-        with pytest.raises(UsageError, match="has no version"):
+        with pytest.raises(UsageError, match=NO_VERSION):
             query_store("SELECT 1", store, as_of=word)
     remove_from_store([store_entries(store)[0].bundle], store)
     with pytest.raises(NotFoundError, match=f"the files of version {before} are deleted"):

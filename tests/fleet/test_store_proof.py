@@ -33,6 +33,7 @@ from opscope.fleet.store.querying import PartReader, answered, connected
 from opscope.fleet.store.schema import EVERY, SCHEMA
 from store_faults import StoreSample, store_sample, tried
 from store_queries import statements, tree_hash
+from texts import NO_VERSION
 
 BIN = Path(sys.executable).parent / "opscope"
 SEEN = (
@@ -228,7 +229,7 @@ def test_commits_that_a_checkpoint_took_up_can_go(sample: StoreSample, store: Pa
     assert verify_store(store).faults == []
     assert len(add_to_store([sample.bundle], store).added) == 1
     assert len(store_entries(store)) == 5
-    with pytest.raises(UsageError, match="has no version"):
+    with pytest.raises(UsageError, match=NO_VERSION):
         query_store("SELECT 1", store, as_of="3")
     commits(store)[0].unlink()
     assert [fault.problem for fault in verify_store(store).faults] == ["it is missing"]

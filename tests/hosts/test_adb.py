@@ -15,6 +15,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.adb.adb import AdbShell
+from texts import NO_ANSWER
 from waiting import HANG
 
 if TYPE_CHECKING:
@@ -231,5 +232,5 @@ def test_without_adb() -> None:
 def test_a_device_that_does_not_answer_in_time(device: Endpoint) -> None:
     """It is not waited for longer than asked."""
     shell = AdbShell(device.address)
-    with pytest.raises(DeviceError, match="no answer within"):
+    with pytest.raises(DeviceError, match=NO_ANSWER):
         shell.run(["sleep", "20"], 0.3)

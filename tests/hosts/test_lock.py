@@ -20,6 +20,7 @@ from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
+from texts import WAIT_FOR_THE_RUN
 from waiting import eventually
 
 HERE = Target("native", "")
@@ -72,7 +73,7 @@ def test_a_second_run_is_refused_with_fail() -> None:
     with pytest.raises(BusyError, match=f"in use by .*process {os.getpid()}, since 20") as caught:
         hold_machine(lock(), LockRequest("fail"))
     assert (caught.value.exit_code, caught.value.where) == (16, "this machine")
-    assert "wait until that run ends" in str(caught.value.hint)
+    assert WAIT_FOR_THE_RUN in str(caught.value.hint)
     first.release()
 
 

@@ -33,6 +33,7 @@ from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.configuration import read_experiments
+from texts import NO_ANSWER, WAIT_FOR_THE_RUN
 from waiting import eventually
 
 runtime = pytest.mark.runtime
@@ -214,7 +215,7 @@ def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: p
     with sshd.running(tmp_path, lines=("ForceCommand sleep 30",)) as server:
         monkeypatch.setenv(VARIABLE, server.options)
         way = shell(server)
-        with pytest.raises(DeviceError, match="no answer within 2 s"):
+        with pytest.raises(DeviceError, match=f"{NO_ANSWER} 2 s"):
             way.run(["true"], 2)
         way.close()
         assert not [command for command in _commands() if f"{tmp_path}/ssh_config" in command]
@@ -284,7 +285,7 @@ def test_a_second_host_is_told_who_holds_the_device(board: sshd.Sshd) -> None:
         ):
             pass
         assert caught.value.exit_code == 16
-        assert "wait until that run ends" in str(caught.value.hint)
+        assert WAIT_FOR_THE_RUN in str(caught.value.hint)
     with second.reserved():
         pass
 

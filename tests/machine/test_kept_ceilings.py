@@ -34,6 +34,7 @@ from opscope.program.peak_rates.peak_rates import Origin, PeakRates, Rate
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.peak_rates.version import probes_version
 from programs import write_tiny_program
+from texts import CONNECTION_LOST
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)
 CLEARED = ("avx512f", "avx512bw")
@@ -345,12 +346,12 @@ def test_a_machine_that_cannot_be_asked_is_measured(runs: Runs) -> None:
 
     class Lost(FakeTarget):
         def identity(self) -> MachineIdentity | None:
-            raise DeviceError("the connection was lost")
+            raise DeviceError(CONNECTION_LOST)
 
     lost = Lost()
     found = roofs(runs.run(lost))
     assert lost.roofs_asked == BOTH
-    assert found.notes == ["ceilings of earlier runs cannot be used: the connection was lost"]
+    assert found.notes == [f"ceilings of earlier runs cannot be used: {CONNECTION_LOST}"]
 
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:

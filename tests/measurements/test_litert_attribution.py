@@ -8,6 +8,7 @@ import pytest
 
 from opscope.core.errors import MismatchError
 from opscope.workflows.analyze.analyses import analyze
+from texts import NO_DELEGATE_RULE
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 TRACE = DATA / "litert" / "partial.litert.json"
@@ -29,7 +30,7 @@ def test_operators_of_each_part_have_costs_and_those_outside_a_reason() -> None:
     assert outside.instruction is not None
     assert min(number for number in inner if number is not None) > outside.instruction
     (reason,) = [row for row in found.portable if row.name == "CUMSUM"]
-    assert reason.reason == "the XNNPACK delegate has no rule for it"
+    assert reason.reason == NO_DELEGATE_RULE
 
 
 def test_another_program_is_refused() -> None:

@@ -11,6 +11,7 @@ from aie_gemm import NAMES, Gemm
 from aie_traces import Tile, json_text, packets, text_of
 from opscope.npu.reports.answer import answer
 from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles
+from texts import START_IS_MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -124,7 +125,7 @@ def test_a_first_packet_that_is_missing_is_lost_at_the_start(tmp_path: Path) -> 
     tiles = analysed(tmp_path, [whole()[1:]])
     (lost,) = found(tiles, "packets_lost")
     assert lost.title == "packets were lost at the start of the trace"
-    assert "its first packet, which holds the Start command, is missing" in lost.evidence
+    assert START_IS_MISSING in lost.evidence
     assert not found(tiles, "trace_cut")
 
 

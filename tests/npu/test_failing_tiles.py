@@ -19,6 +19,7 @@ from opscope.core.parts import VARIABLE
 from opscope.npu.analysis import tiles as analysis
 from opscope.npu.reports import page, pictures
 from opscope.npu.workflows import aie
+from texts import IF_SHARED, NOTHING_TO_REPORT, REPORT_THE_BUG
 
 Run: TypeAlias = Callable[..., tuple[int, str]]
 BUG = "a bug in opscope (KeyError: 'planted')"
@@ -143,11 +144,11 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
     trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
     monkeypatch.setattr(analysis, "account", broken)
     code, said = run("aie", trace, "--out", out)
-    assert (code, f"error: {trace}: nothing can be reported: tile 2,0: not known because of {BUG}" in said) == (
+    assert (code, f"error: {trace}: {NOTHING_TO_REPORT}: tile 2,0: not known because of {BUG}" in said) == (
         70,
         True,
     )
-    assert f"report this bug with the files in {out / 'problems'} and, if you may share it, {trace}" in said
+    assert f"{REPORT_THE_BUG} {out / 'problems'} {IF_SHARED} {trace}" in said
     assert "no kernel call" not in said
     assert (out / "report.md").exists()
 
@@ -184,5 +185,5 @@ def test_a_sweep_goes_on_with_the_other_traces(tmp_path: Path, run: Run, monkeyp
     )
     code, said = run("aie", *traces, "--out", tmp_path / "out")
     assert (code, f"warning: the trace two.json: not known because of {BUG}" in said) == (11, True)
-    assert f"nothing can be reported: {BUG}" in (tmp_path / "out" / "sweep.md").read_text().replace("\\", "")
+    assert f"{NOTHING_TO_REPORT}: {BUG}" in (tmp_path / "out" / "sweep.md").read_text().replace("\\", "")
     assert (tmp_path / "out" / "one" / "report.html").exists()

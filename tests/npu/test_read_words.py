@@ -33,6 +33,7 @@ from opscope.npu.readers import events as aie_events
 from opscope.npu.readers.files import read_tiles
 from opscope.npu.readers.packets import framed, is_header
 from opscope.npu.readers.words import AieWordsReader, read_words
+from texts import START_IS_MISSING
 
 CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "data" / "aie"
 PATH = Path("trace.txt")
@@ -293,7 +294,7 @@ def test_a_trace_without_its_start_lacks_its_first_packet() -> None:
     """The Start command stands in the first packet of a unit, with the timer; nothing else shows that loss."""
     words = words_of([LONG])
     (tile,) = read_words(text_of(words[8:]), PATH).tiles
-    assert tile.lost == ((0, "its first packet, which holds the Start command, is missing"),)
+    assert tile.lost == ((0, START_IS_MISSING),)
     assert tile.start_timer is None
 
 

@@ -23,6 +23,7 @@ from opscope.npu.reports.pictures import array_map
 from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
+from texts import PART_OF_THE_TIME
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
 SIZES = TilesRequest(M=48, K=128, N=32, m=16, k=32, n=32, row=1, col=1, dtype="bf16", arch="npu1")
@@ -55,7 +56,7 @@ def test_the_answer_names_what_sets_the_pace(tmp_path: Path) -> None:
     analysis = analyze_tiles(saved(tmp_path / "t.json", Gemm().tile()), SIZES).analysis
     found = answer(analysis)
 
-    assert found.headline.startswith("The core is busy part of the time: 61.3 % of the cycles are in kernel calls; ")
+    assert found.headline.startswith(f"The core is {PART_OF_THE_TIME}: 61.3 % of the cycles are in kernel calls; ")
     assert found.pace.startswith("pace: bound by the B input stream; a call every 513 cycles, 512 predicted")
     assert "100.0 % of the calls of the whole run" in found.seen
     assert analysis.findings[0].rule == "stream_sets_pace"

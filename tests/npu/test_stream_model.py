@@ -17,6 +17,7 @@ from opscope.npu.reports.page import tiles_html, tiles_markdown
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles
 from terminal_text import text_of
+from texts import MULTIPLYING_CALLS
 
 # The figures of docs/source/aie_calibration.md of KULeuven-MICAS/stream.
 BREAKDOWN = """\
@@ -174,7 +175,7 @@ def test_a_file_of_streams_is_held_against_the_calls_of_a_trace(tmp_path: Path) 
     found = tiles.analysis.prediction
 
     assert found is not None
-    assert (found.of, found.of_slots) == ("multiplying calls of tile 2,0", True)
+    assert (found.of, found.of_slots) == (MULTIPLYING_CALLS, True)
     measured = {row.quantity: row.measured for row in found.rows}
     assert (measured["iteration_step"], measured["first_to_last_start"]) == (513, 11 * 513)
     shown = text_of(tiles_summary(tiles.analysis))

@@ -21,6 +21,7 @@ from opscope.npu.reports.answer import answer, told
 from opscope.npu.reports.page import tiles_html
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import Tiles, analyze_tiles, missing
+from texts import PART_OF_THE_TIME
 
 Analyse = Callable[..., Tiles]
 MARKS = {"INSTR_EVENT_0": 0, "INSTR_EVENT_1": 0}
@@ -275,7 +276,7 @@ def test_among_working_cores_it_is_told_first(analysed: Analyse) -> None:
     found = answer(analysed(*cores, stuck, silent).analysis)
 
     assert found.headline.startswith("1 of 4 cores only waits (tile 2,1): lock stall in 99.0 % of its trace, no call; ")
-    assert "; the 2 with calls are busy part of the time" in found.headline
+    assert f"; the 2 with calls are {PART_OF_THE_TIME}" in found.headline
     assert found.seen.endswith("; no calls of 1 more core (no slot for INSTR_EVENT_0 and INSTR_EVENT_1)")
 
 

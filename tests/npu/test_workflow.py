@@ -28,6 +28,7 @@ from opscope.npu.reports.page import tiles_markdown
 from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, missing, published
 from opscope.npu.workflows.sides import is_tiles
 from opscope.npu.workflows.sweep import published_path, sized, sweep_problem, sweep_tiles
+from texts import MULTIPLYING_CALLS
 
 PRODUCT = {"M": 48, "K": 128, "N": 32, "m": 16, "k": 32, "n": 32, "row": 1, "col": 1, "dtype": "bf16", "arch": "npu1"}
 SIZES = TilesRequest(**PRODUCT)
@@ -322,7 +323,7 @@ def test_a_cost_model_stands_against_the_calls(tmp_path: Path) -> None:
     )
     found = plain(analyze_tiles(saved(tmp_path / "t.json", gemm.tile()), asked))["prediction"]
 
-    assert found["of"] == "multiplying calls of tile 2,0"
+    assert found["of"] == MULTIPLYING_CALLS
     assert [(row["quantity"], row["predicted"], row["measured"]) for row in found["rows"]] == [
         ("iteration_step", 500.0, gemm.period),
         ("latency_per_iteration", 310.0, gemm.call),

@@ -18,6 +18,7 @@ from opscope.readers.registry import reader_for
 from opscope.reports.formats.events_csv import events_csv
 from opscope.reports.formats.parquet import parquet, signed
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from texts import ENDS_FIRST
 from traces import Node, encode, table
 
 TRACE = """
@@ -214,7 +215,7 @@ WRONG = {
     "parent": (edited(parent=99), "the parent of event 0 is not an event of its process"),
     "negative parent": (edited(parent=-2), "the parent of event 0 is not an event of its process"),
     "circle": (edited(parent=0), "circle"),
-    "duration": (edited(duration=-1), "event 0 .*ends before it starts"),
+    "duration": (edited(duration=-1), f"event 0 .*{ENDS_FIRST}"),
 }
 
 

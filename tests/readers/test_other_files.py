@@ -9,6 +9,7 @@ import pytest
 
 from opscope.core.errors import TraceFormatError
 from opscope.readers.other_files import not_recognised, other_file
+from texts import NO_PROGRAM
 
 
 def _zip(path: Path, *names: str) -> None:
@@ -40,7 +41,7 @@ def test_a_file_is_recognised_by_its_content_or_its_name(
     """What it is stands in the message, and what to do in the hint."""
     (tmp_path / name).write_bytes(content)
     error = not_recognised(tmp_path / name)
-    assert str(error).endswith(f"not an ExecuTorch program: it is {what}")
+    assert str(error).endswith(f"{NO_PROGRAM}: it is {what}")
     assert way in (error.hint or "")
 
 

@@ -18,6 +18,7 @@ from opscope.reports.content.kernel_use import kernel_use, kernels_text
 from opscope.reports.html.page import html, markdown_report
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.terminal import summary
+from texts import ALL_FEATURES_ON
 
 MOPA = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
 DOTPROD = "kai_run_matmul_clamp_f32_qai8dxp1x8_qsi4c32p4x8_1x4x32_neon_dotprod"
@@ -104,8 +105,8 @@ def test_a_variant_is_summed_up_by_what_each_operator_shows() -> None:
         operator(1, answer(EvidenceLevel.SELECTED, YES)),
         operator(2),
     )
-    assert kernels_text(both, "all CPU features on") == (
-        "on (all CPU features on): 1 of 3 convolutions and products ran SME2 kernels, 320 calls per inference; SME or "
+    assert kernels_text(both, ALL_FEATURES_ON) == (
+        f"on ({ALL_FEATURES_ON}): 1 of 3 convolutions and products ran SME2 kernels, 320 calls per inference; SME or "
         "SME2 kernels selected for 1 of 3 convolutions and products; of 1 it is not known"
     )
     assert kernels_text(variant("off", operator(0, counted(NO, {}))), OFF) == (

@@ -17,6 +17,7 @@ from layered_model import model, record
 from opscope.analysis.operators.attribution import attribute
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.reports.formats.perfetto import TrackGroup, perfetto
+from texts import ALL_FEATURES_ON
 from traces import table
 
 TRACE = """
@@ -223,7 +224,7 @@ def parts() -> list[TrackGroup]:
     given, named = model(record()), table(LAYERED, repeat=2, warmup=1).with_method_names({None: "forward"})
     facts = attribute(named, given).operators
     return [
-        TrackGroup(named, ["fast, round 0"], facts, "all CPU features on"),
+        TrackGroup(named, ["fast, round 0"], facts, ALL_FEATURES_ON),
         TrackGroup(EventTable.concat([named, named]), ["slow, round 0", "slow, round 1"], facts, "avx512 off"),
     ]
 
@@ -244,7 +245,7 @@ def test_parts_follow_each_other_process_by_process() -> None:
     assert list(named.items()) == [(1000, "fast, round 0"), (2000, "slow, round 0"), (3000, "slow, round 1")]
     labels = {e["pid"]: e["args"]["labels"] for e in records if e["name"] == "process_labels"}
     said = {pid: text.partition(",")[0] for pid, text in labels.items()}
-    assert said == {1000: "all CPU features on", 2000: "avx512 off", 3000: "avx512 off"}
+    assert said == {1000: ALL_FEATURES_ON, 2000: "avx512 off", 3000: "avx512 off"}
     counts = Counter(event["pid"] for event in events_of(document))
     assert len(set(counts.values())) == 1
     assert set(counts) == set(named)

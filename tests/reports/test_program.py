@@ -13,6 +13,7 @@ from opscope.api import Profiled, Settings, analyze, inspect, profile, report
 from opscope.core.errors import InvalidBundleError, MismatchError, UsageError
 from opscope.core.files import sha256_of
 from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
+from texts import NO_ZIP_FILE, NOT_THE_MEASURED_FILE, WITHOUT_ITS_PROGRAM
 from traces import parse
 
 pytestmark = pytest.mark.runtime
@@ -123,7 +124,7 @@ def test_a_changed_program_is_refused(done, tmp_path):
     shutil.copytree(done.path, copy)
     program = next((copy / "model").glob("*.pte"))
     program.write_bytes(program.read_bytes()[:-1] + b"x")
-    with pytest.raises(InvalidBundleError, match="not the file that was measured"):
+    with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE):
         analyze(copy)
 
 
@@ -139,7 +140,7 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
     found = analyze(copy)
     assert {warning.code for warning in found.trace.warnings} >= {"record_unusable"}
     assert found.program
-    assert "not a zip file" in (found.program.etrecord_problem or "")
+    assert NO_ZIP_FILE in (found.program.etrecord_problem or "")
     for page in report(copy, ("md", "html"), out=tmp_path / "pages"):
         text = page.read_text()
         assert "(.etrecord) cannot be used: " in text
@@ -160,7 +161,7 @@ def test_a_trace_alone_is_attributed_with_the_files_that_are_named(done, toy_pro
 def test_a_record_without_its_program_is_refused(done):
     """A record tells nothing about a trace alone."""
     trace = next(done.path.glob("variants/accelerated/*/trace.etdump"))
-    with pytest.raises(UsageError, match="without its program"):
+    with pytest.raises(UsageError, match=WITHOUT_ITS_PROGRAM):
         analyze(trace, etrecord="m.etrecord")
 
 

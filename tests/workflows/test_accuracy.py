@@ -17,6 +17,7 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import InvalidBundleError, TraceFormatError, UsageError
 from opscope.experiment.target import Job
 from opscope.workflows.reports.reports import report
+from texts import NOT_THE_MEASURED_FILE
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # of torch and its exporter
 FEW = Settings(target="local", rounds=1, runs=2, warmup=1, roofs=False, untraced=False)
@@ -147,7 +148,7 @@ def test_a_changed_file_of_outputs_is_noticed(toy_program: Path, tmp_path: Path)
     """By who reads it, and by a validation."""
     bundle = measured(toy_program, tmp_path / "out", input_file=labelled(tmp_path / "set.npz"))
     np.savez(bundle.path / "variants/baseline/samples.npz", labels=LABELS, output_0=np.ones((4, 4)))
-    with pytest.raises(InvalidBundleError, match="not the file that was measured"):
+    with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE):
         compare(f"{bundle.path}#baseline", f"{bundle.path}#accelerated")
     assert not validate(bundle.path).valid
 

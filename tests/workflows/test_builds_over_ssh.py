@@ -29,6 +29,7 @@ from opscope.workflows.measure.target_checks import target_checks
 from opscope.workflows.measure.targets import target_named
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from texts import NO_RUNNER, NOT_ON_ANDROID
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_doctor_says_whether_a_device_is_ready_for_a_build(board: sshd.Sshd, tmp
     assert checks["runtime"].found.startswith("a build of yours, sha256:")
     assert not [check for check in checks.values() if check.state is State.PROBLEM]
     missing = target_checks(f"ssh:{board.address}&runner={tmp_path / 'none'}")
-    assert [(check.state, check.found) for check in missing] == [(State.PROBLEM, "there is no such runner")]
+    assert [(check.state, check.found) for check in missing] == [(State.PROBLEM, f"there is {NO_RUNNER}")]
 
 
 def test_a_build_for_another_processor_is_refused_before_it_is_sent(board: sshd.Sshd, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_the_build_of_a_file_lies_beside_the_file(tmp_path: Path) -> None:
     asked = read_experiments(file)
     named = parse_target(asked.experiments[0].target)
     assert named.runner == str(tmp_path / "a b/mine")
-    with pytest.raises(UsageError, match="no experiment of the file runs on Android"):
+    with pytest.raises(UsageError, match=NOT_ON_ANDROID):
         on_phone(asked, "adb:10.0.0.7:5555")
 
 

@@ -30,6 +30,7 @@ from opscope.reports.combined.page import combined_html, combined_markdown
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
 from programs import write_tiny_program
+from texts import MACHINE_DRIFT
 from traces import Node
 
 MOVED = 500_000
@@ -159,7 +160,7 @@ def test_versions_of_one_machine_are_compared_with_the_first(report):
     assert (first.speedup, first.verdict) == (None, None)
     assert second.verdict is Verdict.SLOWER
     assert second.speedup == pytest.approx(first.latency_ns / second.latency_ns, rel=0.02)
-    assert any("measured at different times" in note for note in second.notes)
+    assert any(MACHINE_DRIFT in note for note in second.notes)
 
 
 def test_operators_of_one_program_are_matched_across_bundles(report):

@@ -31,6 +31,7 @@ from opscope.kit.csv import kit_csv
 from opscope.reports.formats.events_csv import events_csv
 from opscope.workflows.reports.conversion import ConvertOptions
 from programs import write_tiny_program
+from texts import ALL_FEATURES_ON
 from traces import etdump, table
 
 TRACE = """
@@ -185,7 +186,7 @@ def test_a_whole_bundle_is_a_timeline_of_all_its_processes(bundle: Path) -> None
     variants = ("accelerated", "baseline")
     assert list(named) == [f"{variant}, round {number}" for variant in variants for number in (0, 1)]
     labels = {event["pid"]: event["args"]["labels"] for event in records if event["name"] == "process_labels"}
-    assert labels[named["accelerated, round 0"]].startswith("all CPU features on, threads: 1")
+    assert labels[named["accelerated, round 0"]].startswith(f"{ALL_FEATURES_ON}, threads: 1")
     assert labels[named["baseline, round 1"]].startswith("avx512 off, threads: 1")
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]
     assert {event["pid"] for event in events} == set(named.values())

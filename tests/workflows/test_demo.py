@@ -17,6 +17,7 @@ from opscope.measurements.export_record import record_of_export
 from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from texts import CXX_DOES_NOT_WORK
 
 DEMO = ROOT / "demo"
 PROGRAM = DEMO / "mobilenet_v3_small_xnnpack_fp32.pte"
@@ -101,5 +102,5 @@ def test_where_no_compiler_works_the_demo_asks_for_torch(tmp_path: Path, monkeyp
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "(CXX) does not work" in refused.stderr
+    assert CXX_DOES_NOT_WORK in refused.stderr
     assert "models run from Python here, with torch" in refused.stderr

@@ -32,6 +32,7 @@ from opscope.program.cost import node_cost, portable_cost
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.workflows.validate import validation
 from programs import write_tiny_program
+from texts import ALL_FEATURES_ON, IF_SHARED, NO_ANSWER, NO_SPLIT, NOTHING_TO_REPORT, REPORT_THE_BUG
 
 DATA = Path(__file__).parents[1] / "data"
 Run: TypeAlias = Callable[..., tuple[int, str]]
@@ -96,7 +97,7 @@ def test_a_bug_in_one_part_costs_that_part(named: str, bundle: Path, run: Run, m
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
     assert f"{named}: not known because of {BUG}" in page
-    assert "| accelerated | accelerated | all CPU features on | 1 | 3." in page
+    assert f"| accelerated | accelerated | {ALL_FEATURES_ON} | 1 | 3." in page
     assert "planted" in (bundle / "problems" / f"{named.replace(' ', '-')}.txt").read_text()
     assert run("validate", bundle)[0] == 0
 
@@ -151,7 +152,7 @@ def test_without_a_single_trace_the_untraced_calls_are_reported(
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
     assert "95 % interval 0.98x to 1.01x; 2 + 2 processes, paired, untraced" in page
-    assert f"No split into operators and categories: its trace cannot be read because of {BUG}." in page
+    assert f"{NO_SPLIT}its trace cannot be read because of {BUG}." in page
     assert run("validate", bundle)[0] == 0
 
 
@@ -179,8 +180,8 @@ def test_where_nothing_is_left_to_report_the_error_names_the_bundle_and_what_to_
     monkeypatch.setattr(whole_analysis, "latency", broken)
     code, said = run("report", bundle)
     assert code == 70
-    assert f"error: {bundle}: nothing can be reported: the analysis of accelerated: not known because of {BUG}" in said
-    assert f"report this bug with the files in {bundle / 'problems'} and, if you may share it, {bundle}" in said
+    assert f"error: {bundle}: {NOTHING_TO_REPORT}: the analysis of accelerated: not known because of {BUG}" in said
+    assert f"{REPORT_THE_BUG} {bundle / 'problems'} {IF_SHARED} {bundle}" in said
     assert (bundle / "problems" / "the-analysis-of-accelerated.txt").exists()
     assert "Nothing was measured" not in (bundle / "report.md").read_text() + (bundle / "report.html").read_text()
     assert run("validate", bundle)[0] == 0
@@ -215,14 +216,14 @@ def test_a_bug_that_no_part_foresees_names_the_bundle_too(
     """Its traceback is kept where the report would be."""
     monkeypatch.setattr("opscope.workflows.reports.reports.compared_pairs", broken)
     code, said = run("report", bundle)
-    assert (code, f"error: {bundle}: nothing can be reported: {BUG}" in said) == (70, True)
+    assert (code, f"error: {bundle}: {NOTHING_TO_REPORT}: {BUG}" in said) == (70, True)
     assert "planted" in (bundle / "problems" / "the-report.txt").read_text()
 
 
 def test_pairs_without_a_common_round_are_not_compared_and_the_report_says_so(bundle: Path, run: Run) -> None:
     """Round 0 failed on one side, round 1 on the other."""
     opened = Bundle.open(bundle)
-    lost = Failure(FailureKind.TIMEOUT, "no answer within 60 s")
+    lost = Failure(FailureKind.TIMEOUT, f"{NO_ANSWER} 60 s")
     repetitions = [
         msgspec.structs.replace(own, failure=lost) if (own.variant, own.round) in one_each else own
         for one_each in ({("accelerated", 0), ("baseline", 1)},)
@@ -284,7 +285,7 @@ def test_an_experiment_of_the_kit_with_a_bug_leaves_the_others(
     assert f"failed: not known because of {BUG}" in (directory / "opscope" / "report.md").read_text().replace("\\", "")
     monkeypatch.setattr(kit, "analysis_of", broken)
     code, said = run("report", directory, "--format", "md")
-    assert (code, f"error: {directory}: nothing can be reported" in said) == (70, True)
+    assert (code, f"error: {directory}: {NOTHING_TO_REPORT}" in said) == (70, True)
 
 
 def profiled(directory: Path, settings: Settings) -> Profiled:
@@ -307,7 +308,7 @@ def test_a_run_whose_traces_cannot_be_read_keeps_what_it_measured(
     assert len(list(done.path.rglob("trace.etdump"))) == 4
     again = tmp_path / "traced"
     again.mkdir()
-    with pytest.raises(InternalError, match=r"nothing can be reported: its trace cannot be read") as ended:
+    with pytest.raises(InternalError, match=rf"{NOTHING_TO_REPORT}: its trace cannot be read") as ended:
         profiled(again, Settings(rounds=2, runs=2, warmup=0, untraced=False))
     assert str(again / "new" / "problems") in str(ended.value.hint)
     assert Bundle.open(again / "new").manifest.status is Status.INCOMPLETE

@@ -28,6 +28,7 @@ from opscope.fleet.reports.answer import answer_bytes
 from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
 from programs import write_tiny_program
+from texts import WITHOUT_ITS_PROGRAM
 from traces import etdump
 
 TRACE = """
@@ -356,7 +357,7 @@ def test_without_a_program_no_layer_is_known() -> None:
     layers = opscope.read("trace.etdump").by_layer()
     assert layers["module"].is_null().all()
     assert layers["self_time"].to_list() == [100_000] * 4
-    with pytest.raises(UsageError, match="a record is of no use without its program"):
+    with pytest.raises(UsageError, match=f"a record is of no use {WITHOUT_ITS_PROGRAM}"):
         opscope.read("trace.etdump", etrecord="trace.etrecord")
 
 

@@ -35,6 +35,7 @@ from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from texts import NOT_ON_ANDROID
 from waiting import HANG, eventually
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ def test_a_named_device_needs_an_experiment_that_can_run_there(tmp_path: Path) -
     """Else the option would do nothing."""
     file = tmp_path / "local.json"
     file.write_text(json.dumps({"model": "m.pte", "target": "local"}))
-    with pytest.raises(UsageError, match="no experiment of the file runs on Android"):
+    with pytest.raises(UsageError, match=NOT_ON_ANDROID):
         run(file, target="adb:10.0.0.7:5555")
 
 

@@ -20,6 +20,7 @@ from opscope.reports.content.content import headline
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.running import run as run_file
 from programs import write_tiny_program
+from texts import NO_SPLIT, NOTHING_MEASURED
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)
 REFUSED = FeatureError("cpuinfo_isa has 99 bytes", where="lib.so", hint="--ablate none")
@@ -158,7 +159,7 @@ def test_a_missing_split_is_said_and_nothing_is_made_of_it(tmp_path: Path) -> No
     assert {finding.rule for finding in done.content.findings} <= {"slow_first_inference", "slow_loading"}
     for name in ("report.md", "report.html"):
         text = (done.path / name).read_text(encoding="utf-8")
-        assert "No split into operators and categories: executorch 1.4.1 writes no traces; 1.5.0 and later do" in text
+        assert f"{NO_SPLIT}executorch 1.4.1 writes no traces; 1.5.0 and later do" in text
         assert "Elementwise" not in text
     analysis = json.loads((done.path / "analysis.json").read_text("utf-8"))
     assert [warning["code"] for warning in analysis["trace"]["warnings"]] == ["no_trace"]
@@ -197,7 +198,7 @@ def test_traced_runs_alone_are_refused_where_there_are_none(tmp_path: Path) -> N
 def test_all_processes_failing_is_still_an_error(tmp_path: Path) -> None:
     """A plain profile of nothing is not a profile."""
     gone = FakeTarget(no_switch=REFUSED, fail=lambda _: Failure(FailureKind.EXIT, "gone"))
-    with pytest.raises(RunError, match="nothing could be measured: gone"):
+    with pytest.raises(RunError, match=f"{NOTHING_MEASURED}: gone"):
         run(tmp_path, gone)
 
 

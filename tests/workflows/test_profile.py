@@ -25,6 +25,7 @@ from opscope.reports.html.page import html, markdown_report
 from opscope.reports.terminal import summary
 from programs import write_tiny_program
 from terminal_text import text_of
+from texts import MISSING_OR_CHANGED, NO_TEMPERATURE, NOTHING_MEASURED
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)
 
@@ -141,7 +142,7 @@ def test_nothing_measured_is_an_error_and_keeps_the_evidence(tmp_path: Path) -> 
 def test_what_fails_alike_on_two_variants_ends_the_run(tmp_path: Path) -> None:
     """The rest would fail alike: two processes are enough, and the message says how to run all."""
     missing = Failure(FailureKind.EXIT, "there is no input sr")
-    with pytest.raises(RunError, match="nothing could be measured: there is no input sr") as caught:
+    with pytest.raises(RunError, match=f"{NOTHING_MEASURED}: there is no input sr") as caught:
         run(tmp_path, FakeTarget(fail=lambda _: missing))
     assert "22 more processes were not tried, --keep-going tries them" in str(caught.value.hint)
     assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 2
@@ -237,7 +238,7 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
 
     settings = Settings(rounds=2, runs=2, roofs=False, ablate=("none",), until=0.1, max_temperature=60.0)
     assert run(tmp_path, NoThermometer(), settings).notes == [
-        "this machine reports no temperature, so max_temperature has no effect",
+        NO_TEMPERATURE,
         "nothing is compared with a baseline, so until has no effect",
     ]
 
@@ -331,7 +332,7 @@ def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:
     crash = Failure(FailureKind.EXIT, "stopped")
     run(tmp_path, FakeTarget(fail=lambda job: crash if job == 2 else None))
     (tmp_path / "out" / "model" / "tiny.pte").write_bytes(b"other")
-    with pytest.raises(RunError, match="missing or changed"):
+    with pytest.raises(RunError, match=MISSING_OR_CHANGED):
         profile(str(tmp_path / "tiny.pte"), out=tmp_path / "out", resume=True, target=FakeTarget())
 
 

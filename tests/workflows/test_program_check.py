@@ -32,6 +32,7 @@ from opscope.experiment.target import Job
 from opscope.reports.content.content import headline, operator_rows
 from opscope.reports.formats.openmetrics import openmetrics
 from programs import tiny_program
+from texts import IS_A_PROGRAM, MISSING_OR_CHANGED
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = Settings(rounds=6, runs=3, warmup=1, roofs=False)
@@ -158,7 +159,7 @@ def test_a_changed_program_is_found(slow: ProgramCheck, tmp_path: Path) -> None:
     (copy / "model/old/model.pte").write_bytes(tiny_program())
     found = {check.name: check.status.value for check in opscope.validate(copy).checks}
     assert found["program"] == "failed"
-    with pytest.raises(RunError, match="missing or changed"):
+    with pytest.raises(RunError, match=MISSING_OR_CHANGED):
         check_programs(
             Bundle.open(copy).manifest.model.source,
             Bundle.open(copy).manifest.programs["old"].source,
@@ -264,7 +265,7 @@ def test_what_is_a_program(slow: ProgramCheck, tmp_path: Path) -> None:
     assert not check_kinds(bundle, f"{bundle}#old")
     assert not check_kinds(str(DATA / "toy_cnn.etdump"), bundle)
     for sides in ((new, bundle), (bundle, new), (new, f"{bundle}#old"), (new, str(DATA / "toy_cnn.etdump"))):
-        with pytest.raises(UsageError, match="is a program, and") as caught:
+        with pytest.raises(UsageError, match=IS_A_PROGRAM) as caught:
             check_kinds(*sides)
         assert "opscope profile" in str(caught.value.hint)
     with pytest.raises(NotFoundError):

@@ -30,6 +30,7 @@ from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import run
 from opscope.workflows.reports.reports import content_of
 from programs import tiny_program
+from texts import ONLY_LITERT
 
 HERE = Path(__file__).parents[1]
 needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
@@ -194,7 +195,7 @@ def test_a_delegate_is_for_litert_only(tmp_path: Path) -> None:
     """A .pte states its delegates itself."""
     text = PAIR.replace('model = "cnn.pte"', 'model = "cnn.pte"\ndelegate = "none"')
     (experiment,) = read_experiments(written(tmp_path, text)).experiments
-    with pytest.raises(UsageError, match="only a LiteRT model"):
+    with pytest.raises(UsageError, match=ONLY_LITERT):
         target_of(experiment)
 
 

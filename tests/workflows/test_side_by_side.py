@@ -21,6 +21,7 @@ from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
+from texts import CONNECTION_LOST
 from waiting import HANG
 
 _HEAD = """
@@ -29,7 +30,7 @@ runs = 2
 warmup = 1
 roofs = false
 """
-LOST = Failure(FailureKind.DEVICE, "the connection was lost")
+LOST = Failure(FailureKind.DEVICE, CONNECTION_LOST)
 
 
 class Host:
@@ -150,7 +151,7 @@ def test_a_lost_device_leaves_the_others(tmp_path: Path) -> None:
     """Its work is told, with the code of a lost device; the bundles of the other one are complete."""
     done = ran(tmp_path, {"dead": Board("dead", fail=lambda _: LOST), "alive": Board("alive")}, ("one", "two"))
     found = {result.name: result for result in done.experiments}
-    assert "the connection was lost" in (found["one-dead"].error or "")
+    assert CONNECTION_LOST in (found["one-dead"].error or "")
     assert {found[f"{model}-dead"].exit_code for model in ("one", "two")} == {DeviceError.exit_code}
     assert [status(tmp_path, f"{model}-alive") for model in ("one", "two")] == [Status.COMPLETE] * 2
     assert status(tmp_path, "one-dead") is Status.INCOMPLETE

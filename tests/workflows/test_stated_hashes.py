@@ -13,6 +13,7 @@ import opscope
 from bundle_damage import flip, swap
 from command_line import opscope as command_line
 from opscope.core.errors import InvalidBundleError
+from texts import NOT_THE_MEASURED_FILE
 
 SEED = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
 ACCELERATED, BASELINE = "variants/accelerated", "variants/baseline"
@@ -46,7 +47,7 @@ def bundle(tmp_path: Path) -> Path:
 def test_exchanged_traces_are_refused(does: str, bundle: Path) -> None:
     """They would turn every table round."""
     swap(TRACE, f"{BASELINE}/round-00/trace.etdump")(bundle)
-    with pytest.raises(InvalidBundleError, match="not the file that was measured: its SHA-256 is ") as told:
+    with pytest.raises(InvalidBundleError, match=f"{NOT_THE_MEASURED_FILE}: its SHA-256 is ") as told:
         READING[does](bundle)
     assert str(told.value.where).endswith("round-00/trace.etdump")
     assert f"opscope validate {bundle}" in str(told.value.hint)
@@ -59,14 +60,14 @@ def test_the_command_says_so_by_its_exit_code(command: str, bundle: Path) -> Non
     swap(TRACE, f"{BASELINE}/round-00/trace.etdump")(bundle)
     done = command_line(*COMMANDS[command].format(bundle=bundle, good=SEED).split())
     assert done.returncode == 15
-    assert "round-00/trace.etdump: not the file that was measured" in done.stderr
+    assert f"round-00/trace.etdump: {NOT_THE_MEASURED_FILE}" in done.stderr
 
 
 @pytest.mark.parametrize("file", [f"{MODEL}.pte", f"{MODEL}.etrecord"])
 def test_another_program_or_record_is_refused(file: str, bundle: Path) -> None:
     """Operators would get the names, shapes and costs of another model."""
     flip(file, -1)(bundle)
-    with pytest.raises(InvalidBundleError, match="not the file that was measured") as told:
+    with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE) as told:
         opscope.analyze(bundle)
     assert told.value.where == str(bundle / file)
 
@@ -84,7 +85,7 @@ def test_other_outputs_are_refused(bundle: Path) -> None:
 
     file = bundle / BASELINE / "round-00/outputs.npz"
     np.savez(file, *(array + 1 for array in np.load(file).values()))
-    with pytest.raises(InvalidBundleError, match="not the file that was measured") as told:
+    with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE) as told:
         opscope.compare(f"{bundle}#baseline", f"{bundle}#accelerated")
     assert told.value.where == str(file)
 

@@ -29,6 +29,7 @@ from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 from opscope.reports.validation import answer, validation_markdown, validation_summary
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
+from texts import HASHES_FIT, NO_CEILINGS
 
 SMALL = Settings(rounds=3, runs=2, warmup=1)
 
@@ -70,7 +71,7 @@ def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
     assert len(found.checks) == 26
     messages = {check.name: check.message for check in found.checks}
     assert messages["complete"] == "12 of 12 planned repetitions succeeded"
-    assert messages["hashes"] == "6 of 6 traces and 12 of 12 records have the stated SHA-256"
+    assert messages["hashes"] == f"6 of 6 traces and 12 of 12 records {HASHES_FIT}"
     assert messages["self_times"] == "self times add up to Method::execute in each of 18 inferences in 6 traces"
     assert messages["latency"].startswith("18 samples and their statistics in 3 files")
 
@@ -121,7 +122,7 @@ def test_a_run_without_an_untraced_arm_passes(tmp_path: Path) -> None:
     """The checks of untraced latencies and of ceilings have nothing to check, and say so."""
     found = validate(made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, roofs=False)))
     assert {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)} == {
-        "ceilings": "no ceilings were measured",
+        "ceilings": NO_CEILINGS,
         "untraced": "nothing was timed without tracing",
     }
     assert found.valid
@@ -146,9 +147,7 @@ def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> No
     assert "3 optional fields not stated, as by an earlier opscope: repetitions[].measurement.write_ns" in check.message
     check = found.check("hashes")
     assert check is not None
-    expected = (
-        "6 of 6 traces and 0 of 12 records have the stated SHA-256; an earlier opscope stated no hash of the others"
-    )
+    expected = f"6 of 6 traces and 0 of 12 records {HASHES_FIT}; an earlier opscope stated no hash of the others"
     assert check.message == expected
 
 

@@ -18,6 +18,7 @@ from opscope.machine.switch import build
 from opscope.machine.switch.report import read_report
 from opscope.machine.switch.sites import CPUID
 from opscope.machine.switch.switch import RECORD, PreparedSwitch, obstacle, prepared, proof
+from texts import NOBODY_ASKS
 
 AVX2, SSE4_1 = 1 << 5, 1 << 19
 """In ebx of leaf 7, and in ecx of leaf 1."""
@@ -286,7 +287,7 @@ def test_libraries_without_a_question_are_refused(tmp_path: Path) -> None:
     from asking_library import compiled
 
     library = compiled("int nothing(void) { return 1; }", tmp_path / "libnothing.so", "-shared", "-fPIC")
-    with pytest.raises(FeatureError, match="no library asks"):
+    with pytest.raises(FeatureError, match=NOBODY_ASKS):
         prepared(Mechanism.TRAP, [library], ["avx2"], tmp_path)
 
 

@@ -25,6 +25,7 @@ from opscope.hosts.adb.power import PROFILES
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from runners import FLAGS, GOOD, write_runner
+from texts import NO_RUNNER, OWN_FLAG
 from waiting import HANG, eventually
 
 if TYPE_CHECKING:
@@ -236,9 +237,9 @@ def test_what_cannot_be_asked_of_a_foreign_runner(device: Endpoint, tmp_path: Pa
     target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
     with pytest.raises(FeatureError, match="of your own"):
         target.probe()
-    with pytest.raises(UsageError, match="opscope sets this flag"):
+    with pytest.raises(UsageError, match=f"opscope {OWN_FLAG}"):
         ExecutorRunnerTarget(phone(device), write_runner(tmp_path), ["--cpu_threads=9"])
-    with pytest.raises(NotFoundError, match="no such runner"):
+    with pytest.raises(NotFoundError, match=NO_RUNNER):
         ExecutorRunnerTarget(phone(device), tmp_path / "none")
 
 

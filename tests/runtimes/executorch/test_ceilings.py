@@ -43,6 +43,7 @@ from opscope.runtimes.peak_rates.sampler import (
     measure,
 )
 from programs import write_tiny_program
+from texts import LOADED_BEFORE, NOT_THE_MEASURED_FILE
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)
 RUNS = PASSES * (LEAST_RUNS - 1)
@@ -266,7 +267,7 @@ def test_edited_ceilings_are_refused_and_measured_again(bundle: Bundle) -> None:
     document = json.loads(file.read_text())
     document["seconds"] += 1
     file.write_text(json.dumps(document))
-    with pytest.raises(InvalidBundleError, match="not the file that was measured") as caught:
+    with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE) as caught:
         analyze(bundle.path)
     assert caught.value.where == str(file)
     resume(bundle, FakeTarget())
@@ -400,7 +401,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
         "runpy.run_module('opscope.runtimes.executorch.peak_rates.child', run_name='__main__')\n"
     )
     late = python_here(roofs_child=[sys.executable, "-c", script])
-    with pytest.raises(FeatureError, match="loaded before features were cleared"):
+    with pytest.raises(FeatureError, match=LOADED_BEFORE):
         late.roofs([], 1)
 
 

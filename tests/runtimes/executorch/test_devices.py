@@ -25,6 +25,7 @@ from opscope.hosts.ssh import VARIABLE
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.profiling import Settings, profile
+from texts import WAIT_FOR_THE_RUN
 
 pytestmark = pytest.mark.runtime
 
@@ -129,7 +130,7 @@ def test_a_device_in_use_is_refused_before_anything_is_written(
         done = opscope("profile", toy_program, *words)
     assert done.returncode == 16
     assert "the machine is in use by" in done.stderr
-    assert "wait until that run ends" in done.stderr
+    assert WAIT_FOR_THE_RUN in done.stderr
     assert not (tmp_path / "out").exists()
 
 

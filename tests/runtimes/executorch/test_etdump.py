@@ -20,6 +20,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable
 from opscope.core.table.schema import SCHEMA
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from texts import ENDS_FIRST
 from traces import Node, encode, etdump, table
 
 DATA = Path(__file__).parents[2] / "data"
@@ -328,7 +329,7 @@ def test_a_file_of_another_format_is_refused():
 
 def test_an_event_that_ends_before_it_starts_is_refused():
     """The contradiction is the file's, so it is named."""
-    with pytest.raises(TraceFormatError, match=r"event 0 \(Method::execute, block 0\) ends before it starts") as caught:
+    with pytest.raises(TraceFormatError, match=rf"event 0 \(Method::execute, block 0\) {ENDS_FIRST}") as caught:
         read(encode([("Execute", [Node("Method::execute", -5)])]))
     assert caught.value.where == "trace.etdump"
 

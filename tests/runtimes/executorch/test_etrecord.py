@@ -31,6 +31,7 @@ from opscope.program.structure.etrecord import (
 from opscope.runtimes.executorch.etrecord import archive as etrecord_archive
 from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
+from texts import NO_ZIP_FILE, NOT_WHAT_IT_SHOULD
 
 
 @pytest.fixture
@@ -268,9 +269,9 @@ def test_too_many_members_are_refused(read):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("[" * 100_000, "does not hold what it should"),
-        ("{", "does not hold what it should"),
-        (b"\xff\xfe", "does not hold what it should"),
+        ("[" * 100_000, NOT_WHAT_IT_SHOULD),
+        ("{", NOT_WHAT_IT_SHOULD),
+        (b"\xff\xfe", NOT_WHAT_IT_SHOULD),
         ({"graph_module": {}}, "missing required field"),
         ({"graph_module": {"graph": {"nodes": 3, "tensor_values": {}}}}, "Expected `array`"),
         (graph(node(nn_module_stack="one,two")), "not an entry of a module stack"),
@@ -296,7 +297,7 @@ def test_fields_that_are_not_used_may_be_nested_deeply(read):
 @pytest.mark.parametrize("data", [b"", b"PK", b"PK\x03\x04" + bytes(60), b"\x10\0\0\0ET12" + bytes(64)])
 def test_another_file_is_no_record(read, data):
     """It is not a zip file."""
-    with pytest.raises(TraceFormatError, match="not an ETRecord: it is not a zip file"):
+    with pytest.raises(TraceFormatError, match=f"not an ETRecord: it is {NO_ZIP_FILE}"):
         read(data)
 
 
@@ -423,7 +424,7 @@ def test_a_damaged_record_with_such_numbers_is_refused(read):
         "[" * 100_000 + "NaN",
         '{"x": NaN, "y": ' + "9" * 5000 + "}",
     ):
-        with pytest.raises(TraceFormatError, match="does not hold what it should"):
+        with pytest.raises(TraceFormatError, match=NOT_WHAT_IT_SHOULD):
             read(archive({GRAPH: damaged}))
 
 

@@ -13,6 +13,7 @@ from etrecords import GRAPH, MARK, SMALL, archive, graph, node
 from opscope.core.errors import TraceFormatError
 from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from texts import NOT_WHAT_IT_SHOULD
 
 WEIGHTS = b"\x80\x04 no pickle that anybody may open " * 1000
 
@@ -84,7 +85,7 @@ def test_a_damaged_record_is_not_slimmed(tmp_path: Path, size: int) -> None:
 def test_nonsense_that_is_not_unpacked_does_not_matter(tmp_path: Path) -> None:
     """A graph that cannot be read is kept as it is: reading it says what is wrong."""
     slim = slim_etrecord(written(tmp_path / "full.etrecord", archive({GRAPH: "{", f"{GRAPH}_state_dict": WEIGHTS})))
-    with pytest.raises(TraceFormatError, match="does not hold what it should"):
+    with pytest.raises(TraceFormatError, match=NOT_WHAT_IT_SHOULD):
         read_etrecord(written(tmp_path / "slim.etrecord", slim))
 
 

@@ -24,6 +24,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.runner_log import parse_help, parse_log
 from runners import FLAGS, GOOD, this_machine, write_runner
+from texts import NO_RUNNER, OWN_FLAG, RAISE_THE_LIMIT
 from traces import encode
 
 NO_TRACER = tuple(flag for flag in FLAGS if flag != "etdump_path")
@@ -144,13 +145,13 @@ def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["--num_executions=9", "-cpu_threads", "--etdump_path"])
 def test_flags_that_opscope_sets_are_refused(argument: str, tmp_path: Path) -> None:
     """The runner would take the last one and measure something else than was asked."""
-    with pytest.raises(UsageError, match="sets this flag"):
+    with pytest.raises(UsageError, match=OWN_FLAG):
         build(write_runner(tmp_path), [argument])
 
 
 def test_a_runner_that_is_not_there_or_not_executable_is_refused(tmp_path: Path) -> None:
     """At once, before anything runs, with the next step."""
-    with pytest.raises(NotFoundError, match="no such runner"):
+    with pytest.raises(NotFoundError, match=NO_RUNNER):
         build(tmp_path / "none")
     runner = write_runner(tmp_path)
     runner.chmod(0o644)
@@ -416,7 +417,7 @@ def test_a_time_limit_says_what_to_do(tmp_path: Path) -> None:
     target = build(write_runner(tmp_path, "time.sleep(600)"))
     failure = run(target, tmp_path, job(timeout=1.0)).outcome.failure
     assert failure is not None
-    assert failure.message == "ended after 1 s without a result: raise the time limit, or run fewer inferences"
+    assert failure.message == f"ended after 1 s without a result: {RAISE_THE_LIMIT}, or run fewer inferences"
 
 
 def test_a_log_is_read_whatever_was_mixed_into_it() -> None:

@@ -27,6 +27,7 @@ from opscope.runtimes.executorch.runners.native import native_here
 from opscope.runtimes.executorch.runners.native_answer import NativeAnswer
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.native.building import find_compiler
+from texts import LOADED_BEFORE
 
 runtime = pytest.mark.runtime
 
@@ -295,7 +296,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp
     failure = target.execute(job(toy_program, [field]), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.MASK
-    assert "loaded before features were cleared" in failure.message
+    assert LOADED_BEFORE in failure.message
 
 
 @runtime

@@ -13,6 +13,7 @@ import pytest
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.program.structure.plan import Instruction, InstructionKind, Method, Program
 from opscope.runtimes.executorch.pte import read_program
+from texts import NO_PROGRAM
 
 # A program as ExecuTorch 1.5.1 exports it: prefill is argmax(relu(linear(x))) with XNNPACK, decode is cumsum(x).
 TWO_METHODS = Path(__file__).parents[2] / "data" / "two_methods.pte"
@@ -212,7 +213,7 @@ def test_a_program_without_methods_is_refused(read):
 )
 def test_another_file_is_no_program(read, data, hint):
     """The identifier stands behind the root offset or nowhere."""
-    with pytest.raises(TraceFormatError, match="not an ExecuTorch program") as caught:
+    with pytest.raises(TraceFormatError, match=NO_PROGRAM) as caught:
         read(data)
     assert caught.value.where.endswith("model.pte")
     assert hint in caught.value.hint

@@ -22,6 +22,7 @@ from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.reports.combined import combined
 from opscope.workflows.validate.validation import validate
 from qemu import qemu_target
+from texts import EMULATED, SME_SELECTED
 
 runtime = pytest.mark.runtime
 
@@ -110,10 +111,10 @@ def test_a_bundle_of_an_emulated_cpu_says_so(emulated_bundle: Path) -> None:
     assert bundle.manifest.target.emulated
     assert "QEMU" in (bundle.manifest.environment.cpu or "")
     text = (emulated_bundle / "report.md").read_text()
-    assert "Ran on an emulated CPU: timings do not represent any device" in text
+    assert EMULATED in text
     assert "the outputs of accelerated equal those of baseline" in text
-    assert "SME or SME2 kernels selected for 3 of 3 convolutions and products" in text
-    assert "SME or SME2 kernels selected for 0 of 3" in text
+    assert f"{SME_SELECTED} 3 of 3 convolutions and products" in text
+    assert f"{SME_SELECTED} 0 of 3" in text
     assert "Slow now" not in text
     assert "timings do not represent any device" in text
     assert not (emulated_bundle / "comparison.json").exists()

@@ -38,6 +38,7 @@ from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.native.building import host_architecture
 from qemu import qemu_target
 from runners import GOOD, write_runner
+from texts import RAISE_THE_LIMIT
 from waiting import HANG
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def test_a_build_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path:
     failure = target.execute(job(program(tmp_path), timeout=2.0), tmp_path / "r").failure
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
-    assert "raise the time limit" in failure.message
+    assert RAISE_THE_LIMIT in failure.message
     assert len(list(pids.iterdir())) == 2
     assert not [path.name for path in pids.iterdir() if _runs(int(path.name))]
 

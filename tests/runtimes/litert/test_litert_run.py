@@ -26,6 +26,7 @@ from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE, EventRow
 from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.validate.validation import validate
+from texts import ONLY_LITERT
 
 MODELS = Path(__file__).parents[2] / "data" / "litert"
 needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
@@ -208,7 +209,7 @@ def test_a_damaged_model_that_can_be_described_fails_in_its_process(tmp_path: Pa
 def test_a_pte_has_no_choice_of_delegate(tmp_path: Path) -> None:
     """The option is for LiteRT."""
     program = Path(__file__).parents[2] / "data/versions/executorch-1.5.1.pte"
-    with pytest.raises(UsageError, match="only a LiteRT model"):
+    with pytest.raises(UsageError, match=ONLY_LITERT):
         profile(program, settings=Settings(delegate="none"), out=tmp_path / "out")
 
 

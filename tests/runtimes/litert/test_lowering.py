@@ -19,6 +19,7 @@ from opscope.program.partition.portable_reason import Cause
 from opscope.program.xnnpack.attribution import match_events
 from opscope.runtimes.litert.delegation import DELEGATED
 from opscope.runtimes.litert.lowering import UNSIGNED, read_tflite_model
+from texts import NO_DELEGATE_RULE
 
 Event: TypeAlias = tuple[str, int, int]
 
@@ -94,7 +95,7 @@ def test_reasons_of_what_stays_outside() -> None:
         method = _model(name).methods[UNSIGNED]
         reasons[name] = list((method.reasons or {}).values())
     (rule,), (number_type,) = reasons["outside"], reasons["pooled_int8"]
-    assert (rule.cause, rule.text) == (Cause.NO_RULE, "the XNNPACK delegate has no rule for it")
+    assert (rule.cause, rule.text) == (Cause.NO_RULE, NO_DELEGATE_RULE)
     assert number_type.cause is Cause.NUMBER_TYPE
     assert (number_type.evidence or "").endswith(": int8")
 

@@ -46,6 +46,7 @@ from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
 from qemu import use_emulator
+from texts import NO_COMPILER_FOR, NOT_DOWNLOADED, SME_SELECTED
 
 DATA = Path(__file__).parents[2] / "data"
 SMALL, MODELS = DATA / "litert", DATA / "tflite"
@@ -257,7 +258,7 @@ def test_sme_runs_under_an_emulator_and_not_without(arm: NativeLitertTarget, tmp
     assert found["baseline"]
     assert not any("PQS8" in name for name in found["baseline"])
     report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    assert "SME or SME2 kernels selected for 3 of 4 convolutions and products" in report
+    assert f"{SME_SELECTED} 3 of 4 convolutions and products" in report
     assert "calls cannot be counted in this runtime's library" in report
     assert "--count" not in report
     assert validate(tmp_path / "out").valid
@@ -290,7 +291,7 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     """No wheel to download, no compiler, no such architecture: before anything is sent."""
     other = "x86_64" if host_architecture() == "aarch64" else "aarch64"
     monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(tmp_path / "none"))
-    with pytest.raises(MissingDependencyError, match=f"no C\\+\\+ compiler for {other}"):
+    with pytest.raises(MissingDependencyError, match=f"{NO_COMPILER_FOR} {other}"):
         runner_for(other, tmp_path)
     with pytest.raises(FeatureError, match="no prebuilt runtime for Linux on riscv64"):
         runner_for("riscv64", tmp_path)
@@ -300,7 +301,7 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(compiler))
     for variable, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path))):
         monkeypatch.setenv(variable, value)
-    with pytest.raises(MissingDependencyError, match=f"the runtime for {other} cannot be downloaded") as caught:
+    with pytest.raises(MissingDependencyError, match=f"the runtime for {other} {NOT_DOWNLOADED}") as caught:
         runner_for(other, tmp_path)
     assert "PIP_FIND_LINKS" in str(caught.value.hint)
 

@@ -29,6 +29,7 @@ from opscope.runtimes.onnxruntime.options import SessionChoice, session_choice
 from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
 from opscope.workflows.measure.profiling import Settings, profile
 from opscope.workflows.validate.validation import validate
+from texts import HASHES_FIT, NOT_THE_MEASURED_FILE, ONLY_LITERT
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
@@ -140,7 +141,7 @@ def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
     assert found.valid
     hashes = found.check("hashes")
     assert hashes is not None
-    assert "2 of 2 traces, 6 files beside them and 4 of 4 records have the stated SHA-256" in hashes.message
+    assert f"2 of 2 traces, 6 files beside them and 4 of 4 records {HASHES_FIT}" in hashes.message
     _every_file_beside_a_trace_is_held_against_its_hash(tmp_path / "out")
 
 
@@ -149,7 +150,7 @@ def _every_file_beside_a_trace_is_held_against_its_hash(bundle: Path) -> None:
     graph = bundle / "variants" / "accelerated" / "round-00" / "graph.onnxruntime.json"
     whole = graph.read_bytes()
     for damage, told in (
-        (lambda: graph.write_bytes(whole.replace(b"[2,", b"[200,")), "not the file that was measured"),
+        (lambda: graph.write_bytes(whole.replace(b"[2,", b"[200,")), NOT_THE_MEASURED_FILE),
         (graph.unlink, "the file that was measured is gone"),
     ):
         damage()
@@ -169,7 +170,7 @@ def _every_file_beside_a_trace_is_held_against_its_hash(bundle: Path) -> None:
         ("open_sizes", Settings(lock="warn"), "'x' has no fixed sizes"),
         ("cnn", Settings(target="native"), "this machine only"),
         ("cnn", Settings(data="weights.ptd"), "says itself where its weights are"),
-        ("cnn", Settings(delegate="none"), "only a LiteRT model"),
+        ("cnn", Settings(delegate="none"), ONLY_LITERT),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, settings: Settings, word: str) -> None:
