@@ -14,6 +14,7 @@ from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
+from texts import IN_CALLS
 
 NPU1 = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
 NPU2 = run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
@@ -159,7 +160,7 @@ def test_a_call_that_mostly_waits_is_bound_by_what_it_waits_for(event: str) -> N
     long, short = (judged(read(Caller(stalls={event: cycles}).tile())[0], run_specification()) for cycles in (670, 300))
 
     assert (long.by, long.port, long.call_cycles) == (f"{name} in calls", None, 1000)
-    assert long.reason.endswith(f"67.0 % of the cycles in calls are {name}")
+    assert long.reason.endswith(f"67.0 % {IN_CALLS} are {name}")
     assert short.by == "call"
 
 

@@ -23,7 +23,7 @@ from opscope.npu.reports.pictures import array_map
 from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
-from texts import PART_OF_THE_TIME
+from texts import IN_CALLS, PART_OF_THE_TIME
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
 SIZES = TilesRequest(M=48, K=128, N=32, m=16, k=32, n=32, row=1, col=1, dtype="bf16", arch="npu1")
@@ -188,7 +188,7 @@ def test_cores_are_coloured_by_one_figure(tmp_path: Path) -> None:
     mixed = [msgspec.structs.replace(rows[0], utilisation=None), *rows[1:]]
 
     assert "100 % of the peak" in (array_map(rows) or "")
-    assert "100 % of the cycles in calls" in (array_map(mixed) or "")
+    assert f"100 % {IN_CALLS}" in (array_map(mixed) or "")
 
 
 def test_names_of_lanes_are_text_beside_the_picture() -> None:

@@ -10,6 +10,7 @@ FIRST_NIGHT = "No configuration has a run before its newest one: what got worse 
 HASHES_FIT = "have the stated SHA-256"
 HOLDS_A_BUNDLE = "already holds a bundle"
 IF_SHARED = "and, if you may share it,"
+IN_CALLS = "of the cycles in calls"
 IS_A_PROGRAM = "is a program, and"
 LOADED_BEFORE = "loaded before features were cleared"
 MACHINE_DRIFT = "does not include machine drift"
