@@ -91,8 +91,8 @@ docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build
 	$(BIN)/python docs/build.py
 	$(MKDOCS)
 
-bless: $(VENV)/dev.stamp ## write the expected reports anew, after looking at the difference
-	$(BIN)/python -m pytest tests/reports/test_golden.py --bless
+bless: $(VENV)/dev.stamp ## show how each report differs from the expected one, and replace it when you agree
+	$(BIN)/python tests/support/bless.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,8 +23,8 @@ HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--bless`` writes the expected reports anew, ``--measure`` what tests cost; ``--slice`` chooses some."""
-    parser.addoption("--bless", action="store_true", help="write the expected reports anew")
+    """``--bless`` writes what differs beside, ``--measure`` what tests cost; ``--slice`` chooses some."""
+    parser.addoption("--bless", action="store_true", help="write reports that differ beside the expected ones")
     parser.addoption("--measure", metavar="FILE", help="write what tests cost, in CPU seconds")
     parser.addoption("--record-commands", action="store_true", help="record answers of dear commands of pages")
     parser.addoption("--slice", metavar="K/N", help="the K-th of N slices of the nightly tests, from 0")

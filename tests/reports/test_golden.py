@@ -1,4 +1,4 @@
-"""Whole reports against expected ones. ``make bless`` rewrites them; look at the difference before you commit it."""
+"""Whole reports against expected ones. ``make bless`` shows each difference and asks before it replaces one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bless import NEW, review
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.manifest import Failure, FailureKind
@@ -39,11 +40,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
 
 
 def check(name: str, text: str, request: pytest.FixtureRequest) -> None:
-    """Compare with the expected text, or write it."""
+    """Compare with the expected text; with ``--bless``, write what is different beside it."""
     path = GOLDEN / name
-    if request.config.getoption("--bless"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    if request.config.getoption("--bless") and path.read_text() != text:
+        path.with_name(path.name + NEW).write_text(text)
     assert path.read_text() == text, f"the report differs from {path.name}; if that is right: make bless"
 
 
@@ -84,3 +84,14 @@ def test_the_first_screen_answers(done: Profiled) -> None:
         assert words in first
     assert "delegated" in first
     assert "portable" in first
+
+
+def test_only_what_was_agreed_to_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each difference is shown; what is not agreed to stays beside, as does all where nobody can be asked."""
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("old\n")
+        (tmp_path / f"{name}{NEW}").write_text("new\n")
+    assert len(review(tmp_path, None)) == 2
+    assert [path.name for path in review(tmp_path, lambda name: name == "a.md")] == [f"b.md{NEW}"]
+    assert [(tmp_path / name).read_text() for name in ("a.md", "b.md")] == ["new\n", "old\n"]
+    assert capsys.readouterr().out.count("-old\n+new\n") == 4
