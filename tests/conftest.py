@@ -19,6 +19,8 @@ from session_files import begin_session, end_session
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
+WHEELS = Path(__file__).parents[1] / ".venv" / "devices" / "wheels"
+"""For 64-bit Arm; ``.ci/devices`` puts them there."""
 HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not None
 
 
@@ -39,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["OPSCOPE_RAISE"] = "1"  # a part of a result that fails fails the test, in processes of ours too
+    if WHEELS.is_dir():
+        os.environ |= {"PIP_FIND_LINKS": str(WHEELS), "PIP_NO_INDEX": "1"}  # nothing is downloaded
     if config.option.measure:
         config.pluginmanager.register(durations.Measuring())
     if not _is_worker(config):
