@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind
 docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build the site into site/
 	$(BIN)/python docs/build.py
 	$(MKDOCS)
+
+frozen: $(VENV)/dev.stamp ## keep all that opscope writes for the tests' files in OUT, and compare with BEFORE when that is given
+	$(BIN)/python tests/support/frozen.py $(OUT) $(if $(BEFORE),--against $(BEFORE))
 
 bless: $(VENV)/dev.stamp ## show how each report differs from the expected one, and replace it when you agree
 	$(BIN)/python tests/support/bless.py
