@@ -115,7 +115,7 @@ def test_summaries_fit_80_columns(trace: Path, bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["profile", "run", "init", "analyze", "compare", "report", "convert", "models", "features", "doctor"]
+    "command", ["profile", "run", "init", "analyze", "compare", "report", "convert", "models", "doctor"]
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:
     """``--help`` names what the command does and shows one use of it."""

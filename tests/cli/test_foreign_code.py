@@ -102,7 +102,7 @@ WORK = [
     ["history", "latency", "--store", "runs"],
     ["models", "--models", "models"],
     ["init", "--target", "local", "--out", "experiments.toml"],
-    ["init-model", "another", "--models", "models"],
+    ["init", "--model", "another", "--models", "models"],
     ["skills", "list"],
 ]
 """Of every command that runs no foreign code, what it is for."""

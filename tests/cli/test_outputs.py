@@ -77,7 +77,6 @@ _WORDS = {
     "doctor": (),
     "init": (),
     "skills install": (),
-    "features": (),
 }
 """What each command with an output is given; the first word is the input that an output must not replace."""
 

@@ -110,7 +110,7 @@ def test_reading_and_reporting_need_no_runtime(command: list[str], bundle: Path)
 @pytest.mark.runtime
 def test_asking_for_features_keeps_the_runtime_out_of_this_process() -> None:
     """The runtime's libraries are loaded in their own process."""
-    assert not loaded_by("features").intersection(HEAVY)
+    assert not loaded_by("doctor", "--features").intersection(HEAVY)
 
 
 def test_without_executorch_the_extra_to_install_is_named(tmp_path: Path) -> None:

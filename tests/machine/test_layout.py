@@ -304,10 +304,10 @@ def test_the_systems_list_of_flags_decides_nothing(change: str, tmp_path: Path) 
     }
     fake = tmp_path / "cpuinfo"
     fake.write_text(texts[change], encoding="utf-8")
-    command = f"mount --bind {fake} /proc/cpuinfo && {sys.executable} -m opscope features --json -"
+    command = f"mount --bind {fake} /proc/cpuinfo && {sys.executable} -m opscope doctor --features --json -"
     done = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False)
     if "mount:" in done.stderr or "unshare:" in done.stderr:
         pytest.skip("a private mount namespace is not allowed here")
-    words = [sys.executable, "-m", "opscope", "features", "--json", "-"]
+    words = [sys.executable, "-m", "opscope", "doctor", "--features", "--json", "-"]
     plain = subprocess.run(words, capture_output=True, text=True, check=True)
     assert (done.stdout, done.returncode) == (plain.stdout, 0)

@@ -21,7 +21,7 @@ def _zip(path: Path, *names: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "what", "way"),
     [
-        ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a PyTorch checkpoint", "opscope init-model"),
+        ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a PyTorch checkpoint", "opscope init --model"),
         ("m.safetensors", (2).to_bytes(8, "little") + b"{}", "a safetensors file", "load the weights into it"),
         ("m.onnx", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
         ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "opscope profile FILE"),

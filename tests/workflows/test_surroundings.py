@@ -477,7 +477,7 @@ def test_a_system_that_tells_nothing_of_itself_is_measured_all_the_same(
 @pytest.mark.runtime
 def test_without_processes_to_look_at_nothing_ends_in_a_traceback(tmp_path: Path) -> None:
     """Without /proc the runtime itself cannot read the CPU; that is said, and the machine's own part works."""
-    for words in (("features",), ("doctor",)):
+    for words in (("doctor", "--features"), ("doctor",)):
         done = hidden(["/sys", "/proc"], (str(BIN), *words), tmp_path)
         assert done.returncode in (0, 6, 12), done.stderr
         assert "Traceback" not in done.stderr

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.features import tell_features
 from opscope.cli.output import JsonOption, say, write_json
 from opscope.core.errors import NotReadyError, UsageError
 from opscope.hosts.target_kinds import KINDS, forms
+
+if TYPE_CHECKING:
+    from opscope.api import FeatureReport
 
 _WIDTH = 20
 
@@ -39,7 +41,7 @@ def command(
     if features:
         if target or restore:
             raise UsageError("--features shows those of this machine", where="--features", hint="leave the others out")
-        tell_features(json)
+        _tell_features(json)
         return
     from opscope.api import Readiness, doctor
     from opscope.workflows.measure.target_checks import restored_settings
@@ -54,3 +56,26 @@ def command(
     if problems:
         names = ", ".join(check.name for check in problems)
         raise NotReadyError(f"not ready: {names}", hint=problems[0].action or None)
+
+
+def _tell_features(json: str | None) -> None:
+    """Show what this CPU has, what can be switched off, and the ladder."""
+    from opscope.api import features
+
+    found = features()
+    write_json(found, json)
+    if json != "-":
+        _tell_groups(found)
+
+
+def _tell_groups(found: FeatureReport) -> None:
+    say(f"{found.arch}, as the ExecuTorch runtime on this machine sees it")
+    say()
+    for group in found.groups:
+        say(f"{group.name:<8} {'yes' if group.present else 'no':<4} {group.meaning}")
+    say()
+    say(f"default of --ablate: {found.default or 'nothing can be switched off'}")
+    steps = " -> ".join(["all on", *(f"without {name}" for name in found.ladder)])
+    say(f"--ladder: {steps}")
+    for state in found.mechanisms:
+        say(f"--switch {state.name}: {'can be used' if state.available else f'no: {state.reason}'}")

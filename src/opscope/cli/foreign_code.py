@@ -17,7 +17,6 @@ RUNS: dict[str, str] = {
 ASKS: dict[str, str] = {
     "preflight": "the installed runtime is started and asked for the CPU's features, not shown the program",
     "doctor": "the installed runtime and tools are started and asked what they are",
-    "features": "the installed runtime is started and asked for the CPU's features",
 }
 """Commands that start installed programs, and nothing of the user's."""
 _NEVER = "Runs no code of yours: files are read and never executed."

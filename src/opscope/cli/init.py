@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.init_model import write_model_file
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import STANDARD_OUTPUT, QuietOption, output_target, say, write
 from opscope.core.printable import shell_command
@@ -50,7 +49,7 @@ def command(
     choice of quantisation; it exports as it is.
     """
     if model is not None:
-        write_model_file(model, models, quiet=quiet)
+        _write_model_file(model, models, quiet=quiet)
         return
     from opscope.core.errors import UsageError
     from opscope.experiment.config_files import devices_template, template
@@ -65,3 +64,12 @@ def command(
     write_new(Path(out), text)
     if not quiet:
         say(f"{out}: edit it, then: {shell_command(['opscope', 'run', str(out)])}")
+
+
+def _write_model_file(name: str, models: Path | None, *, quiet: bool) -> None:
+    """Write the file of a model to start from, and name the next step."""
+    from opscope.api import write_model
+
+    file = write_model(name, models)
+    if not quiet:
+        say(f"{file}: put your network in, then: opscope export {name}")

@@ -55,9 +55,7 @@ GROUPS = {
     "Set up": ("doctor", "init", "models", "skills"),
 }
 """The commands as the help screen shows them."""
-HIDDEN = ("init-model", "features")
-"""Former names of ``init --model`` and ``doctor --features``; they keep working."""
-COMMANDS = (*itertools.chain.from_iterable(GROUPS.values()), *HIDDEN)
+COMMANDS = tuple(itertools.chain.from_iterable(GROUPS.values()))
 
 
 class CommandModules(UserDict[str, "Command"]):

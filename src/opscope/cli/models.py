@@ -52,4 +52,4 @@ def _tell_registries() -> None:
     for needed, names in NEEDS.items():
         say(f"  with {needed}: {', '.join(names)}")
     say("transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded")
-    say("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init-model writes one")
+    say("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init --model writes one")

@@ -207,7 +207,7 @@ def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
 def stays_on(fields: Iterable[str]) -> FeatureError:
     """Why fields cannot be switched off that libraries set because they know the cores."""
     problem = f"hwcap cannot switch off {', '.join(fields)} here: libraries know these cores, and do not ask the system"
-    return FeatureError(problem, hint="choose another group of `opscope features`, or --ablate none")
+    return FeatureError(problem, hint="choose another group of `opscope doctor --features`, or --ablate none")
 
 
 def cleared_fields(

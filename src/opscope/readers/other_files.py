@@ -21,7 +21,7 @@ _HEAD = 512
 _LARGEST_HEADER = 100_000_000
 _FUNCTION = (
     "write a function that returns (model, example inputs) and profile that: opscope profile FILE.py:FUNCTION; "
-    "`opscope init-model NAME` writes a file to begin with"
+    "`opscope init --model NAME` writes a file to begin with"
 )
 _CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
 _RUNS = "opscope profiles ExecuTorch programs (.pte), LiteRT models (.tflite) and ONNX models (.onnx)"

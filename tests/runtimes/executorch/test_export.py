@@ -233,9 +233,9 @@ def test_a_record_that_torch_cannot_write_costs_no_export(tmp_path: Path) -> Non
 
 
 def test_the_template_exports_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """init-model, then export: names, schema, summary; a second export needs leave to replace the first."""
+    """Init --model, then export: names, schema, summary; a second export needs leave to replace the first."""
     opscope = [sys.executable, "-m", "opscope"]
-    subprocess.run([*opscope, "init-model", "my_net"], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run([*opscope, "init", "--model", "my_net"], cwd=tmp_path, check=True, capture_output=True)
     command = [*opscope, "export", "my_net", "--backend", "portable", "--out", "out", "--json", "record.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

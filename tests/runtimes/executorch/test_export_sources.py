@@ -58,7 +58,7 @@ def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
     [
         ("toy_cn", NotFoundError, "did you mean toy_cnn"),
         ("model.pte", NotFoundError, "opscope profile"),
-        ("nowhere.py:build", NotFoundError, "init-model"),
+        ("nowhere.py:build", NotFoundError, "init --model"),
         ("not a module:f", UsageError, "MODULE:CALLABLE"),
         ("module:", UsageError, "MODULE:CALLABLE"),
     ],

@@ -83,7 +83,7 @@ def test_without_torch_the_python_bindings_are_refused_in_one_sentence(tmp_path:
 
 def test_features_can_be_switched_down_to_neon() -> None:
     """As the runtime's own library for Arm sees them."""
-    found = json.loads(opscope("features", "--json", "-", name="features"))
+    found = json.loads(opscope("doctor", "--features", "--json", "-", name="features"))
     assert found["arch"] == "aarch64"
     assert found["ladder"] == ["sme2", "sme", "i8mm", "dotprod"]
     assert {"sme2", "sme", "i8mm", "dot", "fp16arith", "sve"} <= set(found["fields"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from opscope.core.errors import UsageError
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.analyze.sides import program_files, side_of
@@ -57,7 +57,7 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
     Two variants of one bundle are compared round by round; other sides as independent groups of processes.
 
     Traces of AI Engine tiles have a function of their own, :func:`opscope.compare_tiles`, since their result is another
-    one. This function compares them, too, for callers of earlier versions, and warns of it.
+    one.
 
     >>> import opscope
     >>> change = opscope.compare("out#baseline", "out#accelerated")
@@ -70,14 +70,14 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
+        UsageError: the sides are traces of tiles.
     """
     from opscope.measurements.results import ComparisonResult
 
     found = compare_any(baseline, candidate, warmup=warmup)
-    if isinstance(found, ComparisonResult):
-        return found
-    warn_of_tiles("compare")
-    return cast("ComparisonResult", found)  # it is none; earlier versions gave it, and callers rely on it
+    if not isinstance(found, ComparisonResult):
+        raise of_tiles("compare", candidate)
+    return found
 
 
 def compare_any(
@@ -93,7 +93,6 @@ def compare_any(
     return shown_as(ComparisonResult, comparison_of(side_of(baseline, warmup), side_of(candidate, warmup)))
 
 
-def warn_of_tiles(function: str) -> None:
-    """Tell a caller who gave traces of tiles to a function of an earlier version which one takes them now."""
-    now = f"traces of AI Engine tiles: call opscope.{function}_tiles, whose result has the type of theirs"
-    warnings.warn(now, DeprecationWarning, stacklevel=3)
+def of_tiles(function: str, path: str | Path) -> UsageError:
+    """The error of a function that was given traces of tiles, which names the one that takes them."""
+    return UsageError("traces of AI Engine tiles", where=path, hint=f"call opscope.{function}_tiles")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from opscope.measurements.judgements import GateResult
 from opscope.measurements.notebook import shown_as
 from opscope.npu.workflows.sides import check_tiles, is_tiles
 from opscope.program.operators.kinds import Category
-from opscope.workflows.analyze.analyses import warn_of_tiles
+from opscope.workflows.analyze.analyses import of_tiles
 from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def check(
 ) -> GateResult:
     """Whether a candidate is slower than a baseline by more than is let through.
 
-    Traces of AI Engine tiles have a function of their own, :func:`opscope.check_tiles`. This one judges them, too, for
-    callers of earlier versions, and warns of it.
+    Traces of AI Engine tiles have a function of their own, :func:`opscope.check_tiles`.
 
     Args:
         candidate: what is judged: a trace, a directory of traces, a bundle (its accelerated variant) or
@@ -110,13 +109,12 @@ def check(
         MismatchError: the sides are not comparable.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
-        UsageError: the budget file is wrong, or an entry chooses no operator.
+        UsageError: the budget file is wrong, an entry chooses no operator, or the sides are traces of tiles.
     """
     found = check_any(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
-    if isinstance(found, GateResult):
-        return found
-    warn_of_tiles("check")
-    return cast("GateResult", found)  # it is none; earlier versions gave it, and callers rely on it
+    if not isinstance(found, GateResult):
+        raise of_tiles("check", candidate)
+    return found
 
 
 def check_any(

@@ -1,6 +1,6 @@
 """Replacements that make a model exportable, or keep more of it in the delegate; each computes the same.
 
-They are for the file of a model (``opscope init-model``) and for the adapters here. docs/how-to/onboard-your-model.md
+They are for the file of a model (``opscope init --model``) and for the adapters here. docs/how-to/onboard-your-model.md
 shows when to use which.
 """
 

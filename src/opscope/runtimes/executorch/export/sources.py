@@ -114,7 +114,7 @@ def load(model: str, models: Path | None = None) -> EagerModel:
 
 def _file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
-        raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init-model NAME")
+        raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init --model NAME")
     return ModelSource(SourceKind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
 
 
@@ -135,7 +135,7 @@ def _unknown(model: str, models: Path | None) -> NotFoundError:
         return NotFoundError("it is a program, and only models can be exported", where=model, hint=hint)
     directory = models_directory(models)
     names = [*(entry.name for entry in MODELS), *model_names(directory)]
-    hint = f"{did_you_mean(model, names)}; `opscope models` lists them; a model of your own: opscope init-model NAME"
+    hint = f"{did_you_mean(model, names)}; `opscope models` lists them; a model of your own: opscope init --model NAME"
     return NotFoundError(f"no model {model!r}", hint=hint)
 
 
