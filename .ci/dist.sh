@@ -9,13 +9,14 @@ lacking() {
 }
 
 # build_distributions PYTHON DIRECTORY
-# DIRECTORY/dist has both, DIRECTORY/source the tree of the source distribution, DIRECTORY/build the environment.
+# DIRECTORY/dist has both, DIRECTORY/source the tree of the source distribution, DIRECTORY/build the environment, whose
+# pip is new enough to install for Python 3.13.
 build_distributions() {
   local python=$1 place=$2 tool missing
   tool=$(sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml)
   mkdir "$place/source"
   "$python" -m venv "$place/build" &&
-    "$place/build/bin/python" "${pip[@]}" install "$tool" 'pip>=22.3' &&
+    "$place/build/bin/python" "${pip[@]}" install "$tool" 'pip>=24.1' &&
     build_one "$place" sdist &&
     tar -xf "$place"/dist/*.tar.gz -C "$place/source" --strip-components 1 || return
   missing=$(lacking "$place/source")
