@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs frozen bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz zoo docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ quick: $(VENV)/dev.stamp ## gates and the tests nearest to what was changed: hal
 
 test-pythons: ## every command that needs no torch, in each Python from 3.10 to 3.13 that is found here
 	.ci/pythons
+
+dist: ## build the wheel and the source distribution into dist/, and check them in clean environments
+	.ci/dist
 
 test-arm64: $(VENV)/dev.stamp ## the whole program on 64-bit Arm Linux, under QEMU: on x86-64 Debian, seven minutes
 	.ci/arm64

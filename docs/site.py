@@ -39,6 +39,7 @@ _SECTIONS = (
     ("Design", "design"),
 )
 _OUTSIDE = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
+_RULES = {"SECURITY.md": "project/security.md", "CODE_OF_CONDUCT.md": "project/code-of-conduct.md"}
 _CHANGES = {"CHANGELOG.md": "project/changelog.md", "LICENSE": "project/licence.md"}
 _LINK = re.compile(r"(?P<text>\]\()(?P<target>[^)\s#]+)(?P<rest>[^)]*\))")
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
@@ -50,7 +51,7 @@ def outside() -> dict[str, str]:
         path.relative_to(ROOT).as_posix(): f"skills/{path.parent.name}.md"
         for path in sorted((ROOT / SKILLS).glob("*/SKILL.md"))
     }
-    return _OUTSIDE | _CHANGES | skills
+    return _OUTSIDE | _RULES | _CHANGES | skills
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -68,7 +69,7 @@ def menu(files: Files) -> list[dict[str, object]]:
     titles = {file.src_uri: _title(file) for file in files.documentation_pages()}
     sections = [{title: _ordered(titles, directory)} for title, directory in _SECTIONS]
     sections[0] = {"How to": [{title: _listed(titles, pages)} for title, pages in grouped_pages(HOW_TO).items()]}
-    project = [{titles[place]: place} for place in (*_OUTSIDE.values(), *_CHANGES.values())]
+    project = [{titles[place]: place} for place in (*_OUTSIDE.values(), *_RULES.values(), *_CHANGES.values())]
     return [
         {"Overview": "index.md"},
         {"Tutorial": "tutorial.md"},

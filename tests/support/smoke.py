@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,7 @@ class Step(NamedTuple):
 
 STEPS = (
     Step("--version", "opscope "),
+    Step("--help", "Usage: "),
     Step("models", "mobilenet_v3_small"),
     Step("doctor", "opscope", (0, 12)),
     Step("doctor --features", NO_RUNTIME, (MISSING,)),
@@ -117,9 +119,20 @@ def commands() -> Iterator[tuple[str, ...]]:
     return visit(typer.main.get_command(app), ())
 
 
-def helps() -> Iterator[Step]:
-    """The help of every command and group, which shows how it is called."""
-    return (Step(shlex.join([*words, "--help"]), "Usage: ") for words in commands())
+def unhelpful() -> dict[str, str]:
+    """Commands whose help cannot be shown, and why; all in this process, since each is run by itself in a step."""
+    from typer.testing import CliRunner
+
+    from opscope.cli.main import app
+
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for words in map(list, commands()):
+            done = CliRunner().invoke(app, [*words, "--help"])
+            if done.exit_code or "Usage: " not in done.output:
+                found[shlex.join([*words, "--help"])] = f"{done.exception}:\n{done.output}"
+    return found
 
 
 def failure(step: Step, directory: Path) -> str:
@@ -140,7 +153,7 @@ def failure(step: Step, directory: Path) -> str:
     return "" if step.says in said else f"{step.says!r} is not in what it says:\n{said}"
 
 
-def wrong(steps: list[Step], files: Path) -> dict[str, str]:
+def wrong(steps: tuple[Step, ...], files: Path) -> dict[str, str]:
     """Run all steps in a copy of the files; what is wrong, by command line."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(shutil.copytree(files, Path(temporary, "files")))
@@ -149,12 +162,12 @@ def wrong(steps: list[Step], files: Path) -> dict[str, str]:
 
 def main(files: Path) -> int:
     """Tell what went wrong on standard error, and print the row."""
-    began, steps = time.monotonic(), [*STEPS, *helps()]
-    found = wrong(steps, files)
+    began, count = time.monotonic(), len(STEPS) + len(list(commands()))
+    found = wrong(STEPS, files) | unhelpful()
     for line, problem in found.items():
         sys.stderr.write(f"opscope {line}: {problem}\n")
     seconds = time.monotonic() - began
-    row = f"{platform.python_version():9} {version('opscope'):7}  {len(steps):8}  {len(found):6}  {seconds:7.0f}\n"
+    row = f"{platform.python_version():9} {version('opscope'):7}  {count:8}  {len(found):6}  {seconds:7.0f}\n"
     sys.stdout.write(row)
     return 1 if found else 0
 
