@@ -84,7 +84,7 @@ class Copy:
         environment = os.environ | {
             "PYTHONPATH": f"{self._place}/site:{self.root}/src",
             "MUTANTS_CPU_SECONDS": str(cpu_seconds),
-            "OPSCOPE_CACHE": f"{self._place}/cache",
+            "XDG_CACHE_HOME": f"{self._place}/cache",
             "TMPDIR": f"{self._place}/scratch",
         }
         code, told = _ended([*command, *map(str, files)], self.root, environment)
