@@ -127,6 +127,7 @@ def nearest_first(root: Path, module: str) -> tuple[list[Path], list[Path]]:
 def copies(count: int) -> Iterator[list[Copy]]:
     """So many copies, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="opscope-mutants-", ignore_cleanup_errors=True) as place:
+        Path(place).chmod(0o755)  # tests read it as other users
         made = []
         for number in range(count):
             (Path(place) / str(number)).mkdir()

@@ -15,8 +15,6 @@ from opscope.core.files import sha256_of
 from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
 from traces import parse
 
-pytestmark = pytest.mark.runtime
-
 TOY = """
 Method::execute 1000000
   DELEGATE_CALL @0 410000
