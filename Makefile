@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz zoo docs frozen bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz mutants zoo docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 	$(BIN)/python -m fuzz.commands --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m fuzz.prefixes
 	$(BIN)/python -m fuzz.failing_calls
+
+mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice (half an hour); CHANGED=1: what differs from main
+	$(BIN)/python -m mutants $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED)))
 
 zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json

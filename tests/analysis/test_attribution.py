@@ -11,8 +11,6 @@ from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
 from traces import table as table_of
 
-pytestmark = pytest.mark.runtime
-
 TOY = """
 Method::execute 1000000
   DELEGATE_CALL @0 410000

@@ -287,3 +287,11 @@ def test_lists_of_tensors_pass_no_border() -> None:
     values: list[Value] = [tensor(4, 8), ValueList(ListKind.TENSORS, (0,)), tensor(4, 8)]
     found = looked_at(values, [delegate(0, 1, 2)], {})
     assert found.borders.tensors == 1
+
+
+def test_matrix_work_that_cannot_use_sme_is_named_with_its_types(image_model: MethodPreflight) -> None:
+    """The depthwise convolution, a fifth of the work."""
+    (told,) = [one for one in image_model.findings if one.rule == "not_eligible"]
+    (group,) = [one for one in image_model.matrix.groups if one.verdict is SmeSupport.NOT_ELIGIBLE]
+    assert group.types
+    assert f"{group.form} ({group.types})" in told.title

@@ -392,3 +392,27 @@ def consistent(work: OperatorWork, one: Placement) -> None:
         assert one.headroom_ns == Interval(0, 0)
     elif one.headroom_ns.low:
         assert one.headroom_ns.low + one.roof_ns == pytest.approx(work.time_ns)
+
+
+def test_the_footprint_is_that_of_one_inference() -> None:
+    """Works add up all calls of an operator: weights of one call each together, and the largest activations of one."""
+    once = msgspec.structs.replace(GEMM, activation_bytes=3_000, weight_bytes=50)
+    often = msgspec.structs.replace(GEMM, calls=4.0, activation_bytes=8_000, weight_bytes=400)
+    assert roofline([once, often], ROOFS).footprint_bytes == 3_000 + 50 + 100
+    assert roofline([often], ROOFS).footprint_bytes == 2_000 + 100
+    unknown = msgspec.structs.replace(GEMM, activation_bytes=None, weight_bytes=None)
+    assert roofline([unknown, often], ROOFS).footprint_bytes == 2_000 + 100
+
+
+def test_an_update_in_place_needs_half_of_the_memory() -> None:
+    """64 KiB in and out are 32 KiB in place, where updates are fast, and not 128."""
+    fast = [
+        MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << size, rate=rate(per_s))
+        for size, per_s in ((15, 400_000_000_000), (16, 100_000_000_000), (17, 100_000_000_000))
+    ]
+    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, *fast])
+    update = msgspec.structs.replace(
+        GEMM, name="Sigmoid", kernel=None, macs=0, flops=8_192, elements=8_192, activation_bytes=1 << 16
+    )
+    (one,) = roofline([update], roofs).operators
+    assert one.memory_ns == pytest.approx((1 << 16) / 400)

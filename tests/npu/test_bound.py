@@ -67,6 +67,14 @@ def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(name: str,
     assert judged(capture(name), said).port == found.port
 
 
+def test_without_k_the_results_of_all_calls_are_shared_by_them() -> None:
+    """How many calls make a tile of C is not said: 3 buffers of 256 cycles for 12 calls are 64 a call."""
+    said = run_specification(tiling=tiling((8, 32, 32)), arch="npu1", dtype="bf16")
+    found = judged(traced(Gemm(transfers=(128, 512, 256)))[0], said)
+    (port,) = [port for port in found.ports if port.operands == ("C",)]
+    assert (port.transfers, port.transfer_cycles, port.cycles_per_call) == (3, 256, 64)
+
+
 def test_a_transfer_that_the_end_cuts_is_a_part_of_a_buffer() -> None:
     """Whole buffers and the rest are told from the busy cycles; the trace tells of the cut one until its last event."""
     core = Gemm(transfers=(128, 512, 256))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.program.operators.kinds import KINDS, Category
-from opscope.program.operators.taxonomy import FRAMEWORK, UNKNOWN, classify
+from opscope.program.operators.taxonomy import FRAMEWORK, UNKNOWN, classify, classify_node
 
 # The texts that xnn_operator_type_to_string and its relatives can return in the library of ExecuTorch 1.5.1
 # (x86-64 wheel): every string that they refer to.
@@ -443,3 +443,9 @@ def test_traps_in_names_of_other_delegates(name):
 def test_kernels_for_microcontrollers(name, expected):
     """Those of Cadence and of Cortex-M, whatever number types their names carry."""
     assert kind(name) == expected
+
+
+def test_nodes_of_payloads_have_a_category() -> None:
+    """One that is in no table has none."""
+    assert classify_node("Conv2d").category is Category.CONVOLUTION
+    assert classify_node("NoSuchNode") == UNKNOWN

@@ -16,8 +16,6 @@ from opscope.reports.sections.program import boundary_text, module_rows, program
 from texts import NO_ZIP_FILE, NOT_THE_MEASURED_FILE, WITHOUT_ITS_PROGRAM
 from traces import parse
 
-pytestmark = pytest.mark.runtime
-
 TOY = """
 Method::execute 1000000
   DELEGATE_CALL @0 410000
