@@ -32,7 +32,7 @@ build_one() {
 
 # install_in DIRECTORY PYTHON ENVIRONMENT WORD...
 # An environment of PYTHON with what pip is given in words, by the pip that built in DIRECTORY. Compiling all of it would
-# take longer than what is run there; Python compiles what it imports.
+# take longer than what is run there; Python compiles what it imports, unless PYTHONDONTWRITEBYTECODE is set.
 install_in() {
   local place=$1 python=$2 environment=$3
   shift 3

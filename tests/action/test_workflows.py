@@ -51,7 +51,7 @@ def job(place: Path, tag: str, tools: Path) -> Job:
         directory.mkdir(parents=True, exist_ok=True)
     path = f"{tools}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     environment = {"PATH": path, "DOCKER_LOG": str(place.parent / "docker.log")}
-    variables = {"vars": {"IMAGE_REGISTRY": "images.example", "IMAGE_NAME": "team/opscope"}}
+    variables = {"secrets": {}, "vars": {"IMAGE_REGISTRY": "images.example", "IMAGE_NAME": "team/opscope"}}
     uses = ready | storing | {"actions/download-artifact": download}
     return Job(place, runner, {"ref_name": tag}, environment, uses, variables)
 
