@@ -69,6 +69,8 @@ def run_process(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if waiter.is_alive():
+                waiter.join()  # at the end of Python a thread that still runs would complain
 
 
 def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:
