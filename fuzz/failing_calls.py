@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from unittest import mock
 
 from opscope.core.errors import EXIT_OK, OpscopeError, kinds
 
@@ -76,7 +77,8 @@ class Materials:
         compiler = os.environ.get("CC", "cc")
         subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", self.library, source], check=True)
         self.cache.mkdir()
-        self._make_bundles()
+        with mock.patch.dict(os.environ, {"OPSCOPE_CACHE": str(self.cache)}):
+            self._make_bundles()
         for trial in trials:
             with self.prepared(trial) as place:
                 done = run(self, place, trial.command)
@@ -88,7 +90,6 @@ class Materials:
     def _make_bundles(self) -> None:
         """Bundles and a store with several files a table, by a fake target, as the tests make them."""
         sys.path.append(str(ROOT / "tests" / "support"))
-        os.environ["OPSCOPE_CACHE"] = str(self.cache)
         from many_bundles import Made, Mint
         from opscope.api import add_to_store, report
 

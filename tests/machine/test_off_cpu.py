@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from opscope.machine.off_cpu import OffCpuMeter
+from waiting import eventually
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 
@@ -130,3 +131,18 @@ def test_a_pool_thread_that_waits_for_a_cpu_counts() -> None:
         worker.join()
     assert lost is not None
     assert sum(lost) > 0
+
+
+@LINUX
+def test_a_thread_that_ends_meanwhile_ends_no_measurement() -> None:
+    """What it waited until then stays known."""
+    stop = threading.Event()
+    worker = threading.Thread(target=stop.wait)
+    worker.start()
+    with OffCpuMeter(threads=2) as meter:
+        meter.open(0)
+        stop.set()
+        worker.join()
+        assert eventually(lambda: not os.path.exists(f"/proc/self/task/{worker.native_id}"))  # noqa: PTH110 - no file
+        meter.close(1)
+        assert meter.off_cpu_ns([1_000_000]) is not None

@@ -130,10 +130,11 @@ class _RunDelays:
     """
 
     def __init__(self, files: Sequence[int]) -> None:
-        self._files = files
+        self._files, self._told = files, (0,) * len(files)
 
     def read(self) -> tuple[int, ...]:
-        return tuple(int(os.pread(file, _LINE, 0).split()[1]) for file in self._files)
+        self._told = tuple(map(_run_delay, self._files, self._told))
+        return self._told
 
     def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:  # noqa: ARG002 - of the protocol
         return max(late - early for early, late in zip(before, after, strict=True))
@@ -141,6 +142,14 @@ class _RunDelays:
     def end(self) -> None:
         for file in self._files:
             os.close(file)
+
+
+def _run_delay(file: int, before: int) -> int:
+    """That of a thread; of one that has ended, what it was before."""
+    try:
+        return int(os.pread(file, _LINE, 0).split()[1])
+    except ProcessLookupError:
+        return before
 
 
 def _run_delays() -> _RunDelays | None:
