@@ -63,6 +63,7 @@ def program(target: RunTarget, request: pytest.FixtureRequest, tmp_path: Path) -
     return path
 
 
+@pytest.mark.everyday("ExecuTorch from Python, native, over ssh and under QEMU")
 def test_a_job_leaves_a_trace_with_as_many_inferences_as_asked(
     target: RunTarget, program: Path, tmp_path: Path
 ) -> None:

@@ -234,6 +234,7 @@ def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
     assert checks["storage"].found.startswith("/data/local/tmp/opscope")
 
 
+@pytest.mark.everyday("both runtimes over adb")
 @pytest.mark.runtime
 @pytest.mark.parametrize("runtime", ["executorch", "litert"])
 def test_the_native_runner_measures_on_a_phone(

@@ -131,6 +131,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
     assert digests["untouched"] == digests["all"]
 
 
+@pytest.mark.everyday("LiteRT")
 @needs_litert
 def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     """A whole bundle: variants, reports, and nothing that contradicts them."""
