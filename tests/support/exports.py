@@ -20,6 +20,7 @@ from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import Exported, export_model
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
 from opscope.workflows.export.exporting import checked
+from scrub import plain
 from session_files import made_once
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -70,7 +71,7 @@ def write_anew() -> None:
             place.mkdir(parents=True)
             exported, etrecord = export_model(one.model, one.dtype, exporting)
             shutil.copy(exported, place)
-            (place / etrecord.name).write_bytes(slim_etrecord(etrecord))
+            (place / etrecord.name).write_bytes(plain(slim_etrecord(etrecord)))
         (made / INDEX.name).write_text(json.dumps(dict.fromkeys(COMMITTED, versions), indent=1) + "\n", "utf-8")
         shutil.rmtree(PROGRAMS, ignore_errors=True)
         shutil.copytree(made, PROGRAMS)

@@ -10,8 +10,10 @@ tests run all for real; ``pytest tests/docs/test_docs_run.py -m nightly --record
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from scrub import scrubbed
 from session_files import cpu_seconds
 
 RECORDED = Path(__file__).parents[1] / "data" / "commands"
@@ -63,7 +66,7 @@ def answer(recording: Path, place: Path) -> int:
             if path.is_dir():
                 target.mkdir(exist_ok=True)
             else:
-                path.replace(target)
+                shutil.move(path, target)
         said = json.loads((Path(work) / "answer.json").read_text("utf-8"))
     sys.stdout.write(said["stdout"])
     sys.stderr.write(said["stderr"])
@@ -79,14 +82,14 @@ def record(command: Sequence[str], recording: Path, place: Path) -> int:
     if cpu_seconds() - cost > MOST and "--resume" not in command:
         changed = [path for path, state in _state(place).items() if before.get(path) != state]
         recording.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory() as work:
-            said = Path(work) / "answer.json"
-            told = {"words": command[1:], "code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
-            said.write_text(json.dumps(told, indent=1), "utf-8")
-            with tarfile.open(recording, "w:xz") as archive:
-                archive.add(said, said.name)
-                for path in changed:
-                    archive.add(place / path, f"files/{path}", recursive=False)
+        told = {"words": command[1:], "code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+        files = {f"files/{path}": (place / path).read_bytes() for path in changed if (place / path).is_file()}
+        files["answer.json"] = json.dumps(told, indent=1).encode()
+        with tarfile.open(recording, "w:xz") as archive:
+            for name, data in scrubbed(files).items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
         if recording.stat().st_size > LARGEST:
             recording.unlink()
     return done.returncode
