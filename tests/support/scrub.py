@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = str(Path(__file__).resolve().parents[2]).encode()
-INSTEAD = b"/home/me/opscope"
+PATHS = {str(Path(__file__).resolve().parents[2]): "/home/me/opscope", sys.base_prefix: "/usr"}
+"""Of the checkout and of Python, and what stands in their place."""
 
 
 def scrubbed(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -29,12 +30,18 @@ def scrubbed(files: Mapping[str, bytes]) -> dict[str, bytes]:
 def plain(data: bytes) -> bytes:
     """A file without the path; of a zip, each of its members."""
     if not zipfile.is_zipfile(io.BytesIO(data)):
-        return data.replace(ROOT, INSTEAD)
+        return _without_paths(data)
     packed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(packed, "w") as after:
         for member in before.infolist():
-            after.writestr(member, before.read(member).replace(ROOT, INSTEAD), member.compress_type)
+            after.writestr(member, _without_paths(before.read(member)), member.compress_type)
     return packed.getvalue()
+
+
+def _without_paths(data: bytes) -> bytes:
+    for path, instead in PATHS.items():
+        data = data.replace(path.encode(), instead.encode())
+    return data
 
 
 def _sha256(data: bytes) -> bytes:
