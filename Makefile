@@ -27,10 +27,10 @@ demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) 
 	$(BIN)/opscope doctor
 	$(BIN)/opscope profile "$(MODEL)"
 
-test: check ## the gates, then the tests that cost little: eight minutes on two cores
+test: check ## the gates, then the tests that cost little: eleven minutes on two cores
 	$(BIN)/python -m pytest -m "not nightly" -n auto --dist loadfile
 
-test-all: check ## the gates, then all tests: twenty minutes on two cores
+test-all: check ## the gates, then all tests: they cost more than twice as much
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 quick: $(VENV)/dev.stamp ## gates and the tests nearest to what was changed: half a minute
@@ -86,7 +86,7 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 	$(BIN)/python -m fuzz.prefixes
 	$(BIN)/python -m fuzz.failing_calls
 
-mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice (half an hour); CHANGED=1: what differs from main
+mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice; CHANGED=1: what differs from main
 	$(BIN)/python -m mutants $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED)))
 
 zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)

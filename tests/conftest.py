@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -139,3 +139,24 @@ def toy_programs(toy_program: Path) -> dict[str, Path]:
     from exports import program
 
     return {"fp32": toy_program, "int8": program("toy_cnn-int8")}
+
+
+@pytest.fixture
+def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bugs in a part of a result do not end the work, as they do in all other tests."""
+    from opscope.core.parts import VARIABLE
+
+    monkeypatch.delenv(VARIABLE)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs a command in this process: its exit code, and what it said."""
+    from command_line import ended_here
+
+    def called(*arguments: str | Path) -> tuple[int, str]:
+        code = ended_here(*arguments)
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    return called

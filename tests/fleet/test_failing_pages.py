@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +10,6 @@ from typing import NoReturn, TypeAlias
 
 import pytest
 
-from opscope.cli.main import main
-from opscope.core.parts import VARIABLE
 from opscope.fleet import fleet as stored
 from opscope.fleet import history as stored_history
 from opscope.fleet.analysis import fleet as analysis
@@ -30,28 +26,7 @@ BUNDLES = Path(__file__).parents[1] / "data" / "bundles"
 BUG = "a bug in opscope (KeyError: 'planted')"
 
 
-@pytest.fixture(autouse=True)
-def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bugs do not end the work, as they do in all other tests."""
-    monkeypatch.delenv(VARIABLE)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it said."""
-
-    def called(*arguments: str | Path) -> tuple[int, str]:
-        before = signal.getsignal(signal.SIGTERM)
-        monkeypatch.setattr(sys, "argv", ["opscope", *map(str, arguments)])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out + told.err
-
-    return called
+pytestmark = pytest.mark.usefixtures("as_for_users")
 
 
 @pytest.fixture(scope="module")

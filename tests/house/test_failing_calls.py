@@ -34,10 +34,9 @@ def test_a_call_that_fails_costs_no_byte(command: str, kind: str, place: Path) -
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("command", "kind"), [(name, kind) for name in ("report", "store add") for kind in failing.KINDS][:-1]
-)
+@pytest.mark.parametrize("kind", failing.KINDS)
+@pytest.mark.parametrize("command", ["report", "store add"])
 def test_none_of_the_first_three_costs_a_byte(command: str, kind: str, place: Path) -> None:
-    """Likewise, of each kind that the command makes; ``make fuzz`` tries all calls of all commands."""
+    """Likewise, of each kind; no file is mapped to add bundles. ``make fuzz`` tries all calls of all commands."""
     row = failing.tried(place, command, kind, [1, 2, 3])
-    assert (row.tried > 0, row.failures) == (True, [])
+    assert (row.tried > 0, row.failures) == ((command, kind) != ("store add", "mmap"), [])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -14,8 +12,6 @@ import pytest
 from aie_gemm import Gemm
 from aie_traces import Tile, json_text
 from opscope.api import to_json
-from opscope.cli.main import main
-from opscope.core.parts import VARIABLE
 from opscope.npu.analysis import tiles as analysis
 from opscope.npu.reports import page, pictures
 from opscope.npu.workflows import aie
@@ -28,28 +24,7 @@ SIZES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bugs do not end the work, as they do in all other tests."""
-    monkeypatch.delenv(VARIABLE)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it said."""
-
-    def called(*arguments: str | Path) -> tuple[int, str]:
-        before = signal.getsignal(signal.SIGTERM)
-        monkeypatch.setattr(sys, "argv", ["opscope", *map(str, arguments)])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out + told.err
-
-    return called
+pytestmark = pytest.mark.usefixtures("as_for_users")
 
 
 def saved(path: Path, *tiles: Tile) -> Path:

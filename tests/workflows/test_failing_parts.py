@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import opscope
+from command_line import ended_here
 from opscope.analysis.findings.message import Message, Severity, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import Evidence
-from opscope.cli.main import main
 from opscope.core.parts import VARIABLE
 from opscope.reports.html import pictures
 from opscope.runtimes.onnxruntime import costs
@@ -32,10 +30,7 @@ def broken(evidence: Evidence) -> Message:
     return passed("broken", str(len(evidence.operators) / 0))
 
 
-@pytest.fixture(autouse=True)
-def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bugs do not end the work, as they do in all other tests."""
-    monkeypatch.delenv(VARIABLE)
+pytestmark = pytest.mark.usefixtures("as_for_users")
 
 
 @pytest.fixture
@@ -50,24 +45,10 @@ def bundle(tmp_path: Path) -> Path:
     return Path(shutil.copytree(DATA / "bundles" / "with-ceilings", tmp_path / "out"))
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    """The exit code of the command, in this process."""
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(sys, "argv", ["opscope", *map(str, arguments)])
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.usefixtures("with_a_broken_rule")
-def test_a_broken_rule_costs_a_report_that_rule(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_rule_costs_a_report_that_rule(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every page and document says so, all other rules are there, and the user is told what to report."""
-    assert command(monkeypatch, "report", bundle) == 0
+    assert ended_here("report", bundle) == 0
     told = f"the rule broken: not known because of a bug in opscope ({BUG})"
     kept = bundle / "problems" / "the-rule-broken.txt"
     assert BUG in kept.read_text()
@@ -83,11 +64,9 @@ def test_a_broken_rule_costs_a_report_that_rule(
 
 
 @pytest.mark.usefixtures("with_a_broken_rule")
-def test_validate_says_what_it_could_not_check(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_says_what_it_could_not_check(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a bundle whose rule was not broken yet: no fault of the bundle, and no traceback is written into it."""
-    assert command(monkeypatch, "validate", bundle) == 0
+    assert ended_here("validate", bundle) == 0
     said = capsys.readouterr()
     assert "could not be checked: the rule broken" in said.out
     assert "Traceback" in said.err
@@ -95,12 +74,10 @@ def test_validate_says_what_it_could_not_check(
 
 
 @pytest.mark.usefixtures("with_a_broken_rule")
-def test_a_trace_alone_has_its_traceback_on_standard_error(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_alone_has_its_traceback_on_standard_error(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There is no bundle to keep it."""
     trace = next(bundle.glob("variants/*/round-00/trace.etdump"))
-    assert command(monkeypatch, "analyze", trace) == 0
+    assert ended_here("analyze", trace) == 0
     said = capsys.readouterr()
     assert "the rule broken: not known" in " ".join(said.out.split())
     assert f"{BUG}\n" in said.err
@@ -127,7 +104,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_page(
 ) -> None:
     """In its place stands why; here a category has no colour, of which no picture of categories can be drawn."""
     monkeypatch.setattr(pictures, "COLOURS", dict(list(pictures.COLOURS.items())[1:]))
-    assert command(monkeypatch, "report", bundle, "--format", "html") == 0
+    assert ended_here("report", bundle, "--format", "html") == 0
     page = (bundle / "report.html").read_text()
     assert "<p>the picture shift: not known because of a bug in opscope (KeyError" in page
     assert page.rstrip().endswith("</html>")
@@ -143,12 +120,12 @@ def test_a_cost_with_a_bug_costs_a_run_these_costs(
     monkeypatch.setitem(costs._COUNTS, "Gemm", lambda *_: 1 // 0)
     out, quick = tmp_path / "out", ("--rounds", "2", "--runs", "2", "--warmup", "1", "--ablate", "none")
     model = DATA / "onnx" / "cnn.onnx"
-    assert command(monkeypatch, "profile", model, *quick, "--lock", "warn", "--no-roofs", "--out", out) == 0
+    assert ended_here("profile", model, *quick, "--lock", "warn", "--no-roofs", "--out", out) == 0
     assert "costs of nodes: not known because of a bug in opscope" in (out / "report.html").read_text()
     assert (out / "problems" / "costs-of-nodes.txt").exists()
     rows = json.loads((out / "analysis.json").read_text())["operators"]
     known = {row["name"].partition(":")[0]: row["macs"] for row in rows}
     assert known["Gemm"] is None
     assert known["Conv"]
-    assert command(monkeypatch, "validate", out) == 0
+    assert ended_here("validate", out) == 0
     assert "warning: costs of nodes" in capsys.readouterr().err

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -21,9 +19,7 @@ from opscope.analysis.compare import compare as comparing
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Status
-from opscope.cli.main import main
 from opscope.core.errors import InternalError
-from opscope.core.parts import VARIABLE
 from opscope.core.table import EventTable
 from opscope.kit import sides as kit
 from opscope.measurements import analyses, attribution, bundle_kernels
@@ -39,34 +35,13 @@ Run: TypeAlias = Callable[..., tuple[int, str]]
 BUG = "a bug in opscope (KeyError: 'planted')"
 
 
-@pytest.fixture(autouse=True)
-def as_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bugs do not end the work, as they do in all other tests."""
-    monkeypatch.delenv(VARIABLE)
+pytestmark = pytest.mark.usefixtures("as_for_users")
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """A recorded bundle."""
     return Path(shutil.copytree(DATA / "bundles" / "with-ceilings", tmp_path / "out"))
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it said."""
-
-    def called(*arguments: str | Path) -> tuple[int, str]:
-        before = signal.getsignal(signal.SIGTERM)
-        monkeypatch.setattr(sys, "argv", ["opscope", *map(str, arguments)])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out + told.err
-
-    return called
 
 
 def broken(*_: object, **__: object) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -144,8 +145,9 @@ def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[l
     )
     rows = ask(place, sql, (since, since, *kept.values)).rows
     moment_us = round((since - datetime(1970, 1, 1)) / timedelta(microseconds=1))  # noqa: DTZ001 - tables hold UTC without a zone
-    new = [row for row in rows if row[9] and row[9][-1] >= moment_us]
-    untrusted = sum(1 for row in rows if row[12] and not (row[9] and row[9][-1] >= moment_us))
+    judged = [bool(row[9]) and row[9][-1] >= moment_us for row in rows]
+    new = list(itertools.compress(rows, judged))
+    untrusted = sum(1 for row, own in zip(rows, judged, strict=True) if row[12] and not own)
     pairs = [(row, _cut(row[9], moment_us)) for row in new]
     wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
     facts = facts_of_runs(place, sorted(wanted)) if new else {}

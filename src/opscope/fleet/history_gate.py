@@ -68,6 +68,7 @@ def check_history(
     rows = _runs(place, _alike(found.manifest, variant, arm, text, chosen), found)
     if not rows:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` takes runs of another name of the device"
+        hint += "; those graded do_not_trust do not count"
         raise MismatchError("the store has no run that it can be compared with", where=candidate, hint=hint)
     latencies = [float(row[1]) for row in rows]
     bundles = [str(row[0]) for row in rows]

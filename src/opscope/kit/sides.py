@@ -22,9 +22,10 @@ from opscope.bundle.manifest import (
     Target,
     Variant,
 )
-from opscope.core.errors import InternalError, NotFoundError, TraceFormatError
+from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import TraceWarning
+from opscope.core.tracebacks import nothing_known
 from opscope.core.units import time_text
 from opscope.core.version import __version__
 from opscope.kit.kernel_sources import kit_kernels
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 TIMING = "timing"
 _NOT_KNOWN = "not known"
-_REPORT = "report this bug with the tracebacks and, if you may share it, the run directory"
 _RUN_AGAIN = "run the kit again with a runner that has event tracing"
 _AGREES = 0.01
 _SMALLEST_NS = 500.0
@@ -198,7 +198,7 @@ def kit_content(directory: Path) -> ReportContent:
     if not analyses:
         problems = "; ".join(f"{o.experiment.key}: {o.problem}" for o in outcomes[:3])
         if any(outcome.kind is FailureKind.BUG for outcome in outcomes):
-            raise InternalError(f"nothing can be reported: {problems}", where=directory, hint=_REPORT)
+            raise nothing_known(problems, directory, None)
         raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
     not_compared: list[str] = []
     comparisons = comparisons_of(_pairs(run, sides), not_compared)

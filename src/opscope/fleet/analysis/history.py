@@ -168,6 +168,7 @@ class Series(msgspec.Struct, frozen=True):
         drifts: in order.
         outliers: in order.
         segments: levels and drifts in order; one level where changes were not looked for.
+        is_lost: whether a bug in opscope kept changes from being looked for.
     """
 
     subject: Subject
@@ -179,11 +180,7 @@ class Series(msgspec.Struct, frozen=True):
     drifts: list[LevelDrift] = []
     outliers: list[Outlier] = []
     segments: list[SeriesSegment] = []
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether a bug in opscope kept changes from being looked for."""
-        return self.not_judged is not None and self.not_judged.startswith(BUG)
+    is_lost: bool = False
 
     def newest(self) -> str:
         """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
@@ -241,12 +238,8 @@ def _judged(subject: Subject, points: Sequence[Point], metric: Metric) -> Series
     return explained(
         f"the series of {subject.model} on {subject.device}, {subject.variant}",
         lambda: series(subject, points, metric),
-        lambda failure: _one_level(subject, points, f"{BUG} ({failure.reason})"),
+        lambda failure: msgspec.structs.replace(_one_level(subject, points, failure.because), is_lost=True),
     )
-
-
-BUG = "a bug in opscope"
-"""How the reason begins why a series that could be judged is not."""
 
 
 def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:

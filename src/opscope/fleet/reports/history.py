@@ -86,7 +86,7 @@ def history_html(history: History) -> str:
     overview = listed(changed, _LINES, _MOST_LINES) if len(changed) > _PICTURES else listed([], 0, 0)
     rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
     none = Listed([], [], 0)
-    lost = {one.not_judged or "": f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
+    lost = {subject_text(one): f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
     figures: list[tuple[str, str]] = []
     values = {
         "history": history,
