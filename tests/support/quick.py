@@ -14,7 +14,7 @@ from pathlib import Path
 from durations import known, unit_costs
 
 ROOT = Path(__file__).parents[2]
-MOST = 30.0
+MOST = 10.0
 _GATES = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("lint-imports",))
 
 
