@@ -22,8 +22,10 @@ def ended_here(*arguments: str | Path) -> int:
     from opscope.cli.main import main
 
     before = signal.getsignal(signal.SIGTERM)
+    words = mock.patch.object(sys, "argv", ["opscope", *map(str, arguments)])
+    hook = mock.patch.object(sys, "unraisablehook", sys.unraisablehook)
     try:
-        with mock.patch.object(sys, "argv", ["opscope", *map(str, arguments)]), pytest.raises(SystemExit) as ended:
+        with words, hook, pytest.raises(SystemExit) as ended:
             main()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -20,7 +20,7 @@ from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 from runners import GOOD, write_runner
-from waiting import eventually
+from waiting import HANG, eventually
 
 BIN = Path(sys.executable).parent / "opscope"
 _CONFIG = """
@@ -120,7 +120,7 @@ def test_an_interrupt_stops_the_workers(go: Path, tmp_path: Path) -> None:
             while process.poll() is None and not ((tmp_path / "mark-slow").exists() and (out / "two-quick").is_dir()):
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
-            errors = process.communicate()[1]
+            errors = process.communicate(timeout=HANG)[1]
         assert process.returncode == 130, errors
         assert "Traceback" not in errors
         assert eventually(lambda: not (tmp_path / "lock-slow").exists())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import inspect
 import io
 import itertools
 import os
-import signal
 import sys
 import traceback
 from collections import UserDict
@@ -22,10 +22,10 @@ from typer.core import TyperGroup
 from opscope.cli.foreign_code import code_notice
 from opscope.cli.gated import GatedCommand
 from opscope.cli.output import say
+from opscope.cli.signals import catch_signals
 from opscope.core.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
-    InterruptedRunError,
     MemoryLimitError,
     NotFoundError,
     OpscopeError,
@@ -39,7 +39,6 @@ from opscope.core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
 
     from typer._click import Command, Context, HelpFormatter
 
@@ -92,6 +91,16 @@ class CommandGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's settings, passed on
         super().__init__(**settings)
         self.commands = CommandModules()
+
+    def make_context(self, *words: Any, **settings: Any) -> Context:  # noqa: ANN401 - click's arguments, passed on
+        """Read the command line, and print what it only asks to see."""
+        with _reader_gone():
+            return super().make_context(*words, **settings)
+
+    def invoke(self, ctx: Context) -> object:
+        """Run the command."""
+        with _reader_gone():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
         """List the commands in their groups with the first line of their help; options are not built for that."""
@@ -171,7 +180,7 @@ def main() -> NoReturn:
     """Run the command line and exit with the code of what happened."""
     _read_names_as_utf8()
     _print_what_can_be_printed()
-    signal.signal(signal.SIGTERM, _terminate)
+    catch_signals()
     try:
         with failures_of_command() as failures:
             try:
@@ -183,10 +192,8 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of a pipe went away; writing the rest would only raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_INTERNAL)
+    except BrokenPipeError:  # typer has nobody to tell what is wrong with the command line
+        sys.exit(UsageError.exit_code)
     except Exception as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a regression (exit code 1)
         known = _surroundings(error)
         if known is not None:
@@ -197,6 +204,17 @@ def main() -> NoReturn:
         say("error: this is a bug in opscope; please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)
+
+
+@contextlib.contextmanager
+def _reader_gone() -> Iterator[None]:
+    """End quietly when nobody reads standard output any more: typer would end with the exit code of a regression."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Writing the rest would only raise again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(StorageError.exit_code)
 
 
 def _read_names_as_utf8() -> None:
@@ -272,11 +290,6 @@ def _tell_failures(failures: Sequence[PartFailure]) -> None:
 
 _LINES_ABOVE = "the lines above and, if you may share them, the files that were read"
 _LONGEST_NAME = 200
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    """A polite request to end is treated like Ctrl-C, so that the bundle is left in order."""
-    raise InterruptedRunError("ended by a signal")
 
 
 def _tell(error: OpscopeError) -> None:

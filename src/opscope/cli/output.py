@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -87,8 +88,12 @@ def show(renderable: RenderableType) -> None:
 
 
 def say(line: object = "", *, err: bool = False) -> None:
-    """Print one line, whatever it holds: what no terminal shows is escaped, ends of lines too."""
-    typer.echo(printable(str(line)), err=err)
+    """Print one line, whatever it holds: what no terminal shows is escaped, ends of lines too.
+
+    A line for standard error that nobody reads is dropped: what a command does and its exit code are the same.
+    """
+    with contextlib.suppress(BrokenPipeError) if err else contextlib.nullcontext():
+        typer.echo(printable(str(line)), err=err)
 
 
 def notice(text: str) -> None:

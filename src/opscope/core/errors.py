@@ -122,7 +122,7 @@ class StorageError(OpscopeError):
     """The operating system refused to write or read: disk full, no permission."""
 
     exit_code = 9
-    meaning = "the disk is full or access was denied"
+    meaning = "the disk is full, access was denied, or nobody reads standard output any more"
 
 
 class ExportError(OpscopeError):

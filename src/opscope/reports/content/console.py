@@ -113,6 +113,10 @@ class TextConsole(rich.console.Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(_lines(segment.text), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to the caller that nobody reads this any more; the base class ends Python with exit code 1."""
+        raise BrokenPipeError
+
 
 def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
     """Whether output has colours and other styles.
