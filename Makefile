@@ -27,7 +27,7 @@ demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) 
 	$(BIN)/opscope doctor
 	$(BIN)/opscope profile "$(MODEL)"
 
-test: check ## the gates, then the tests that cost little: eleven minutes on two cores
+test: check ## the gates, then the tests that cost little: ten minutes on two cores
 	$(BIN)/python -m pytest -m "not nightly" -n auto --dist loadfile
 
 test-all: check ## the gates, then all tests: they cost more than twice as much

@@ -22,8 +22,8 @@ import session_files
 from session_files import cpu_seconds
 
 FILE = Path(__file__).parents[1] / "durations.json"
-MOST = 3.0
-"""CPU seconds of a test that runs every day: so few that all of them together stay below 900."""
+MOST = 2.0
+"""CPU seconds of a test that runs every day: so few that all of them together take two cores eight minutes."""
 _SMALLEST = 0.05
 _PAGES = "tests/docs/test_docs_run.py::test_a_page_"
 _COSTS = pytest.StashKey[list[tuple[str, float]]]()
