@@ -19,7 +19,7 @@ from opscope.runtimes.executorch.export.process import export_model
 
 _MODEL = "toy_cnn"
 _ROUNDS = 3
-_WAYS = {"measured": ["--roofs"], "kept": [], "left out": ["--no-roofs"]}
+_WAYS = {"measured": ["--ceilings"], "kept": [], "left out": ["--no-ceilings"]}
 
 
 def answered(program: Path, out: Path, words: list[str]) -> Process:
@@ -30,7 +30,7 @@ def answered(program: Path, out: Path, words: list[str]) -> Process:
 
 def origins(out: Path) -> list[str]:
     """Where the ceilings of a bundle come from."""
-    return [json.loads(file.read_text())["origin"] for file in out.glob("variants/*/roofs.json")]
+    return [json.loads(file.read_text())["origin"] for file in out.glob("variants/*/ceilings.json")]
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
         directory = Path(work)
         os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
         program, _ = export_model(_MODEL, "fp32", directory)
-        answered(program, directory / "first", ["--no-roofs", "--rounds", "1"])  # builds the native runner
+        answered(program, directory / "first", ["--no-ceilings", "--rounds", "1"])  # builds the native runner
         found: dict[str, list[Process]] = {name: [] for name in _WAYS}
         used: list[str] = []
         for number in range(_ROUNDS):

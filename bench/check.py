@@ -94,7 +94,9 @@ def main(arguments: Sequence[str]) -> None:
         home = asked.bundles or Path(work)
         home.mkdir(parents=True, exist_ok=True)
         if asked.minutes != 0:
-            _measure(home, asked.minutes, Settings(target="native", rounds=asked.rounds, runs=asked.runs, roofs=False))
+            _measure(
+                home, asked.minutes, Settings(target="native", rounds=asked.rounds, runs=asked.runs, ceilings=False)
+            )
         _report(home)
 
 

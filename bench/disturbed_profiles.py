@@ -35,7 +35,7 @@ _PROGRAMS = {
 }
 _PROFILES = {0: 3, 2: 3, 4: 2, 8: 2}
 """How many profiles of each program, by the number of busy processes."""
-_SETTINGS = Settings(target="native", roofs=False, lock="warn")
+_SETTINGS = Settings(target="native", ceilings=False, lock="warn")
 _HOLD, _OFF, _PRINTED = 0.93, 0.10, 0.80
 _LIGHT = 2
 

@@ -30,7 +30,7 @@ from recipe_pages import SIDES, Recipe, counts_of, difference, recipes, table_of
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
 
-_SETTINGS = Settings(rounds=10, runs=20, warmup=3, roofs=False)
+_SETTINGS = Settings(rounds=10, runs=20, warmup=3, ceilings=False)
 _VERDICTS = {"faster": "faster", "slower": "slower", "no_difference": "no difference detected"}
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
 
-_SETTINGS = Settings(target="native", rounds=6, runs=20, roofs=False)
+_SETTINGS = Settings(target="native", rounds=6, runs=20, ceilings=False)
 _MICROSECOND = 1e3
 
 

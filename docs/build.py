@@ -53,8 +53,8 @@ from opscope.npu.analysis.compare import TilesComparison
 from opscope.npu.analysis.gate import TilesGate
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
+from opscope.program.ceilings.ceilings import Ceilings
 from opscope.program.operators.kinds import KINDS, Category, Kind
-from opscope.program.peak_rates.peak_rates import PeakRates
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
 from opscope.runtimes.executorch.export.lower import ModelGraph
@@ -91,7 +91,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "doctor": Readiness,
     "features": FeatureReport,
     "profile": ReportContent,
-    "roofs": PeakRates,
+    "ceilings": Ceilings,
     "config": Config,
     "run": RunReport,
     "validation": Validation,

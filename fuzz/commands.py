@@ -322,7 +322,7 @@ def _programs(own: dict[str, targets.Target]) -> Iterator[Case]:
 
 def _bundles(own: dict[str, targets.Target]) -> Iterator[Case]:
     built, tokens = {_TRACE: etdump_tree.STRUCTURE}, {_PROGRAM: own["pte"].tokens}
-    results = ("manifest.json", "analysis.json", "comparison.json", "variants/accelerated/roofs.json")
+    results = ("manifest.json", "analysis.json", "comparison.json", "variants/accelerated/ceilings.json")
     left = (_TRACE, *(_TRACE.replace("trace.etdump", name) for name in ("log.txt", "outputs.npz")))
     for file in (*results, *left, _PROGRAM):
         pieces = tokens.get(file, own["bundle-manifest"].tokens if file in results else ())

@@ -295,7 +295,7 @@ def _store_problem(held: Sequence[int], place: Path) -> str | None:
 
 
 _PROFILE = (
-    "profile inputs/toy.pte --target native --rounds 1 --runs 2 --warmup 0 --no-roofs --lock warn --quiet --out out"
+    "profile inputs/toy.pte --target native --rounds 1 --runs 2 --warmup 0 --no-ceilings --lock warn --quiet --out out"
 )
 TRIALS = {
     trial.name: trial

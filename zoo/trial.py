@@ -168,7 +168,7 @@ def _profiled(record: Record, _entry: Entry, place: Path) -> Record:
     from opscope.bundle.manifest import Manifest
 
     bundle = place / "bundle"
-    profile(_program(place), settings=Settings(rounds=_ROUNDS, runs=_RUNS, warmup=_WARMUP, roofs=False), out=bundle)
+    profile(_program(place), settings=Settings(rounds=_ROUNDS, runs=_RUNS, warmup=_WARMUP, ceilings=False), out=bundle)
     compared = bundle / "comparison.json"
     comparison = _read(compared, Comparison) if compared.exists() else None
     analysis, manifest = _read(bundle / "analysis.json", Analysis), _read(bundle / "manifest.json", Manifest)

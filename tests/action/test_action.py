@@ -48,7 +48,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sides[-1].write_bytes(tiny_program() + side.encode())
         target = FakeTarget(noise=0.005, seed=3)
         target.slower = lambda job, factor=slower: factor if Path(job.program).read_bytes().endswith(b"new") else 1.0
-        settings = Settings(rounds=6, runs=3, warmup=1, roofs=False)
+        settings = Settings(rounds=6, runs=3, warmup=1, ceilings=False)
         check_programs(*sides, settings=settings, out=place / name / "bundle", target=target, clock=FakeClock())
     return place
 

@@ -118,7 +118,7 @@ def test_a_method_is_compared_with_itself(tmp_path: Path) -> None:
 def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     """Every process calls both methods in turn, runs and warm-up are rounds of calls, the reports have a table."""
     target = FakeTarget()
-    settings = Settings(rounds=6, runs=4, warmup=2, roofs=False, methods=("prefill", "decode:3"))
+    settings = Settings(rounds=6, runs=4, warmup=2, ceilings=False, methods=("prefill", "decode:3"))
     done = profile(str(program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock())
     plan = done.content.manifest.plan
     assert (plan.calls, plan.runs, plan.warmup) == (["prefill", "decode", "decode", "decode"], 16, 8)

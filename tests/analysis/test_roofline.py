@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import rate, round_roofs
+from fakes import rate, round_ceilings
 from opscope.analysis.operator_work import operator_work
 from opscope.analysis.operators.operators import operators
-from opscope.analysis.roofline.operator_roof import (
+from opscope.analysis.roofline.operator_ceiling import (
     Bound,
     Interval,
     OperatorWork,
@@ -19,10 +19,10 @@ from opscope.analysis.roofline.operator_roof import (
     Shortfall,
 )
 from opscope.analysis.roofline.roofline import roofline
-from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, MemoryPeakRate, Pattern, PeakRates
+from opscope.program.ceilings.ceilings import Ceilings, KernelClass, MacCeiling, MemoryCeiling, Pattern
 from traces import table
 
-ROOFS = round_roofs()
+CEILINGS = round_ceilings()
 GEMM = OperatorWork(
     method="forward",
     instruction=0,
@@ -40,27 +40,27 @@ GEMM = OperatorWork(
 
 def placed(**changes: object) -> Placement:
     """Where a matrix product of 1 million MACs in 15 us stands, with changes."""
-    (one,) = roofline([msgspec.structs.replace(GEMM, **changes)], ROOFS).operators
+    (one,) = roofline([msgspec.structs.replace(GEMM, **changes)], CEILINGS).operators
     return one
 
 
 def test_arithmetic_at_its_ceiling_is_the_least_time() -> None:
     """1 million MACs at 100 GMAC/s take 10 us of 15: two thirds of the ceiling, 5 us of headroom."""
     one = placed()
-    assert (one.bound, one.roof) == (Bound.COMPUTE, "f32 gemm")
-    assert (one.compute_ns, one.memory_ns, one.roof_ns) == (10_000, 200, 10_000)
+    assert (one.bound, one.ceiling) == (Bound.COMPUTE, "f32 gemm")
+    assert (one.compute_ns, one.memory_ns, one.ceiling_ns) == (10_000, 200, 10_000)
     assert one.macs_per_s == Interval(1e6 / 15e-6, 1e6 / 15e-6)
     assert one.bytes_per_s == Interval(pytest.approx(2e4 / 15e-6), pytest.approx(2e4 / 15e-6))
     assert one.fraction == Interval(10 / 15, 10 / 15)
     assert one.headroom_ns == Interval(5_000, 5_000)
-    assert not one.above_roof
+    assert not one.above_ceiling
 
 
 def test_each_class_of_kernels_has_its_own_ceiling() -> None:
     """The same work as a 3x3 convolution is at 50 GMAC/s, a depthwise filter of 25 taps at 20."""
     assert placed(kernel=KernelClass.IGEMM).compute_ns == 20_000
     assert placed(kernel=KernelClass.DWCONV, taps=25).compute_ns == 50_000
-    assert placed(kernel=KernelClass.DWCONV, taps=25).roof == "f32 dwconv of 25 taps"
+    assert placed(kernel=KernelClass.DWCONV, taps=25).ceiling == "f32 dwconv of 25 taps"
 
 
 def test_without_a_ceiling_for_its_arithmetic_an_operator_has_no_headroom() -> None:
@@ -74,27 +74,27 @@ def test_without_a_ceiling_for_its_arithmetic_an_operator_has_no_headroom() -> N
 def test_moving_bytes_can_be_what_takes_the_time() -> None:
     """1 MiB at 100 GB/s takes 10.5 us of 15; the arithmetic would take 1."""
     one = placed(macs=100_000, activation_bytes=1 << 20)
-    assert (one.bound, one.roof) == (Bound.MEMORY, "memory of 1.00 MiB")
+    assert (one.bound, one.ceiling) == (Bound.MEMORY, "memory of 1.00 MiB")
     assert one.memory_ns == pytest.approx(10_486, abs=1)
-    assert one.roof_ns == one.memory_ns
+    assert one.ceiling_ns == one.memory_ns
 
 
 def test_weights_come_from_as_far_as_the_whole_inference_reaches() -> None:
     """Another operator's 256 MiB of weights push these out: 100 kB at 10 GB/s take 10 us, alone 1 us."""
     weights = msgspec.structs.replace(GEMM, macs=0, flops=0, activation_bytes=0, weight_bytes=100_000)
     other = msgspec.structs.replace(weights, position=1, weight_bytes=1 << 28, time_ns=1e8)
-    assert roofline([weights], ROOFS).operators[0].memory_ns == pytest.approx(1_000)
-    both = roofline([weights, other], ROOFS)
+    assert roofline([weights], CEILINGS).operators[0].memory_ns == pytest.approx(1_000)
+    both = roofline([weights, other], CEILINGS)
     assert both.footprint_bytes == (1 << 28) + 100_000
     assert both.weights_per_s == 10e9
     assert both.operators[0].memory_ns == 10_000
-    assert both.operators[0].roof == "weights of 256 MiB"
+    assert both.operators[0].ceiling == "weights of 256 MiB"
 
 
 def test_activations_are_used_again_and_count_once() -> None:
     """Two operators of 100 kB in and out share their memory; their weights do not."""
     work = msgspec.structs.replace(GEMM, activation_bytes=100_000, weight_bytes=1_000)
-    assert roofline([work, work], ROOFS).footprint_bytes == 102_000
+    assert roofline([work, work], CEILINGS).footprint_bytes == 102_000
 
 
 def test_calls_share_the_work_but_not_the_working_set() -> None:
@@ -109,35 +109,35 @@ def test_calls_share_the_work_but_not_the_working_set() -> None:
 def test_functions_have_ceilings_in_elements() -> None:
     """A sigmoid of 10,000 elements at one a ns takes 10 us: not its memory, but its arithmetic is the limit."""
     one = placed(name="Sigmoid (NC) #1", kernel=None, macs=0, flops=40_000, elements=10_000, activation_bytes=80_000)
-    assert (one.bound, one.roof, one.compute_ns) == (Bound.COMPUTE, "Sigmoid f32", 10_000)
+    assert (one.bound, one.ceiling, one.compute_ns) == (Bound.COMPUTE, "Sigmoid f32", 10_000)
     assert one.macs_per_s is None
 
 
 def test_an_elementwise_operator_may_work_in_place() -> None:
     """Where updates reach 200 GB/s, 80 kB take 0.4 us; a copy of them still takes 0.8."""
-    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
-    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, update])
+    update = MemoryCeiling(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    ceilings = msgspec.structs.replace(CEILINGS, memory=[*CEILINGS.memory, update])
     sigmoid = msgspec.structs.replace(GEMM, macs=0, flops=40_000, elements=10_000, activation_bytes=80_000)
     copy = msgspec.structs.replace(sigmoid, flops=0)
-    found = roofline([sigmoid, copy], roofs).operators
+    found = roofline([sigmoid, copy], ceilings).operators
     assert [one.memory_ns for one in found] == [400, 800]
 
 
 def test_three_buffers_are_no_update_in_place() -> None:
     """An add of two tensors into a third has the bandwidth of copies, however fast updates in place are."""
-    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 28, rate=rate(34_000_000_000))
-    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, update])
+    update = MemoryCeiling(pattern=Pattern.UPDATE, working_set=1 << 28, rate=rate(34_000_000_000))
+    ceilings = msgspec.structs.replace(CEILINGS, memory=[*CEILINGS.memory, update])
     elements = 10_000_000
     add = msgspec.structs.replace(
         GEMM, name="Add (ND) #1", kernel=None, macs=0, flops=elements, elements=elements, time_ns=15e6
     )
     three = msgspec.structs.replace(add, activation_bytes=12 * elements)
     two = msgspec.structs.replace(add, activation_bytes=8 * elements)
-    found = roofline([three, two], roofs).operators
-    assert found[0].memory_ns == pytest.approx(12e7 / ROOFS.bandwidth(12e7) * 1e9)
+    found = roofline([three, two], ceilings).operators
+    assert found[0].memory_ns == pytest.approx(12e7 / CEILINGS.bandwidth(12e7) * 1e9)
     assert found[0].bound is Bound.MEMORY
-    assert found[0].ceiling is not None
-    assert (found[0].ceiling.unit, found[0].ceiling.measured_with) == (RateUnit.BYTES, "copies or sums of as much")
+    assert found[0].rate is not None
+    assert (found[0].rate.unit, found[0].rate.measured_with) == (RateUnit.BYTES, "copies or sums of as much")
     assert found[1].memory_ns == pytest.approx(8e7 / 34e9 * 1e9)
 
 
@@ -146,22 +146,22 @@ GEMV = msgspec.structs.replace(
 )
 
 
-def with_weights(per_s: int, working_set: int, cached: int = 50_000_000_000) -> PeakRates:
+def with_weights(per_s: int, working_set: int, cached: int = 50_000_000_000) -> Ceilings:
     """Ceilings with a one-row product of 25 GMAC/s in cache, and of streamed weights."""
-    gemv = MacPeakRate(dtype="f32", kernel=KernelClass.GEMV, shape="[1, 64] x [64, 64]", rate=rate(25_000_000_000))
+    gemv = MacCeiling(dtype="f32", kernel=KernelClass.GEMV, shape="[1, 64] x [64, 64]", rate=rate(25_000_000_000))
     weights = [
-        MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=1 << 18, rate=rate(cached)),
-        MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=working_set, rate=rate(per_s)),
+        MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=1 << 18, rate=rate(cached)),
+        MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=working_set, rate=rate(per_s)),
     ]
-    return msgspec.structs.replace(ROOFS, compute=[*ROOFS.compute, gemv], memory=[*ROOFS.memory, *weights])
+    return msgspec.structs.replace(CEILINGS, compute=[*CEILINGS.compute, gemv], memory=[*CEILINGS.memory, *weights])
 
 
 def test_a_one_row_product_waits_for_its_weights() -> None:
     """Its ceiling of 25 GMAC/s is 100 GB/s, a bandwidth: not arithmetic limits it, even where weights stay in cache."""
     (one,) = roofline([GEMV], with_weights(50_000_000_000, 1 << 22, cached=150_000_000_000)).operators
-    assert (one.bound, one.roof) == (Bound.MEMORY, "weights of 3.82 MiB")
+    assert (one.bound, one.ceiling) == (Bound.MEMORY, "weights of 3.82 MiB")
     (cached,) = roofline([GEMV], with_weights(150_000_000_000, 1 << 22)).operators
-    assert (cached.bound, cached.roof) == (Bound.MEMORY, "f32 gemv")
+    assert (cached.bound, cached.ceiling) == (Bound.MEMORY, "f32 gemv")
 
 
 def test_weights_that_were_evicted_have_the_ceiling_of_evicted_weights() -> None:
@@ -170,9 +170,9 @@ def test_weights_that_were_evicted_have_the_ceiling_of_evicted_weights() -> None
     slow = msgspec.structs.replace(GEMV, time_ns=800_000.0)
     one = roofline([slow, other], with_weights(6_000_000_000, 1 << 28)).operators[0]
     assert one.bound is Bound.MEMORY
-    assert one.ceiling is not None
-    assert one.ceiling.per_s == 6e9
-    assert one.ceiling.measured_with == "one-row products whose weights take as much together"
+    assert one.rate is not None
+    assert one.rate.per_s == 6e9
+    assert one.rate.measured_with == "one-row products whose weights take as much together"
 
 
 def test_nothing_but_memory_limits_a_one_row_product_that_is_far_below_its_ceiling() -> None:
@@ -199,8 +199,8 @@ def test_undisturbed_times_decide_what_limits_an_operator() -> None:
     (row,) = (row for row in operators(table(TRACED)) if row.position is not None)
     known = msgspec.structs.replace(row, time_ns=45_000.0, headline_ns=15_000.0, bytes=8, weight_bytes=4)
     (work,) = operator_work([known], {})
-    one = roofline([msgspec.structs.replace(GEMM, time_ns=work.time_ns)], ROOFS).operators[0]
-    assert roofline([disturbed], ROOFS).operators[0].bound is Bound.INEFFICIENT
+    one = roofline([msgspec.structs.replace(GEMM, time_ns=work.time_ns)], CEILINGS).operators[0]
+    assert roofline([disturbed], CEILINGS).operators[0].bound is Bound.INEFFICIENT
     assert (one.bound, one.headroom_ns, one.fraction) == (
         Bound.COMPUTE,
         Interval(5_000, 5_000),
@@ -260,7 +260,7 @@ def test_a_cut_off_duration_is_an_interval_in_everything() -> None:
     assert one.headroom_ns == Interval(0, 10_000)
     assert one.macs_per_s == Interval(50e9, 100e9)
     assert one.bound is Bound.COMPUTE
-    assert not one.above_roof
+    assert not one.above_ceiling
 
 
 def test_what_a_rough_duration_cannot_tell_is_unresolved() -> None:
@@ -281,10 +281,10 @@ def test_a_duration_of_zero_is_less_than_a_microsecond() -> None:
 def test_faster_than_the_ceiling_is_said() -> None:
     """8 us where 10 were the best seen: no headroom, more than the whole fraction, and a mark."""
     one = placed(time_ns=8_000.0)
-    assert one.above_roof
+    assert one.above_ceiling
     assert one.headroom_ns == Interval(0, 0)
     assert one.fraction == Interval(1.25, 1.25)
-    assert not placed(time_ns=8_000.0, uncertainty_ns=3_000.0).above_roof
+    assert not placed(time_ns=8_000.0, uncertainty_ns=3_000.0).above_ceiling
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_without_a_ceiling_for_arithmetic_nothing_is_claimed(changes: dict[str, 
     """The reason is given; memory alone gives a least time, but no bound when it explains little."""
     one = placed(**changes)
     assert (one.bound, one.compute_ns, one.note) == (None, None, note)
-    assert one.roof_ns == one.memory_ns == 200
+    assert one.ceiling_ns == one.memory_ns == 200
 
 
 def test_without_bytes_arithmetic_alone_is_held_against_its_ceiling() -> None:
@@ -313,9 +313,9 @@ def test_without_bytes_arithmetic_alone_is_held_against_its_ceiling() -> None:
 
 
 def test_nothing_known_is_nothing_claimed() -> None:
-    """Neither a roof nor a headroom, and both reasons."""
+    """Neither a ceiling nor a headroom, and both reasons."""
     one = placed(macs=None, activation_bytes=None)
-    assert (one.bound, one.roof, one.roof_ns, one.fraction, one.headroom_ns) == (None,) * 5
+    assert (one.bound, one.ceiling, one.ceiling_ns, one.fraction, one.headroom_ns) == (None,) * 5
     assert one.note == "its arithmetic is not known; its bytes are not known"
 
 
@@ -323,8 +323,8 @@ def test_totals_add_up() -> None:
     """Three operators, one without a ceiling: its time is not placed, and no headroom is claimed for it."""
     unknown = msgspec.structs.replace(GEMM, position=1, macs=None, activation_bytes=None, time_ns=7_000.0)
     slow = msgspec.structs.replace(GEMM, position=2, time_ns=40_000.0, uncertainty_ns=1_000.0)
-    found = roofline([GEMM, unknown, slow], ROOFS)
-    assert (found.time_ns, found.placed_ns, found.roof_ns) == (62_000, 55_000, 20_000)
+    found = roofline([GEMM, unknown, slow], CEILINGS)
+    assert (found.time_ns, found.placed_ns, found.ceiling_ns) == (62_000, 55_000, 20_000)
     assert found.headroom_ns == Interval(35_000, 36_000)
     assert [(row.bound, row.operators, row.time_ns) for row in found.bounds] == [
         (Bound.INEFFICIENT, 1, 40_000),
@@ -336,7 +336,7 @@ def test_totals_add_up() -> None:
 
 def test_no_operators_are_no_time() -> None:
     """An empty roofline, not an error."""
-    found = roofline([], ROOFS)
+    found = roofline([], CEILINGS)
     assert (found.operators, found.bounds, found.footprint_bytes, found.weights_per_s) == ([], [], 0, None)
 
 
@@ -364,7 +364,7 @@ WORK = st.builds(
 @given(st.lists(WORK, max_size=5))
 def test_whatever_is_given_the_figures_agree_with_each_other(works: list[OperatorWork]) -> None:
     """Intervals are in order, no headroom is negative, headroom plus ceiling is the time, and totals are sums."""
-    found = roofline(works, ROOFS)
+    found = roofline(works, CEILINGS)
     assert sum(row.time_ns for row in found.bounds) == pytest.approx(found.time_ns)
     assert sum(row.operators for row in found.bounds) == len(works)
     assert found.headroom_ns.low <= (found.headroom_ns.high or 0)
@@ -376,9 +376,9 @@ def test_whatever_is_given_the_figures_agree_with_each_other(works: list[Operato
 def consistent(work: OperatorWork, one: Placement) -> None:
     """What must hold for every operator."""
     known = [time for time in (one.compute_ns, one.memory_ns) if time is not None]
-    assert one.roof_ns == max(known, default=None)
+    assert one.ceiling_ns == max(known, default=None)
     assert (one.note is None) is (len(known) == 2)
-    if one.roof_ns is None:
+    if one.ceiling_ns is None:
         assert (one.bound, one.fraction, one.headroom_ns) == (None, None, None)
         return
     if one.note is not None:
@@ -388,31 +388,31 @@ def consistent(work: OperatorWork, one: Placement) -> None:
     assert one.fraction is not None
     assert 0 <= one.headroom_ns.low <= (one.headroom_ns.high or 0)
     assert one.fraction.high is None or one.fraction.low <= one.fraction.high
-    if one.above_roof:
+    if one.above_ceiling:
         assert one.headroom_ns == Interval(0, 0)
     elif one.headroom_ns.low:
-        assert one.headroom_ns.low + one.roof_ns == pytest.approx(work.time_ns)
+        assert one.headroom_ns.low + one.ceiling_ns == pytest.approx(work.time_ns)
 
 
 def test_the_footprint_is_that_of_one_inference() -> None:
     """Works add up all calls of an operator: weights of one call each together, and the largest activations of one."""
     once = msgspec.structs.replace(GEMM, activation_bytes=3_000, weight_bytes=50)
     often = msgspec.structs.replace(GEMM, calls=4.0, activation_bytes=8_000, weight_bytes=400)
-    assert roofline([once, often], ROOFS).footprint_bytes == 3_000 + 50 + 100
-    assert roofline([often], ROOFS).footprint_bytes == 2_000 + 100
+    assert roofline([once, often], CEILINGS).footprint_bytes == 3_000 + 50 + 100
+    assert roofline([often], CEILINGS).footprint_bytes == 2_000 + 100
     unknown = msgspec.structs.replace(GEMM, activation_bytes=None, weight_bytes=None)
-    assert roofline([unknown, often], ROOFS).footprint_bytes == 2_000 + 100
+    assert roofline([unknown, often], CEILINGS).footprint_bytes == 2_000 + 100
 
 
 def test_an_update_in_place_needs_half_of_the_memory() -> None:
     """64 KiB in and out are 32 KiB in place, where updates are fast, and not 128."""
     fast = [
-        MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << size, rate=rate(per_s))
+        MemoryCeiling(pattern=Pattern.UPDATE, working_set=1 << size, rate=rate(per_s))
         for size, per_s in ((15, 400_000_000_000), (16, 100_000_000_000), (17, 100_000_000_000))
     ]
-    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, *fast])
+    ceilings = msgspec.structs.replace(CEILINGS, memory=[*CEILINGS.memory, *fast])
     update = msgspec.structs.replace(
         GEMM, name="Sigmoid", kernel=None, macs=0, flops=8_192, elements=8_192, activation_bytes=1 << 16
     )
-    (one,) = roofline([update], roofs).operators
+    (one,) = roofline([update], ceilings).operators
     assert one.memory_ns == pytest.approx((1 << 16) / 400)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fakes import round_roofs
+from fakes import round_ceilings
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse, rule_evidence
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.analysis.findings.finding import Finding
@@ -16,8 +16,8 @@ from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, exa
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
+from opscope.program.ceilings.ceilings import Ceilings
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
-from opscope.program.peak_rates.peak_rates import PeakRates
 from texts import NO_CEILINGS
 from traces import table
 
@@ -90,7 +90,7 @@ def test_every_rule_on_a_pair_finds_or_rules_out() -> None:
 def unused(
     candidate: EventTable | None = None,
     switched: tuple[str, ...] | None = ("avx512",),
-    ceilings: tuple[PeakRates | None, PeakRates | None] = (None, None),
+    ceilings: tuple[Ceilings | None, Ceilings | None] = (None, None),
     **cannot: str,
 ) -> tuple[list[Finding], list]:
     """What is told of variants without any difference: of a convolution, if nothing else is given."""
@@ -140,7 +140,7 @@ def test_without_ceilings_nobody_is_told_to_rebuild() -> None:
 
 def test_ceilings_that_are_higher_with_acceleration_show_its_kernels_at_work() -> None:
     """Twice the rate for 3x3 convolutions: the library has the kernels, so something else holds the model back."""
-    found = told(unused(ceilings=(round_roofs(slowdown=2), round_roofs())), "acceleration_unused")
+    found = told(unused(ceilings=(round_ceilings(slowdown=2), round_ceilings())), "acceleration_unused")
     assert found is not None
     assert found.title == "The library has faster kernels with avx512, but this model gains nothing from them"
     assert "f32 igemm: 25.0 GMAC/s without, 50.0 with" in found.evidence
@@ -149,16 +149,16 @@ def test_ceilings_that_are_higher_with_acceleration_show_its_kernels_at_work() -
 
 def test_ceilings_that_are_the_same_show_that_the_library_has_no_such_kernels() -> None:
     """Then it is the library; where it has faster ones for other work, the number type comes first."""
-    found = told(unused(ceilings=(round_roofs(), round_roofs())), "acceleration_unused")
+    found = told(unused(ceilings=(round_ceilings(), round_ceilings())), "acceleration_unused")
     assert found is not None
     assert (found.title, found.severity.value) == (
         "The library has no faster kernels with avx512 for what this model runs",
         "high",
     )
     assert found.next_step.startswith("rebuild the library")
-    slow = round_roofs(slowdown=2)
-    one = msgspec.structs.replace(round_roofs(), compute=[slow.compute[0], *round_roofs().compute[1:]])
-    other = told(unused(ceilings=(one, round_roofs())), "acceleration_unused")
+    slow = round_ceilings(slowdown=2)
+    one = msgspec.structs.replace(round_ceilings(), compute=[slow.compute[0], *round_ceilings().compute[1:]])
+    other = told(unused(ceilings=(one, round_ceilings())), "acceleration_unused")
     assert other is not None
     assert "compare with another number type" in other.next_step
     assert "f32 gemm: 50.0 GMAC/s without, 100 with" in other.next_step
@@ -167,7 +167,7 @@ def test_ceilings_that_are_the_same_show_that_the_library_has_no_such_kernels() 
 def test_where_products_take_too_little_no_gain_is_missed() -> None:
     """Kernels twice as fast for a fiftieth of the time: 1.02x was to be expected, which nobody would see."""
     own = events(convolution=10, transpose=500)
-    found = unused(own, ceilings=(round_roofs(slowdown=2), round_roofs()))
+    found = unused(own, ceilings=(round_ceilings(slowdown=2), round_ceilings()))
     assert told(found, "acceleration_unused") is None
     assert "at most was to be expected" in reason(found, "acceleration_unused")
 
@@ -204,7 +204,7 @@ def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been
     assert unhelped.operators == [OperatorKey(METHOD, 0, 1)]
     assert (unhelped.saving_ns, unhelped.saving_basis) == (
         None,
-        f"not reported: {NO_CEILINGS}, or what operators cost is not known; profile without --no-roofs",
+        f"not reported: {NO_CEILINGS}, or what operators cost is not known; profile without --no-ceilings",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.finding import Finding, RuledOut, ordered, with_overlaps
 from opscope.analysis.findings.message import Severity
-from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
+from opscope.analysis.roofline.operator_ceiling import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
 from opscope.analysis.rules.rules import examine, merged
@@ -63,7 +63,7 @@ def test_the_interval_is_that_of_the_measurement() -> None:
     assert found(analysed(processes(100)), "portable_operators").saving_ci95_ns is None
 
 
-def roofline(analysis: Analysis, roofs: dict[str, float]) -> Roofline:
+def roofline(analysis: Analysis, ceilings: dict[str, float]) -> Roofline:
     """A roofline with these ceilings in us by name."""
     placed = [
         Placement(
@@ -71,25 +71,25 @@ def roofline(analysis: Analysis, roofs: dict[str, float]) -> Roofline:
             instruction=o.instruction,
             position=o.position,
             bound=Bound.COMPUTE,
-            roof="ceiling",
-            compute_ns=roofs[o.name] * 1000,
+            ceiling="ceiling",
+            compute_ns=ceilings[o.name] * 1000,
             memory_ns=0.0,
-            roof_ns=roofs[o.name] * 1000,
+            ceiling_ns=ceilings[o.name] * 1000,
             overhead_ns=None,
             macs_per_s=None,
             bytes_per_s=None,
-            fraction=Interval(roofs[o.name] * 1000 / o.time_ns, None),
-            headroom_ns=Interval(o.time_ns - roofs[o.name] * 1000, o.time_ns - roofs[o.name] * 1000),
-            above_roof=False,
+            fraction=Interval(ceilings[o.name] * 1000 / o.time_ns, None),
+            headroom_ns=Interval(o.time_ns - ceilings[o.name] * 1000, o.time_ns - ceilings[o.name] * 1000),
+            above_ceiling=False,
             note=None,
         )
         for o in analysis.operators
-        if o.name in roofs
+        if o.name in ceilings
     ]
     return Roofline(placed, [], 0.0, 0.0, 0.0, Interval(0.0, 0.0), 0, None, 0.5, 0.0)
 
 
-ROOFS = {
+CEILINGS = {
     "Convolution (NHWC, F32) IGEMM #1": 320.0,
     "Convolution (NHWC, F32) IGEMM #2": 240.0,
     "Convolution (NHWC, F32) IGEMM #3": 160.0,
@@ -97,16 +97,16 @@ ROOFS = {
 }
 
 
-def evidence(roofs: dict[str, float]) -> Evidence:
+def evidence(ceilings: dict[str, float]) -> Evidence:
     """Two processes with the ceilings given."""
     analysis = analysed(processes(100, 100))
     times = np.array([[o.time_ns for o in analysis.operators]] * 2)
-    return Evidence(analysis.latency, analysis.operators, roofline=roofline(analysis, roofs), times=times)
+    return Evidence(analysis.latency, analysis.operators, roofline=roofline(analysis, ceilings), times=times)
 
 
 def test_with_ceilings_a_portable_operator_is_held_against_what_delegates_reach() -> None:
     """Delegates reach 80 % of their ceilings, so an operator whose ceiling is 20 us would take 25 us of its 100."""
-    findings, _ = examine(evidence(ROOFS))
+    findings, _ = examine(evidence(CEILINGS))
     portable = next(finding for finding in findings if finding.rule == "portable_operators")
     assert portable.saving_ns == pytest.approx(75_000)
     assert portable.saving_ci95_ns == pytest.approx((75_000, 80_000))
@@ -115,7 +115,7 @@ def test_with_ceilings_a_portable_operator_is_held_against_what_delegates_reach(
 
 def test_the_bottleneck_near_its_ceilings_promises_nothing() -> None:
     """Convolutions at 80 % of what the machine was seen to reach: only less work helps, which was not measured."""
-    findings, _ = examine(evidence(ROOFS))
+    findings, _ = examine(evidence(CEILINGS))
     bottleneck = next(finding for finding in findings if finding.rule == "bottleneck")
     assert "80.0 % of that" in bottleneck.evidence
     assert bottleneck.saving_ns is None
@@ -125,7 +125,7 @@ def test_the_bottleneck_near_its_ceilings_promises_nothing() -> None:
 
 def test_the_bottleneck_far_from_its_ceilings_says_what_they_would_save() -> None:
     """Convolutions at half of it: the rest is the most that better use of the machine could save."""
-    findings, _ = examine(evidence(ROOFS | {"Convolution (NHWC, F32) IGEMM #1": 50.0}))
+    findings, _ = examine(evidence(CEILINGS | {"Convolution (NHWC, F32) IGEMM #1": 50.0}))
     bottleneck = next(finding for finding in findings if finding.rule == "bottleneck")
     assert bottleneck.saving_ns == pytest.approx(450_000)
     assert "shapes" in bottleneck.next_step

@@ -21,7 +21,7 @@ OWN = "variants/accelerated"
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     """A finished bundle of two rounds."""
-    settings = Settings(rounds=2, runs=2, warmup=1, roofs=False)
+    settings = Settings(rounds=2, runs=2, warmup=1, ceilings=False)
     profile(
         write_tiny_program(tmp_path), settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock()
     )

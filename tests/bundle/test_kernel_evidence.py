@@ -40,7 +40,7 @@ RUN = EvidenceRun(
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     """A bundle with a file of counts, and no record of it yet."""
-    settings = Settings(rounds=1, runs=2, warmup=1, roofs=False, untraced=False)
+    settings = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
     program = write_tiny_program(tmp_path)
     profile(program, settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     found = Bundle.open(tmp_path / "out")

@@ -24,7 +24,7 @@ from programs import write_tiny_program
 def bundle(tmp_path: Path) -> Path:
     """A bundle of the tiny program with an untraced arm."""
     program = str(write_tiny_program(tmp_path))
-    settings = Settings(rounds=2, runs=2, warmup=1, roofs=False)
+    settings = Settings(rounds=2, runs=2, warmup=1, ceilings=False)
     profile(program, settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     return tmp_path / "out"
 

@@ -55,7 +55,7 @@ def bundle(directory: Path, *, seed: int = 0, target: FakeTarget | None = None, 
     directory.mkdir(parents=True)
     program = write_tiny_program(directory)
     out = directory / "out"
-    settings = Settings(rounds=rounds, runs=3, warmup=1, roofs=False)
+    settings = Settings(rounds=rounds, runs=3, warmup=1, ceilings=False)
     profile(
         str(program), settings=settings, out=out, target=target or FakeTarget(noise=0.005, seed=seed), clock=FakeClock()
     )

@@ -53,7 +53,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calls = [Span(slot, 90 * n + at, 90 * n + at + 1) for n in range(1, 9) for slot, at in ((0, 1), (1, 60))]
     (place / "tiles.json").write_bytes(b"".join(json_text([Tile("core", 2, 4, names, calls)])))
     shutil.copy(DATA / "two_methods.pte", place / "program.pte")
-    settings = Asked(rounds=3, runs=4, warmup=0, roofs=False)
+    settings = Asked(rounds=3, runs=4, warmup=0, ceilings=False)
     profile(place / "program.pte", settings=settings, out=place / "bundle", target=FakeTarget(), clock=FakeClock())
     shutil.copytree(place / "bundle", place / "again")
     _set_traps(place)

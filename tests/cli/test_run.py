@@ -35,7 +35,7 @@ model = "tiny.pte"
 rounds = 6
 runs = 4
 warmup = 1
-roofs = false
+ceilings = false
 """
 CHAIN = (
     PAIR
@@ -542,7 +542,7 @@ def test_a_file_runs_on_the_real_runtime(toy_program: Path, tmp_path: Path) -> N
     runs = 3
     warmup = 1
     untraced = false
-    roofs = false
+    ceilings = false
     affinity = [0]
     """
     (tmp_path / "toy.toml").write_text(text)

@@ -175,7 +175,7 @@ def test_the_stages_of_a_real_run(toy_program: Path, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_the_bar_on_a_terminal(toy_program: Path, tmp_path: Path) -> None:
     """It tells the stage and which repetition runs, of how many; where no cursor moves there are lines."""
-    words = ("profile", toy_program, "--rounds", "2", "--runs", "2", "--no-roofs", "--ablate", "none")
+    words = ("profile", toy_program, "--rounds", "2", "--runs", "2", "--no-ceilings", "--ablate", "none")
     done = on_terminal(*words, "--out", tmp_path / "one", columns=120)
     assert done.returncode == 0, done.text
     for stage in ("preparing", "running 1 of 4 processes", "analysing", "writing reports"):

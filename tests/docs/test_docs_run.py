@@ -35,7 +35,7 @@ from opscope.core.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, Untrus
 from opscope.machine.isa import GROUPS
 from recorded_commands import environment
 
-QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, roofs=False)
+QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, ceilings=False)
 SUBSTITUTIONS = (
     (r"opscope profile toy_cnn ", "opscope profile {program} "),
     (r"opscope profile demo/mobilenet_v3_small_xnnpack_fp32\.pte", "opscope profile {program}"),
@@ -52,11 +52,11 @@ SUBSTITUTIONS = (
     ),
     (r"^rounds = \d+", "rounds = 2"),
     (r"^runs = \d+", "runs = 3"),
-    (r"^# roofs = \w+", "roofs = false"),
-    (r"^roofs = false.*\n(?!untraced)", "roofs = false\nuntraced = false\n"),
+    (r"^# ceilings = \w+", "ceilings = false"),
+    (r"^ceilings = false.*\n(?!untraced)", "ceilings = false\nuntraced = false\n"),
     (r"--target local(?! --traced| --out exp)", "--target local --traced-only"),
     (r'^models? = .*"mobilenet_v3_small".*', 'model = "{program}"'),
-    (r"opscope profile ((?:(?!--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --no-roofs"),
+    (r"opscope profile ((?:(?!--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --no-ceilings"),
 )
 """The registered model becomes the same small program, exported once; measurements become short. All else is as is."""
 _GROUP = f"(?:{'|'.join(group.name for groups in GROUPS.values() for group in groups)})"

@@ -108,7 +108,7 @@ def test_an_experiment_on_auto_is_finished_where_it_began(tmp_path: Path) -> Non
     file = tmp_path / "some.toml"
     program = write_tiny_program(tmp_path)
     file.write_text(
-        f'model = "{program.name}"\ntarget = "auto"\nrounds = 1\nruns = 2\nwarmup = 0\nroofs = false\nout = "out"'
+        f'model = "{program.name}"\ntarget = "auto"\nrounds = 1\nruns = 2\nwarmup = 0\nceilings = false\nout = "out"'
     )
     means = Means(lambda *_: None, target=FakeTarget(), clock=FakeClock())
     (done,) = run(file, means=means).experiments

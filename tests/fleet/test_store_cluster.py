@@ -33,7 +33,7 @@ devices = [{devices}]
 rounds = 2
 runs = 2
 warmup = 1
-roofs = false
+ceilings = false
 
 [[variants]]
 name = "on"

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import sshd
-from fakes import round_roofs
+from fakes import round_ceilings
 from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
@@ -28,7 +28,7 @@ from opscope.hosts.device import Device
 from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
-from opscope.program.peak_rates.drift import drift_sample
+from opscope.program.ceilings.drift import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture
@@ -418,12 +418,12 @@ def test_the_python_of_a_device_measures_ceilings_again(board: sshd.Sshd) -> Non
     used = python_on(device(board), sys.executable)
     with used.reserved():
         identity = used.identity()
-        again = used.roofs_again(drift_sample(round_roofs()))
+        again = used.ceilings_again(drift_sample(round_ceilings()))
     assert identity is not None
     assert identity == used.identity()
     assert (identity.executorch, identity.library) == (used.environment().versions["executorch"], "")
     assert (again.cleared, again.threads) == ([], 1)
-    assert {roof.working_set for roof in again.memory} == {1 << 15, 1 << 20}
+    assert {ceiling.working_set for ceiling in again.memory} == {1 << 15, 1 << 20}
 
 
 def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: Path) -> None:

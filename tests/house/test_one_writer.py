@@ -33,7 +33,7 @@ OTHERS = {
     "runtimes/executorch/runners/python.py": SCRATCH,
     "runtimes/litert/native/jobs.py": SCRATCH,
     "runtimes/native/wheels.py": SCRATCH,
-    "runtimes/litert/peak_rates/child.py": SCRATCH,
+    "runtimes/litert/ceilings/child.py": SCRATCH,
     "runtimes/package_target.py": SCRATCH,
     "workflows/measure/parallel/cluster.py": SCRATCH,
 }
@@ -48,7 +48,7 @@ REMOVERS = {
     "hosts/adb/device.py": ATTEMPT,
     "hosts/ssh.py": SCRATCH,
     "hosts/this_machine.py": ATTEMPT,
-    "machine/peak_rates_cache.py": "an entry of the cache",
+    "machine/ceilings_cache.py": "an entry of the cache",
     "machine/switch/switch.py": ATTEMPT,
     "runtimes/executorch/export/lower.py": "a record that failed half-way, in the directory of the export",
     "runtimes/executorch/export/process.py": SCRATCH,

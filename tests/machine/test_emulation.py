@@ -166,7 +166,7 @@ def test_a_run_on_an_emulated_cpu_gives_no_verdict(tmp_path: Path) -> None:
     found = profile(program, settings=Settings(rounds=6, runs=2), out=out, target=target, clock=FakeClock())
     manifest = Bundle.open(out).manifest
     assert (manifest.target.emulated, manifest.environment.emulator) == (True, "QEMU's user mode (qemu-x86_64)")
-    assert target.roofs_asked == []
+    assert target.ceilings_asked == []
     assert found.content.comparisons == []
     for text in ((out / name).read_text(encoding="utf-8") for name in ("report.md", "report.html")):
         assert "Ran on an emulated CPU" in text

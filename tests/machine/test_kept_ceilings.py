@@ -14,25 +14,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes import FakeClock, FakeTarget, at_speed, machine_identity, round_roofs
+from fakes import FakeClock, FakeTarget, at_speed, machine_identity, round_ceilings
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, RunError
 from opscope.experiment.target import RecallingTarget
-from opscope.machine.environment import cpu_revision
-from opscope.machine.peak_rates_cache import (
+from opscope.machine.ceilings_cache import (
     LARGEST_FILE,
     MOST_FILES,
+    CeilingsCache,
+    CeilingsKey,
     MachineIdentity,
-    PeakRatesCache,
-    PeakRatesKey,
     fingerprint,
 )
-from opscope.program.peak_rates.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
-from opscope.program.peak_rates.peak_rates import Origin, PeakRates, Rate
+from opscope.machine.environment import cpu_revision
+from opscope.program.ceilings.ceilings import Ceilings, Origin, Rate
+from opscope.program.ceilings.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
+from opscope.runtimes.ceilings.version import probes_version
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.runtimes.peak_rates.version import probes_version
 from programs import write_tiny_program
 from texts import CONNECTION_LOST
 
@@ -83,21 +83,21 @@ def target(kind: type[FakeTarget] = FakeTarget, **changes: object) -> FakeTarget
     return made
 
 
-def roofs(bundle: Bundle, variant: str = "accelerated") -> PeakRates:
+def ceilings(bundle: Bundle, variant: str = "accelerated") -> Ceilings:
     """The ceilings that a bundle holds."""
-    found = bundle.roofs(variant)
-    assert isinstance(found, PeakRates)
+    found = bundle.ceilings(variant)
+    assert isinstance(found, Ceilings)
     return found
 
 
 def test_a_second_run_uses_the_ceilings_of_the_first_when_a_probe_agrees(runs: Runs) -> None:
     """One probe a variant, with its own features cleared; the bundle says when they were measured and what agreed."""
-    first = roofs(runs.run(target()))
+    first = ceilings(runs.run(target()))
     again = target()
     bundle = runs.run(again)
-    second = roofs(bundle)
+    second = ceilings(bundle)
     assert (first.origin, first.drift, first.measured_at) == (Origin.MEASURED, None, "2026-01-02T11:15:00+00:00")
-    assert (again.roofs_asked, again.roofs_tried) == ([], BOTH)
+    assert (again.ceilings_asked, again.ceilings_tried) == ([], BOTH)
     assert (second.origin, second.measured_at) == (Origin.CACHE, "2026-01-02T11:15:00+00:00")
     assert second.drift is not None
     assert (second.drift.kept_since, second.drift.checked_at) == (first.measured_at, "2026-01-02T12:15:00+00:00")
@@ -107,7 +107,7 @@ def test_a_second_run_uses_the_ceilings_of_the_first_when_a_probe_agrees(runs: R
         ("copy of 1.00 MiB", 1.0),
     ]
     assert second.compute == first.compute
-    assert roofs(bundle, "baseline").cleared == list(CLEARED)
+    assert ceilings(bundle, "baseline").cleared == list(CLEARED)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_on_anything_else_ceilings_are_measured(runs: Runs, changes: dict[str, o
     other, same = target(**changes), target()
     runs.run(other)
     runs.run(same)
-    assert (other.roofs_asked, other.roofs_tried) == (BOTH, [])
-    assert (same.roofs_asked, same.roofs_tried) == ([], BOTH)
+    assert (other.ceilings_asked, other.ceilings_tried) == (BOTH, [])
+    assert (same.ceilings_asked, same.ceilings_tried) == ([], BOTH)
 
 
 def test_every_thread_count_has_ceilings_of_its_own(runs: Runs) -> None:
@@ -140,13 +140,13 @@ def test_every_thread_count_has_ceilings_of_its_own(runs: Runs) -> None:
     runs.run(target())
     other = target()
     runs.run(other, msgspec.structs.replace(SMALL, threads=(1, 2)))
-    assert other.roofs_tried == BOTH
-    assert other.roofs_asked == [((), 2), (CLEARED, 2)]
+    assert other.ceilings_tried == BOTH
+    assert other.ceilings_asked == [((), 2), (CLEARED, 2)]
 
 
 def test_other_probes_are_other_ceilings() -> None:
     """The key holds a hash of the code that measures, so that a change there never meets figures of before."""
-    key = PeakRatesKey(machine_identity(), [], 1, probes_version())
+    key = CeilingsKey(machine_identity(), [], 1, probes_version())
     assert len(probes_version()) == 16
     assert key.digest != msgspec.structs.replace(key, probes="0" * 16).digest
 
@@ -156,16 +156,16 @@ def test_a_machine_that_became_slower_is_measured_anew(runs: Runs) -> None:
     runs.run(target())
     slow = target()
     slow.speed = 0.5
-    found = roofs(runs.run(slow))
-    assert (slow.roofs_tried, slow.roofs_asked) == ([((), 1)] * 2 + [(CLEARED, 1)] * 2, BOTH)
+    found = ceilings(runs.run(slow))
+    assert (slow.ceilings_tried, slow.ceilings_asked) == ([((), 1)] * 2 + [(CLEARED, 1)] * 2, BOTH)
     assert (found.origin, found.measured_at) == (Origin.MEASURED, "2026-01-02T12:15:00+00:00")
     assert found.drift is not None
     assert {check.ratio for check in found.drift.checks} == {0.5}
     assert found.drift.seconds == 0.5
     after = target()
     after.speed = 0.5
-    assert roofs(runs.run(after)).measured_at == "2026-01-02T12:15:00+00:00"
-    assert after.roofs_asked == []
+    assert ceilings(runs.run(after)).measured_at == "2026-01-02T12:15:00+00:00"
+    assert after.ceilings_asked == []
 
 
 def test_a_machine_that_became_faster_is_measured_at_once(runs: Runs) -> None:
@@ -174,7 +174,7 @@ def test_a_machine_that_became_faster_is_measured_at_once(runs: Runs) -> None:
     fast = target()
     fast.speed = 1.5
     runs.run(fast)
-    assert (fast.roofs_tried, fast.roofs_asked) == (BOTH, BOTH)
+    assert (fast.ceilings_tried, fast.ceilings_asked) == (BOTH, BOTH)
 
 
 def test_a_disturbance_of_one_probe_is_forgiven(runs: Runs) -> None:
@@ -182,8 +182,8 @@ def test_a_disturbance_of_one_probe_is_forgiven(runs: Runs) -> None:
     runs.run(target())
     disturbed = target()
     disturbed.next_speeds = [0.5, 0.99]
-    found = roofs(runs.run(disturbed))
-    assert disturbed.roofs_tried[:2] == [((), 1)] * 2
+    found = ceilings(runs.run(disturbed))
+    assert disturbed.ceilings_tried[:2] == [((), 1)] * 2
     assert found.origin is Origin.CACHE
     assert found.drift is not None
     assert {check.ratio for check in found.drift.checks} == {0.99}
@@ -194,7 +194,7 @@ def test_a_probe_that_fails_is_no_agreement(runs: Runs) -> None:
     runs.run(target())
     broken = target()
     broken.next_speeds = [RunError("measuring ceilings failed: the process was ended by SIGILL")]
-    found = roofs(runs.run(broken))
+    found = ceilings(runs.run(broken))
     assert found.origin is Origin.MEASURED
     assert found.notes == [
         "the probe of kept ceilings failed: measuring ceilings failed: the process was ended by SIGILL"
@@ -203,26 +203,26 @@ def test_a_probe_that_fails_is_no_agreement(runs: Runs) -> None:
 
 @pytest.mark.parametrize(("setting", "measured", "saved"), [(True, BOTH, True), (False, [], False)])
 def test_kept_ceilings_can_be_refused(runs: Runs, setting: bool, measured: list[object], saved: bool) -> None:
-    """``--roofs`` measures whatever was kept, and keeps the result; ``--no-roofs`` neither asks nor measures."""
+    """``--ceilings`` measures whatever was kept, and keeps the result; ``--no-ceilings`` neither asks nor measures."""
     runs.run(target())
     asked = target()
-    bundle = runs.run(asked, msgspec.structs.replace(SMALL, roofs=setting))
-    assert (asked.roofs_asked, asked.roofs_tried) == (measured, [])
-    assert bool(list(bundle.path.rglob("roofs.json"))) is saved
+    bundle = runs.run(asked, msgspec.structs.replace(SMALL, ceilings=setting))
+    assert (asked.ceilings_asked, asked.ceilings_tried) == (measured, [])
+    assert bool(list(bundle.path.rglob("ceilings.json"))) is saved
     if saved:
-        assert roofs(runs.run(target())).measured_at == roofs(bundle).measured_at
+        assert ceilings(runs.run(target())).measured_at == ceilings(bundle).measured_at
 
 
 def test_a_resumed_run_uses_kept_ceilings_for_what_is_missing(runs: Runs) -> None:
-    """What the bundle holds is left alone, unless ``--roofs`` asks for all of it anew."""
+    """What the bundle holds is left alone, unless ``--ceilings`` asks for all of it anew."""
     bundle = runs.run(target())
-    (bundle.path / "variants" / "baseline" / "roofs.json").unlink()
+    (bundle.path / "variants" / "baseline" / "ceilings.json").unlink()
     missing, anew = target(), target()
     resume(bundle, missing, SMALL)
-    assert (missing.roofs_asked, missing.roofs_tried) == ([], [(CLEARED, 1)])
-    assert [roofs(bundle, name).origin for name in ("accelerated", "baseline")] == [Origin.MEASURED, Origin.CACHE]
-    resume(bundle, anew, msgspec.structs.replace(SMALL, roofs=True))
-    assert (anew.roofs_asked, anew.roofs_tried) == (BOTH, [])
+    assert (missing.ceilings_asked, missing.ceilings_tried) == ([], [(CLEARED, 1)])
+    assert [ceilings(bundle, name).origin for name in ("accelerated", "baseline")] == [Origin.MEASURED, Origin.CACHE]
+    resume(bundle, anew, msgspec.structs.replace(SMALL, ceilings=True))
+    assert (anew.ceilings_asked, anew.ceilings_tried) == (BOTH, [])
 
 
 def resume(bundle: Bundle, on: FakeTarget, settings: Settings) -> None:
@@ -237,7 +237,7 @@ def resume(bundle: Bundle, on: FakeTarget, settings: Settings) -> None:
         (lambda file: file.write_bytes(file.read_bytes()[:500]), "kept ceilings are damaged: Input data was truncated"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "kept ceilings are damaged"),
         (lambda file: file.write_bytes(b" " * (LARGEST_FILE + 1)), "kept ceilings are damaged: more than"),
-        (lambda file: file.write_text(file.read_text().replace("kept-roofs/1", "kept-roofs/2")), "Invalid value"),
+        (lambda file: file.write_text(file.read_text().replace("kept-ceilings/1", "kept-ceilings/2")), "Invalid value"),
         (lambda file: file.write_text(file.read_text().replace("Test CPU", "Other CPU")), "not those of this machine"),
         (lambda file: swapped(file, "threads", 2), "not those of this machine"),
         (lambda file: swapped(file, "measured_at", None), "not those of this machine"),
@@ -253,15 +253,15 @@ def test_a_damaged_or_foreign_file_is_measured_over(
     for file in cache.iterdir():
         damage(file)
     again = target()
-    found = roofs(runs.run(again))
-    assert (again.roofs_asked, again.roofs_tried) == (BOTH, [])
+    found = ceilings(runs.run(again))
+    assert (again.ceilings_asked, again.ceilings_tried) == (BOTH, [])
     assert said in found.notes[0]
 
 
 def swapped(file: Path, field: str, value: object) -> None:
     """Write another value into the ceilings of a file."""
     content = json.loads(file.read_text())
-    content["roofs"][field] = value
+    content["ceilings"][field] = value
     file.write_text(json.dumps(content))
 
 
@@ -272,8 +272,8 @@ def test_a_damaged_file_is_replaced(runs: Runs, cache: Path) -> None:
         file.write_bytes(b"{")
     runs.run(target())
     healed = target()
-    assert roofs(runs.run(healed)).notes == []
-    assert (healed.roofs_asked, healed.roofs_tried) == ([], BOTH)
+    assert ceilings(runs.run(healed)).notes == []
+    assert (healed.ceilings_asked, healed.ceilings_tried) == ([], BOTH)
 
 
 def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
@@ -281,8 +281,8 @@ def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
     cache.parent.parent.mkdir(parents=True, exist_ok=True)
     cache.parent.write_text("in the way")
     first = target()
-    found = roofs(runs.run(first))
-    assert first.roofs_asked == BOTH
+    found = ceilings(runs.run(first))
+    assert first.ceilings_asked == BOTH
     assert [note.partition(":")[0] for note in found.notes] == [
         "kept ceilings cannot be read",
         "not kept for later runs",
@@ -292,23 +292,25 @@ def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
 class Scattering(FakeTarget):
     """A target whose ceilings scatter."""
 
-    def roofs(self, clear: list[str], threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str], threads: int) -> Ceilings | None:
         """The usual ones, each with a spread of a half."""
         lists = {}
         for name in ("compute", "elements", "memory", "dispatch"):
             lists[name] = [
-                msgspec.structs.replace(roof, rate=Rate(roof.rate.best, roof.rate.best, 10, 0.5)) if roof.rate else roof
-                for roof in getattr(round_roofs(clear, threads), name)
+                msgspec.structs.replace(ceiling, rate=Rate(ceiling.rate.best, ceiling.rate.best, 10, 0.5))
+                if ceiling.rate
+                else ceiling
+                for ceiling in getattr(round_ceilings(clear, threads), name)
             ]
-        return msgspec.structs.replace(round_roofs(clear, threads), **lists)
+        return msgspec.structs.replace(round_ceilings(clear, threads), **lists)
 
 
 class Crowded(FakeTarget):
     """A target that other work slows down all the time."""
 
-    def roofs(self, clear: list[str], threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str], threads: int) -> Ceilings | None:
         """The usual ones, measured in two and a half times the time that they need."""
-        return msgspec.structs.replace(round_roofs(clear, threads), cpu_share=0.4)
+        return msgspec.structs.replace(round_ceilings(clear, threads), cpu_share=0.4)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_ceilings_of_a_disturbed_minute_are_not_kept(
     runs: Runs, cache: Path, kind: type[FakeTarget], said: str
 ) -> None:
     """They are right for this run, which was disturbed too. Steady rates may be too low as well."""
-    found = roofs(runs.run(target(kind)))
+    found = ceilings(runs.run(target(kind)))
     assert found.notes == [f"not kept for later runs: {said}"]
     assert not cache.exists()
 
@@ -337,7 +339,7 @@ def test_an_emulated_machine_measures_and_keeps_nothing(runs: Runs, cache: Path)
     for _ in range(2):
         asked = target(Emulated)
         runs.run(asked)
-        assert (asked.roofs_asked, asked.roofs_tried) == ([], [])
+        assert (asked.ceilings_asked, asked.ceilings_tried) == ([], [])
     assert not cache.exists()
 
 
@@ -349,29 +351,31 @@ def test_a_machine_that_cannot_be_asked_is_measured(runs: Runs) -> None:
             raise DeviceError(CONNECTION_LOST)
 
     lost = Lost()
-    found = roofs(runs.run(lost))
-    assert lost.roofs_asked == BOTH
+    found = ceilings(runs.run(lost))
+    assert lost.ceilings_asked == BOTH
     assert found.notes == [f"ceilings of earlier runs cannot be used: {CONNECTION_LOST}"]
 
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     """The oldest make room."""
-    kept = PeakRatesCache(tmp_path)
-    keys = [PeakRatesKey(machine_identity(), [], threads, "p") for threads in range(1, MOST_FILES + 3)]
+    kept = CeilingsCache(tmp_path)
+    keys = [CeilingsKey(machine_identity(), [], threads, "p") for threads in range(1, MOST_FILES + 3)]
     for key in keys:
-        kept.keep(key, msgspec.structs.replace(round_roofs([], key.threads), measured_at="2026-01-02T10:15:00+00:00"))
+        kept.keep(
+            key, msgspec.structs.replace(round_ceilings([], key.threads), measured_at="2026-01-02T10:15:00+00:00")
+        )
     assert len(list(tmp_path.iterdir())) == MOST_FILES
-    assert kept.recall(keys[-1]).roofs is not None
+    assert kept.recall(keys[-1]).ceilings is not None
     assert kept.recall(keys[0]) == (None, "")
 
 
 def _keep_often(directory: Path, number: int) -> None:
-    key = PeakRatesKey(machine_identity(), [], 1, "p")
+    key = CeilingsKey(machine_identity(), [], 1, "p")
     for _ in range(20):
-        roofs_of = msgspec.structs.replace(
-            round_roofs(), seconds=float(number), measured_at="2026-01-02T10:15:00+00:00"
+        ceilings_of = msgspec.structs.replace(
+            round_ceilings(), seconds=float(number), measured_at="2026-01-02T10:15:00+00:00"
         )
-        PeakRatesCache(directory).keep(key, roofs_of)
+        CeilingsCache(directory).keep(key, ceilings_of)
 
 
 def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
@@ -382,7 +386,7 @@ def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
         writer.start()
     seen = []
     while any(writer.is_alive() for writer in writers):
-        seen.append(PeakRatesCache(tmp_path).recall(PeakRatesKey(machine_identity(), [], 1, "p")))
+        seen.append(CeilingsCache(tmp_path).recall(CeilingsKey(machine_identity(), [], 1, "p")))
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
@@ -392,7 +396,7 @@ def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_probe_without_a_single_figure_is_no_agreement() -> None:
     """Ceilings of which nothing could be tried again are measured."""
-    kept = msgspec.structs.replace(round_roofs(), compute=[], memory=[])
+    kept = msgspec.structs.replace(round_ceilings(), compute=[], memory=[])
     assert not drift_of(kept, [kept], "2026-01-02T10:15:00+00:00").agrees
 
 
@@ -407,18 +411,18 @@ def test_a_probe_without_a_single_figure_is_no_agreement() -> None:
 )
 def test_both_directions_are_held_to_the_tolerance(speed: float, agrees: bool, exceeded: bool) -> None:
     """Too fast is as wrong as too slow: the kept ceiling was measured in a bad minute."""
-    kept = round_roofs()
+    kept = round_ceilings()
     drift = drift_of(kept, [at_speed(kept, speed)], "2026-01-02T10:15:00+00:00")
     assert COMPUTE_TOLERANCE == CACHE_TOLERANCE
     assert (drift.agrees, drift.exceeded) == (agrees, exceeded)
 
 
-def test_roofs_of_an_earlier_opscope_still_open() -> None:
+def test_ceilings_of_an_earlier_opscope_still_open() -> None:
     """A file without the new fields is one of measured ceilings."""
-    old = json.loads(msgspec.json.encode(round_roofs()))
+    old = json.loads(msgspec.json.encode(round_ceilings()))
     for field in ("cpu_share", "measured_at", "origin", "drift", "notes"):
         del old[field]
-    assert msgspec.json.decode(json.dumps(old), type=PeakRates) == round_roofs()
+    assert msgspec.json.decode(json.dumps(old), type=Ceilings) == round_ceilings()
 
 
 @pytest.mark.parametrize(
@@ -461,12 +465,12 @@ def test_a_target_measures_the_same_ceilings_again(make: Callable[[], FakeTarget
     """Those that were asked for, in the same shapes and with the same kernels, in a fraction of the time."""
     tried = make()
     assert isinstance(tried, RecallingTarget)
-    kept = tried.roofs([], 1)
+    kept = tried.ceilings([], 1)
     assert kept is not None
     sample = drift_sample(kept)
-    again = tried.roofs_again(sample)
-    assert [unmeasured(roof) for roof in again.all()] == [unmeasured(roof) for roof in sample.all()]
-    assert [roof.operators for roof in again.all()] == [roof.operators for roof in sample.all()]
-    assert all(roof.rate for roof in again.all())
+    again = tried.ceilings_again(sample)
+    assert [unmeasured(ceiling) for ceiling in again.all()] == [unmeasured(ceiling) for ceiling in sample.all()]
+    assert [ceiling.operators for ceiling in again.all()] == [ceiling.operators for ceiling in sample.all()]
+    assert all(ceiling.rate for ceiling in again.all())
     assert (again.cleared, again.threads) == ([], 1)
     assert tried.identity() == make().identity() is not None

@@ -19,7 +19,7 @@ from opscope.measurements.side import Side
 from opscope.measurements.sides import bundle_side
 from programs import tiny_program
 
-SMALL = Settings(rounds=1, runs=2, warmup=1, roofs=False, untraced=False)
+SMALL = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
 VALUES = np.arange(4, dtype=np.float32)
 
 

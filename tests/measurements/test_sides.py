@@ -22,7 +22,7 @@ from opscope.program.partition.portable_reason import Cause
 from programs import write_tiny_program
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "litert"
-SMALL = Settings(rounds=1, runs=2, warmup=1, roofs=False, untraced=False)
+SMALL = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
 LISTED = "Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_4x8__neon'.\n"
 
 

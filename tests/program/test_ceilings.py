@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fakes import rate, round_roofs
-from opscope.program.peak_rates.peak_rates import (
-    ElementPeakRate,
+from fakes import rate, round_ceilings
+from opscope.program.ceilings.ceilings import (
+    Ceilings,
+    ElementCeiling,
     KernelClass,
     KernelUse,
-    MemoryPeakRate,
+    MemoryCeiling,
     Pattern,
-    PeakRates,
     Rate,
     kernel_use,
     operator_name,
@@ -81,13 +81,13 @@ def test_an_operator_has_a_name_without_types_and_number(event: str, name: str) 
 
 def test_depthwise_kernels_are_told_apart_by_their_taps() -> None:
     """9 and 25 taps have ceilings of their own; another number falls under the faster of them."""
-    roofs = round_roofs()
-    assert [best(roofs, taps) for taps in (9, 25, 49, None)] == [10, 20, 20, 20]
+    ceilings = round_ceilings()
+    assert [best(ceilings, taps) for taps in (9, 25, 49, None)] == [10, 20, 20, 20]
 
 
-def best(roofs: PeakRates, taps: int | None) -> int:
+def best(ceilings: Ceilings, taps: int | None) -> int:
     """The depthwise ceiling in GMAC/s."""
-    found = roofs.mac_roof("f32", DWCONV, taps)
+    found = ceilings.mac_ceiling("f32", DWCONV, taps)
     assert found is not None
     assert found.rate is not None
     return found.rate.best // 1_000_000_000
@@ -95,25 +95,25 @@ def best(roofs: PeakRates, taps: int | None) -> int:
 
 def test_what_was_tried_in_vain_says_so_and_what_was_not_tried_is_none() -> None:
     """Half precision has a reason, eight bits nothing."""
-    roofs = round_roofs()
-    refused = roofs.mac_roof("f16", GEMM)
+    ceilings = round_ceilings()
+    refused = ceilings.mac_ceiling("f16", GEMM)
     assert refused is not None
     assert (refused.rate, refused.unsupported) == (None, "no kernel of its own")
-    assert roofs.mac_roof("qs8", GEMM) is None
-    assert roofs.element_roof("Sigmoid", "f16") is None
+    assert ceilings.mac_ceiling("qs8", GEMM) is None
+    assert ceilings.element_ceiling("Sigmoid", "f16") is None
 
 
 def test_a_conversion_without_a_target_falls_under_the_fastest_from_its_type() -> None:
     """The name ``Convert (NC)`` does not tell where it leads."""
-    roofs = msgspec.structs.replace(
-        round_roofs(),
+    ceilings = msgspec.structs.replace(
+        round_ceilings(),
         elements=[
-            ElementPeakRate(function="Convert to f16", dtype="f32", shape="", rate=rate(2)),
-            ElementPeakRate(function="Convert to qs8", dtype="f32", shape="", rate=rate(3)),
-            ElementPeakRate(function="Convert to f32", dtype="f16", shape="", rate=rate(9)),
+            ElementCeiling(function="Convert to f16", dtype="f32", shape="", rate=rate(2)),
+            ElementCeiling(function="Convert to qs8", dtype="f32", shape="", rate=rate(3)),
+            ElementCeiling(function="Convert to f32", dtype="f16", shape="", rate=rate(9)),
         ],
     )
-    found = roofs.element_roof("Convert", "f32")
+    found = ceilings.element_ceiling("Convert", "f32")
     assert found is not None
     assert found.function == "Convert to qs8"
 
@@ -124,48 +124,48 @@ def test_a_conversion_without_a_target_falls_under_the_fastest_from_its_type() -
 )
 def test_bandwidth_is_interpolated_on_logarithmic_scales(working_set: int, gigabytes: float) -> None:
     """Halfway from 1 MiB to 256 MiB is halfway from 100 to 10, both by factors; the nearest counts beyond the ends."""
-    found = round_roofs().bandwidth(working_set)
+    found = round_ceilings().bandwidth(working_set)
     assert found is not None
     assert found / 1e9 == pytest.approx(gigabytes, abs=0.1)
 
 
 def test_weights_of_one_row_products_are_another_bandwidth() -> None:
     """They count neither as a pass over memory, nor the other way round; files of earlier versions have none."""
-    weights = MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=1 << 28, rate=rate(6_000_000_000))
-    roofs = round_roofs()
-    known = msgspec.structs.replace(roofs, memory=[*roofs.memory, weights])
+    weights = MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=1 << 28, rate=rate(6_000_000_000))
+    ceilings = round_ceilings()
+    known = msgspec.structs.replace(ceilings, memory=[*ceilings.memory, weights])
     assert (known.weight_bandwidth(1 << 28), known.bandwidth(1 << 28)) == (6e9, 10e9)
-    assert roofs.weight_bandwidth(1 << 28) is None
+    assert ceilings.weight_bandwidth(1 << 28) is None
 
 
 def test_updates_in_place_are_another_bandwidth() -> None:
     """They are not mixed with copies and sums; without any there is no figure."""
-    roofs = round_roofs()
-    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
-    with_update = msgspec.structs.replace(roofs, memory=[*roofs.memory, update])
-    assert roofs.bandwidth(1 << 15, in_place=True) is None
+    ceilings = round_ceilings()
+    update = MemoryCeiling(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    with_update = msgspec.structs.replace(ceilings, memory=[*ceilings.memory, update])
+    assert ceilings.bandwidth(1 << 15, in_place=True) is None
     assert with_update.bandwidth(1 << 15, in_place=True) == 200e9
     assert with_update.bandwidth(1 << 15) == 100e9
-    assert msgspec.structs.replace(roofs, memory=[]).bandwidth(1) is None
+    assert msgspec.structs.replace(ceilings, memory=[]).bandwidth(1) is None
 
 
 def test_the_fixed_cost_is_that_of_the_thread_count() -> None:
     """An operator for one thread costs 100 ns, one that is shared out among several 1000 ns."""
-    assert round_roofs(threads=1).dispatch_ns() == 100
-    assert round_roofs(threads=2).dispatch_ns() == 1000
+    assert round_ceilings(threads=1).dispatch_ns() == 100
+    assert round_ceilings(threads=2).dispatch_ns() == 1000
 
 
 def test_scattering_ceilings_are_counted() -> None:
     """One of eleven scatters by half of its median."""
-    roofs = round_roofs()
-    assert roofs.unsteady() == 0
-    scattered = [msgspec.structs.replace(roofs.elements[0], rate=Rate(10, 5, 10, 0.5))]
-    share = msgspec.structs.replace(roofs, elements=scattered).unsteady()
+    ceilings = round_ceilings()
+    assert ceilings.unsteady() == 0
+    scattered = [msgspec.structs.replace(ceilings.elements[0], rate=Rate(10, 5, 10, 0.5))]
+    share = msgspec.structs.replace(ceilings, elements=scattered).unsteady()
     assert share == pytest.approx(1 / 11)
 
 
 def test_ceilings_survive_the_way_through_a_file() -> None:
     """Encoded and decoded they are the same, under the schema's name."""
-    encoded = msgspec.json.encode(round_roofs())
-    assert msgspec.json.decode(encoded, type=PeakRates) == round_roofs()
-    assert msgspec.json.decode(encoded)["schema"] == "opscope.roofs/1"
+    encoded = msgspec.json.encode(round_ceilings())
+    assert msgspec.json.decode(encoded, type=Ceilings) == round_ceilings()
+    assert msgspec.json.decode(encoded)["schema"] == "opscope.ceilings/1"

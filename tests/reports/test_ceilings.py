@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fakes import at_speed, round_roofs
-from opscope.program.peak_rates.drift import drift_of
-from opscope.program.peak_rates.peak_rates import Origin, PeakRates
+from fakes import at_speed, round_ceilings
+from opscope.program.ceilings.ceilings import Ceilings, Origin
+from opscope.program.ceilings.drift import drift_of
 from opscope.reports.sections.ceilings import ceilings_text
 
-KEPT = msgspec.structs.replace(round_roofs(), measured_at="2026-01-02T10:15:00+00:00")
+KEPT = msgspec.structs.replace(round_ceilings(), measured_at="2026-01-02T10:15:00+00:00")
 LATER = "2026-01-03T08:00:00+01:00"
 
 
-def probed(speed: float, *, seconds: float = 0.3) -> PeakRates:
+def probed(speed: float, *, seconds: float = 0.3) -> Ceilings:
     """Kept ceilings with the probe of a machine at this speed."""
     again = msgspec.structs.replace(at_speed(KEPT, speed), seconds=seconds)
     return msgspec.structs.replace(KEPT, drift=drift_of(KEPT, [again], LATER))
@@ -28,9 +28,9 @@ MEASURED = "Ceilings were measured after these runs, on 2026-01-02 10:15 UTC."
 
 
 @pytest.mark.parametrize(
-    ("roofs", "sentences"),
+    ("ceilings", "sentences"),
     [
-        (round_roofs(), ["Ceilings were measured after these runs."]),
+        (round_ceilings(), ["Ceilings were measured after these runs."]),
         (KEPT, [MEASURED]),
         (
             REUSED,
@@ -59,7 +59,7 @@ MEASURED = "Ceilings were measured after these runs, on 2026-01-02 10:15 UTC."
     ],
 )
 def test_the_report_says_when_ceilings_were_measured_and_what_showed_that_they_hold(
-    roofs: PeakRates, sentences: list[str]
+    ceilings: Ceilings, sentences: list[str]
 ) -> None:
     """In an old file, for this run, for an earlier one, in the place of an earlier one, in a bad minute."""
-    assert ceilings_text(roofs) == " ".join(sentences)
+    assert ceilings_text(ceilings) == " ".join(sentences)

@@ -13,13 +13,13 @@ import pytest
 
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
-from opscope.program.peak_rates.drift import drift_of, drift_sample
-from opscope.program.peak_rates.peak_rates import KernelClass
+from opscope.program.ceilings.ceilings import KernelClass
+from opscope.program.ceilings.drift import drift_of, drift_sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.package_target import PackageTarget
 
 RUNTIMES = [
@@ -47,30 +47,30 @@ def target_of(runtime: str) -> PackageTarget:
 @pytest.fixture(autouse=True, scope="module")
 def _short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("opscope.runtimes.package_target.ROOFS_SECONDS", SECONDS)
+        patched.setattr("opscope.runtimes.package_target.CEILINGS_SECONDS", SECONDS)
         yield
 
 
 @functools.cache
-def ceilings(runtime: str) -> PeakRates:
+def ceilings(runtime: str) -> Ceilings:
     """Those of this machine, with all features; measured once."""
-    return target_of(runtime).roofs(None, 1)
+    return target_of(runtime).ceilings(None, 1)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_every_kind_of_ceiling_is_measured_with_the_operators_that_were_meant(runtime: str) -> None:
     """Products, functions, memory and the fixed cost of an operator have a rate, and the names of what ran."""
     found = ceilings(runtime)
-    products = {(roof.dtype, roof.kernel) for roof in found.compute if roof.rate}
+    products = {(ceiling.dtype, ceiling.kernel) for ceiling in found.compute if ceiling.rate}
     convolution = KernelClass.IGEMM if runtime == "litert" else KernelClass.CONV
     for dtype in ("f32", "qs8"):
         wanted = {KernelClass.GEMM, KernelClass.GEMV, KernelClass.DWCONV, convolution}
         assert wanted <= {kernel for own, kernel in products if own == dtype}
-    assert all(roof.operators for roof in found.all() if roof.rate)
+    assert all(ceiling.operators for ceiling in found.all() if ceiling.rate)
     assert found.bandwidth(1 << 20)
     assert found.weight_bandwidth(1 << 20)
     assert found.dispatch_ns()
-    sigmoid = found.element_roof("Sigmoid", "f32")
+    sigmoid = found.element_ceiling("Sigmoid", "f32")
     assert sigmoid is not None
     assert sigmoid.rate is not None
     assert found.cleared == []
@@ -86,14 +86,14 @@ def test_ceilings_without_features_are_measured_in_a_process_that_proves_them_of
     if group is None:
         pytest.skip("this CPU has no group of features to switch off")
     clear = isa.cleared_fields(arch, [group.name], frozenset(fields))
-    assert target_of(runtime).roofs(clear, 1).cleared == clear
+    assert target_of(runtime).ceilings(clear, 1).cleared == clear
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_kept_ceilings_are_tried_again_in_their_own_shapes(runtime: str) -> None:
     """The short probe finds each of its ceilings, with a rate."""
     kept = msgspec.structs.replace(ceilings(runtime), measured_at="2026-11-01T00:00:00+00:00")
-    again = target_of(runtime).roofs_again(drift_sample(kept))
+    again = target_of(runtime).ceilings_again(drift_sample(kept))
     drift = drift_of(kept, [again], "2026-11-02T00:00:00+00:00")
     assert len(drift.checks) >= 3
     assert all(check.found for check in drift.checks)

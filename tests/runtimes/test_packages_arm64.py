@@ -86,7 +86,7 @@ def test_kleidiai_is_a_switch_of_onnx_runtime(directory: Path) -> None:
     """Without its kernels the session makes the graph that it makes without SME, and computes the same."""
     option = ("--session-option", "mlas.disable_kleidiai=1")
     bundle = directory / "kleidiai"
-    words = "--rounds 2 --runs 2 --warmup 1 --ablate none --lock warn --no-roofs".split()
+    words = "--rounds 2 --runs 2 --warmup 1 --ablate none --lock warn --no-ceilings".split()
     opscope("profile", DATA / "onnx" / "images.onnx", *words, *option, "--out", bundle, name="profile-kleidiai")
     graphs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(bundle.rglob("graph.onnxruntime.json"))]
     assert graphs

@@ -329,7 +329,7 @@ DAMAGES: Sequence[Damage] = (
     Damage("no program", delete("model/tiny.pte"), "files", "names it at model.program"),
     Damage("no outputs", delete(f"{ACCELERATED}/round-02/outputs.npz"), "files", "every run that succeeds writes it"),
     Damage("no analysis", delete(ANALYSIS), "files", "every run that succeeds writes it"),
-    Damage("no ceilings", delete(f"{ACCELERATED}/roofs.json"), "conclusions", "ceilings"),
+    Damage("no ceilings", delete(f"{ACCELERATED}/ceilings.json"), "conclusions", "ceilings"),
     Damage("a repetition moved", moved, "files leftovers", "is the directory of no repetition"),
     Damage("a bit of a trace", flip(TRACE, -1), "hashes", "its SHA-256 is"),
     Damage("half a trace", cut(TRACE), "hashes traces", "round-02/trace.etdump"),
@@ -339,10 +339,10 @@ DAMAGES: Sequence[Damage] = (
     Damage("another method", manifest("model.methods", ["backward"]), "program origin", "is backward"),
     Damage("truncated analysis", cut(ANALYSIS), "documents", "not valid JSON"),
     Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "upgrade opscope"),
-    Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "hashes documents", "not valid JSON"),
+    Damage("truncated ceilings", cut(f"{ACCELERATED}/ceilings.json"), "hashes documents", "not valid JSON"),
     Damage(
         "ceilings of before without a probe",
-        put(f"{ACCELERATED}/roofs.json", "origin", "cache"),
+        put(f"{ACCELERATED}/ceilings.json", "origin", "cache"),
         "hashes ceilings conclusions",
         "no probe agreed with them",
     ),
@@ -418,9 +418,9 @@ DAMAGES: Sequence[Damage] = (
     ),
     Damage(
         "a ceiling raised and all recomputed",
-        both(put(f"{ACCELERATED}/roofs.json", "seconds", up), computed_anew),
+        both(put(f"{ACCELERATED}/ceilings.json", "seconds", up), computed_anew),
         "hashes",
-        "roofs.json : its SHA-256 is",
+        "ceilings.json : its SHA-256 is",
     ),
     Damage(
         "a machine cooler than it was, all recomputed",

@@ -27,20 +27,20 @@ from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import Capabilities, Job, JobOutcome, SwitchOffer
 from opscope.machine import isa
-from opscope.machine.peak_rates_cache import MachineIdentity
-from opscope.program.peak_rates.drift import unmeasured
-from opscope.program.peak_rates.peak_rates import (
+from opscope.machine.ceilings_cache import MachineIdentity
+from opscope.program.ceilings.ceilings import (
+    Ceilings,
     Dispatch,
     DispatchCost,
-    ElementPeakRate,
+    ElementCeiling,
     KernelClass,
-    MacPeakRate,
-    MemoryPeakRate,
+    MacCeiling,
+    MeasuredCeiling,
+    MemoryCeiling,
     Pattern,
-    PeakRate,
-    PeakRates,
     Rate,
 )
+from opscope.program.ceilings.drift import unmeasured
 from opscope.readers.outputs import values_sha256
 from traces import Node, encode
 
@@ -74,15 +74,15 @@ class FakeTarget:
         seed: of the noise.
         clock: is moved on by the time that the inferences take.
         fail: called with the number of the job; a Failure it returns is the outcome.
-        no_roofs: raised when ceilings are asked for; None: the target has them.
+        no_ceilings: raised when ceilings are asked for; None: the target has them.
         no_switch: raised when features are asked for; None: the CPU has AVX-512.
         untraceable: why the runtime traces nothing; None: it does.
 
     Attributes:
         machine: what ceilings depend on there; None, at first: no earlier ones may be used.
         jobs: every job it was given.
-        roofs_asked: cleared fields and threads of every request for ceilings.
-        roofs_tried: likewise, of every request to measure some of them again.
+        ceilings_asked: cleared fields and threads of every request for ceilings.
+        ceilings_tried: likewise, of every request to measure some of them again.
         speed: of the machine now, beside its usual one.
         next_speeds: of single requests to come, before ``speed`` counts; an error is raised.
         slower: how much longer the convolution of a job takes than usual.
@@ -96,7 +96,7 @@ class FakeTarget:
         seed: int = 0,
         clock: FakeClock | None = None,
         fail: Callable[[int], Failure | None] = lambda _: None,
-        no_roofs: OpscopeError | None = None,
+        no_ceilings: OpscopeError | None = None,
         no_switch: OpscopeError | None = None,
         untraceable: str | None = None,
     ) -> None:
@@ -104,11 +104,11 @@ class FakeTarget:
         self._slowdown, self._noise, self._fail = slowdown, noise, fail
         self._random = random.Random(seed)
         self._clock = clock or FakeClock()
-        self._no_roofs = no_roofs
+        self._no_ceilings = no_ceilings
         self.machine: MachineIdentity | None = None
         self.jobs: list[Job] = []
-        self.roofs_asked: list[tuple[tuple[str, ...], int]] = []
-        self.roofs_tried: list[tuple[tuple[str, ...], int]] = []
+        self.ceilings_asked: list[tuple[tuple[str, ...], int]] = []
+        self.ceilings_tried: list[tuple[tuple[str, ...], int]] = []
         self.speed = 1.0
         self.next_speeds: list[float | OpscopeError] = []
         self.slower: Callable[[Job], float] = lambda _: 1.0
@@ -166,25 +166,25 @@ class FakeTarget:
         wall = [round(inference.duration * cost) for inference in inferences]
         return JobOutcome(measurement=_measurement(job, wall, values_sha256([outputs])))
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""
         clear = clear or []
-        self.roofs_asked.append((tuple(clear), threads))
-        if self._no_roofs:
-            raise self._no_roofs
-        return at_speed(round_roofs(clear, threads, slowdown=2 if clear else 1), self._speed())
+        self.ceilings_asked.append((tuple(clear), threads))
+        if self._no_ceilings:
+            raise self._no_ceilings
+        return at_speed(round_ceilings(clear, threads, slowdown=2 if clear else 1), self._speed())
 
     def identity(self) -> MachineIdentity | None:
         """The machine that it was given."""
         return self.machine
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as those of the whole measurement, at the speed of now."""
-        self.roofs_tried.append((tuple(sample.cleared), sample.threads))
+        self.ceilings_tried.append((tuple(sample.cleared), sample.threads))
         whole = at_speed(
-            round_roofs(sample.cleared, sample.threads, slowdown=2 if sample.cleared else 1), self._speed()
+            round_ceilings(sample.cleared, sample.threads, slowdown=2 if sample.cleared else 1), self._speed()
         )
-        wanted = [unmeasured(roof) for roof in sample.all()]
+        wanted = [unmeasured(ceiling) for ceiling in sample.all()]
         lists = {name: [r for r in getattr(whole, name) if unmeasured(r) in wanted] for name in _KINDS}
         return msgspec.structs.replace(whole, seconds=0.25, **lists)
 
@@ -257,13 +257,13 @@ class SwitchingFakeTarget(FakeTarget):
 _KINDS = ("compute", "elements", "memory", "dispatch")
 
 
-def at_speed(roofs: PeakRates, speed: float) -> PeakRates:
+def at_speed(ceilings: Ceilings, speed: float) -> Ceilings:
     """Ceilings of a machine that is faster or slower."""
 
-    def scaled(roof: PeakRate) -> PeakRate:
-        return msgspec.structs.replace(roof, rate=rate(round(roof.rate.best * speed)) if roof.rate else None)
+    def scaled(ceiling: MeasuredCeiling) -> MeasuredCeiling:
+        return msgspec.structs.replace(ceiling, rate=rate(round(ceiling.rate.best * speed)) if ceiling.rate else None)
 
-    return msgspec.structs.replace(roofs, **{name: [scaled(r) for r in getattr(roofs, name)] for name in _KINDS})
+    return msgspec.structs.replace(ceilings, **{name: [scaled(r) for r in getattr(ceilings, name)] for name in _KINDS})
 
 
 def machine_identity(**changes: object) -> MachineIdentity:
@@ -294,7 +294,7 @@ def rate(best: int) -> Rate:
     return Rate(best, best, 10, 0.0)
 
 
-def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> PeakRates:
+def round_ceilings(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> Ceilings:
     """Ceilings in round numbers: 100 GMAC/s, half of it for 3x3 convolutions; 100 GB/s in cache, 10 GB/s outside.
 
     A tenth of it for depthwise convolutions, an element a nanosecond for a sigmoid, 100 ns for an operator, and no half
@@ -305,29 +305,27 @@ def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) 
         threads: size of the thread pool.
         slowdown: by which multiply-accumulates are slower.
     """
-    return PeakRates(
+    return Ceilings(
         arch="x86_64",
         cleared=list(clear),
         threads=threads,
         seconds=4.0,
         versions={"executorch": "1.5.1"},
         compute=[
-            MacPeakRate(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
-            MacPeakRate(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
-            MacPeakRate(
-                dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)
-            ),
-            MacPeakRate(
+            MacCeiling(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
+            MacCeiling(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
+            MacCeiling(dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)),
+            MacCeiling(
                 dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)
             ),
-            MacPeakRate(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
+            MacCeiling(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
         ],
-        elements=[ElementPeakRate(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
+        elements=[ElementCeiling(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
         memory=[
-            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
-            MemoryPeakRate(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
-            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
-            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
+            MemoryCeiling(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
+            MemoryCeiling(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
+            MemoryCeiling(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
+            MemoryCeiling(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
         ],
         dispatch=[
             DispatchCost(dispatch=Dispatch.SERIAL, rate=rate(10_000_000)),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fakes import FakeClock, FakeTarget, round_roofs
+from fakes import FakeClock, FakeTarget, round_ceilings
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.timing import CallTimes
@@ -104,7 +104,7 @@ def _analysis(
     known = ProgramKnowledge(
         ProgramInfo("net.pte", "0" * 64, "net.etrecord", "0" * 64, verified=True),
         Attributions(facts, calls, None, [], types, {}),
-        round_roofs(),
+        round_ceilings(),
     )
     mean = int(table.inference_times().duration.mean())
     noise = random.Random(len(name))

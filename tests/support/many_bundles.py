@@ -101,7 +101,7 @@ class Mint:
         self._shared = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.original = directory / "original"
-        settings = Settings(rounds=rounds, runs=runs, warmup=1, roofs=False)
+        settings = Settings(rounds=rounds, runs=runs, warmup=1, ceilings=False)
         program = write_tiny_program(directory)
         profile(str(program), settings=settings, out=self.original, target=WideTarget(operators), clock=FakeClock())
         self._manifest = msgspec.json.decode((self.original / "manifest.json").read_bytes(), type=Manifest)

@@ -20,7 +20,7 @@ from opscope.workflows.reports.reports import report
 from texts import NOT_THE_MEASURED_FILE
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # of torch and its exporter
-FEW = Settings(target="local", rounds=1, runs=2, warmup=1, roofs=False, untraced=False)
+FEW = Settings(target="local", rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
 LABELS = np.array([0, 1, 2, -1])
 
 
@@ -61,7 +61,7 @@ def test_real_programs_of_two_number_types(toy_programs: dict[str, Path], tmp_pa
         rounds=1,
         runs=2,
         warmup=1,
-        roofs=False,
+        ceilings=False,
         untraced=False,
         ablate=("none",),
         input_file=labelled(tmp_path / "set.npz"),

@@ -70,7 +70,7 @@ def run(out: Path, target: FakeTarget, *, day: int = 0, threads: tuple[int, ...]
     out.parent.mkdir(parents=True, exist_ok=True)
     clock = FakeClock()
     clock.seconds = 86_400.0 * day
-    settings = Settings(rounds=6, runs=3, warmup=1, roofs=False, threads=threads)
+    settings = Settings(rounds=6, runs=3, warmup=1, ceilings=False, threads=threads)
     profile(str(write_tiny_program(out.parent)), settings=settings, out=out, target=target, clock=clock)
     return out
 

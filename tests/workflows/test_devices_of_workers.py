@@ -28,7 +28,7 @@ models = ["one.pte", "two.pte"]
 rounds = 2
 runs = 2
 warmup = 1
-roofs = false
+ceilings = false
 
 [devices.slow]
 target = "runner"

@@ -120,7 +120,7 @@ def test_a_cost_with_a_bug_costs_a_run_these_costs(
     monkeypatch.setitem(costs._COUNTS, "Gemm", lambda *_: 1 // 0)
     out, quick = tmp_path / "out", ("--rounds", "2", "--runs", "2", "--warmup", "1", "--ablate", "none")
     model = DATA / "onnx" / "cnn.onnx"
-    assert ended_here("profile", model, *quick, "--lock", "warn", "--no-roofs", "--out", out) == 0
+    assert ended_here("profile", model, *quick, "--lock", "warn", "--no-ceilings", "--out", out) == 0
     assert "costs of nodes: not known because of a bug in opscope" in (out / "report.html").read_text()
     assert (out / "problems" / "costs-of-nodes.txt").exists()
     rows = json.loads((out / "analysis.json").read_text())["operators"]

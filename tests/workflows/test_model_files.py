@@ -100,7 +100,7 @@ def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 def bundle(exported_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of a model that was exported with its full record."""
     out = tmp_path_factory.mktemp("records") / "out"
-    opscope.profile(exported_toy, settings=Settings(rounds=2, runs=3, warmup=1, roofs=False), out=out)
+    opscope.profile(exported_toy, settings=Settings(rounds=2, runs=3, warmup=1, ceilings=False), out=out)
     return out
 
 

@@ -301,7 +301,7 @@ def test_a_live_module_is_profiled(tmp_path: Path) -> None:
     import torch
 
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).train()
-    settings = opscope.Settings(rounds=1, runs=2, warmup=1, roofs=False, dtype="fp16")
+    settings = opscope.Settings(rounds=1, runs=2, warmup=1, ceilings=False, dtype="fp16")
     done = opscope.profile(net, torch.randn(1, 3, 16, 16), settings=settings, out=tmp_path / "out")
     assert net.training
     assert net[0].weight.dtype == torch.float32

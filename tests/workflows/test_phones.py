@@ -115,7 +115,7 @@ def test_the_options_of_the_command_line_make_one_name() -> None:
 
 def configuration(directory: Path, on: str, off: str, target: str, **more: object) -> Path:
     """Two builds of a runner, two rounds."""
-    keys = {"rounds": 2, "runs": 2, "warmup": 1, "untraced": False, "roofs": False, **more}
+    keys = {"rounds": 2, "runs": 2, "warmup": 1, "untraced": False, "ceilings": False, **more}
     variants = [{"name": "on", "runner": on}, {"name": "off", "runner": off, "role": "baseline"}]
     file = directory / "phone.json"
     file.write_text(json.dumps({"model": "tiny.pte", "target": target, "variants": variants, **keys}))

@@ -122,7 +122,7 @@ def test_experiments_of_a_file_run_plainly_too(tmp_path: Path) -> None:
     program = write_tiny_program(tmp_path)
     for name, lines in (("default", ""), ("asked", 'ablate = ["none"]\n')):
         file = tmp_path / f"{name}.toml"
-        text = f'model = "{program.name}"\nrounds = 2\nruns = 2\nroofs = false\nout = "{name}"\n{lines}'
+        text = f'model = "{program.name}"\nrounds = 2\nruns = 2\nceilings = false\nout = "{name}"\n{lines}'
         file.write_text(text, encoding="utf-8")
         means = Means(lambda *_: None, target=refused() if name == "default" else FakeTarget(), clock=FakeClock())
         (result,) = run_file(file, means=means).experiments
@@ -205,7 +205,7 @@ def test_all_processes_failing_is_still_an_error(tmp_path: Path) -> None:
 @pytest.mark.runtime
 def test_the_command_line_runs_a_plain_profile(toy_program: Path, tmp_path: Path) -> None:
     """``--ablate none`` with the real runtime: exit code 0, a split, no comparison, a valid bundle."""
-    words = ["--ablate", "none", "--rounds", "1", "--runs", "3", "--no-roofs", "--out", tmp_path / "out"]
+    words = ["--ablate", "none", "--rounds", "1", "--runs", "3", "--no-ceilings", "--out", tmp_path / "out"]
     done = opscope("profile", toy_program, *words)
     assert done.returncode == 0, done.stderr
     assert "--ablate none was given" in done.stdout.replace("\n", " ")

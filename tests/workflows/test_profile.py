@@ -208,7 +208,7 @@ def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path
 @pytest.mark.parametrize(("noise", "rounds"), [(0.001, 6), (0.5, 13)])
 def test_rounds_are_added_until_the_interval_is_narrow(tmp_path: Path, noise: float, rounds: int) -> None:
     """With quiet processes none are, with noisy ones as many as are allowed."""
-    settings = Settings(rounds=6, runs=4, warmup=1, roofs=False, until=0.05, max_rounds=13)
+    settings = Settings(rounds=6, runs=4, warmup=1, ceilings=False, until=0.05, max_rounds=13)
     done = run(tmp_path, FakeTarget(noise=noise), settings)
     assert done.content.manifest.plan.rounds == rounds
     assert done.content.manifest.status is Status.COMPLETE
@@ -216,14 +216,14 @@ def test_rounds_are_added_until_the_interval_is_narrow(tmp_path: Path, noise: fl
 
 def test_rounds_are_added_until_enough_was_measured(tmp_path: Path) -> None:
     """Four inferences of half a millisecond a round: fifteen milliseconds take more than six rounds."""
-    done = run(tmp_path, FakeTarget(noise=0.0), Settings(rounds=6, runs=4, warmup=1, roofs=False, min_seconds=0.015))
+    done = run(tmp_path, FakeTarget(noise=0.0), Settings(rounds=6, runs=4, warmup=1, ceilings=False, min_seconds=0.015))
     assert done.content.manifest.plan.rounds == 9
 
 
 def test_a_finished_profile_can_be_given_more_rounds(tmp_path: Path) -> None:
     """``--resume`` keeps the rounds of the bundle and adds some; the settings that the bundle holds have no effect."""
     run(tmp_path, FakeTarget(noise=0.5))
-    target, settings = FakeTarget(noise=0.5), Settings(rounds=2, seed=7, roofs=False, until=0.001, max_rounds=8)
+    target, settings = FakeTarget(noise=0.5), Settings(rounds=2, seed=7, ceilings=False, until=0.001, max_rounds=8)
     done = profile(str(tmp_path / "tiny.pte"), settings=settings, out=tmp_path / "out", resume=True, target=target)
     assert (done.content.manifest.plan.rounds, done.content.manifest.plan.seed) == (8, 0)
     assert len(target.jobs) == 2 * 2 * 2
@@ -236,7 +236,7 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
         def conditions(self) -> Conditions:
             return Conditions(0.1, 3000.0, None)
 
-    settings = Settings(rounds=2, runs=2, roofs=False, ablate=("none",), until=0.1, max_temperature=60.0)
+    settings = Settings(rounds=2, runs=2, ceilings=False, ablate=("none",), until=0.1, max_temperature=60.0)
     assert run(tmp_path, NoThermometer(), settings).notes == [
         NO_TEMPERATURE,
         "nothing is compared with a baseline, so until has no effect",
@@ -291,7 +291,7 @@ def test_no_option_is_advised_that_a_program_does_not_take(tmp_path: Path) -> No
 
 def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
     """Operators of one name that two methods call are not two rows that are alike; of one method none is named."""
-    shown = run(tmp_path, FakeTarget(), Settings(rounds=2, runs=2, roofs=False, ablate=("none",))).content
+    shown = run(tmp_path, FakeTarget(), Settings(rounds=2, runs=2, ceilings=False, ablate=("none",))).content
     operators = markdown_report(shown).partition("## All Operators")[2]
     assert "forward: " not in operators
     (result,) = shown.variants
@@ -320,7 +320,7 @@ def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:
 
     target = Emulated()
     target.outputs = lambda _: np.ones(3, np.float32)
-    run(tmp_path, target, Settings(rounds=2, runs=2, roofs=False))
+    run(tmp_path, target, Settings(rounds=2, runs=2, ceilings=False))
     text = (tmp_path / "out/report.md").read_text()
     assert "the outputs of accelerated equal those of baseline" in text
     assert "outputs were not compared" not in text

@@ -25,9 +25,9 @@ from opscope.runtimes.executorch.runners.python import python_here
 from waiting import eventually
 
 pytestmark = pytest.mark.runtime
-PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
+PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-ceilings", "--target", "local"]
 TRACED = ("--traced-only",)
-SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
+SMALL = Settings(rounds=2, runs=4, warmup=2, ceilings=False)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def model():
 def test_the_copies_of_large_tensors_are_in_the_table(tmp_path: Path) -> None:
     """An add of tensors of 4 MB copies them: a row says so, all rows together are the latency of the answer."""
     (tmp_path / "large.py").write_text(LARGE_ADD)
-    once = Settings(rounds=2, runs=6, warmup=2, roofs=False, ablate=("none",))
+    once = Settings(rounds=2, runs=6, warmup=2, ceilings=False, ablate=("none",))
     program = served(tmp_path / "program", f"{tmp_path}/large.py:model").program
     shown = profile(str(program), settings=once, out=tmp_path / "out").content.shown
     assert shown is not None
@@ -153,7 +153,7 @@ def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> 
     """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
     program = crashing(toy_program, tmp_path)
     with pytest.raises(RunError, match=r"SIGABRT.*not a Tensor"):
-        profile(str(program), settings=Settings(rounds=1, runs=2, roofs=False), out=tmp_path / "out")
+        profile(str(program), settings=Settings(rounds=1, runs=2, ceilings=False), out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     assert manifest.status is Status.INCOMPLETE
     for repetition in manifest.repetitions:
@@ -242,7 +242,7 @@ def test_a_full_disk_loses_nothing(toy_program: Path, tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("needs the right to mount a small file system")
     try:
-        settings = Settings(rounds=6, runs=100, warmup=2, untraced=False, roofs=False)
+        settings = Settings(rounds=6, runs=100, warmup=2, untraced=False, ceilings=False)
         with pytest.raises(StorageError) as caught:
             profile(str(toy_program), settings=settings, out=disk / "out")
         assert "--resume" in (caught.value.hint or "")

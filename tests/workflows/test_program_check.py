@@ -35,7 +35,7 @@ from programs import tiny_program
 from texts import IS_A_PROGRAM, MISSING_OR_CHANGED
 
 DATA = Path(__file__).parents[1] / "data"
-SMALL = Settings(rounds=6, runs=3, warmup=1, roofs=False)
+SMALL = Settings(rounds=6, runs=3, warmup=1, ceilings=False)
 
 
 def programs(directory: Path) -> tuple[Path, Path]:

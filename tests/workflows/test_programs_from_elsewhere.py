@@ -15,7 +15,7 @@ from opscope.measurements.results import Profiled
 from opscope.runtimes.executorch.installed import binding_libraries
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # of torch and its exporter
-PLAIN = {"rounds": 1, "runs": 2, "warmup": 1, "roofs": False, "ablate": ("none",), "untraced": False}
+PLAIN = {"rounds": 1, "runs": 2, "warmup": 1, "ceilings": False, "ablate": ("none",), "untraced": False}
 TARGETS = ["local", "native"]
 
 
@@ -125,7 +125,7 @@ def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
     """As words and as a file; a bundle of other inputs is not gone on with."""
     file = tmp_path / "rows.toml"
     text = f"model = '{programs / 'rows.pte'}'\ntarget = 'local'\nablate = ['none']\n"
-    text += "roofs = false\nrounds = 1\nruns = 2\n"
+    text += "ceilings = false\nrounds = 1\nruns = 2\n"
     file.write_text(text + "input = ['float32[6,8]']\n")
     ran = opscope("run", file, "--out", tmp_path / "out", "--quiet")
     assert (ran.returncode, ran.stderr) == (0, "")

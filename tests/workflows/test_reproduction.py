@@ -26,7 +26,7 @@ from programs import write_tiny_program
 from qemu import use_emulator
 from runners import write_runner
 
-SHORT = "--rounds 1 --runs 2 --warmup 1 --no-roofs"
+SHORT = "--rounds 1 --runs 2 --warmup 1 --no-ceilings"
 _OPSCOPE = f'#!/bin/sh\nexec "{sys.executable}" -m opscope "$@"\n'
 
 
@@ -121,7 +121,7 @@ def test_an_experiment_of_a_file_is_repeated_by_its_file(toy_program: Path, tmp_
         rounds = 1
         runs = 2
         warmup = 1
-        roofs = false
+        ceilings = false
         affinity = [0]
         [[variants]]
         name = "full"
@@ -183,7 +183,7 @@ def test_a_name_with_a_dash_or_backticks_stays_whole(tmp_path: Path) -> None:
     write_tiny_program(tmp_path).rename(source)
     done = profile(
         str(source),
-        settings=Settings(rounds=2, runs=2, roofs=False),
+        settings=Settings(rounds=2, runs=2, ceilings=False),
         out=tmp_path / "out",
         target=FakeTarget(),
         clock=FakeClock(),
@@ -199,7 +199,7 @@ def test_a_name_with_a_dash_or_backticks_stays_whole(tmp_path: Path) -> None:
 def test_what_an_earlier_version_recorded_is_enough_for_a_plain_profile(tmp_path: Path) -> None:
     """Without a record of what was asked for, the command is made of plan and variants; a file's is not known."""
     program = write_tiny_program(tmp_path)
-    settings = Settings(rounds=2, runs=2, roofs=False)
+    settings = Settings(rounds=2, runs=2, ceilings=False)
     done = profile(str(program), settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     earlier = msgspec.structs.replace(done.content.manifest, request=None)
     told = reproduction(earlier)

@@ -18,7 +18,7 @@ from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 
-BEGUN = Settings(target="local", rounds=2, runs=4, warmup=1, threads=(1, 2), oversubscribe=True, roofs=False)
+BEGUN = Settings(target="local", rounds=2, runs=4, warmup=1, threads=(1, 2), oversubscribe=True, ceilings=False)
 
 
 def begun(directory: Path, settings: Settings = BEGUN) -> Bundle:
@@ -39,7 +39,7 @@ def resumed(directory: Path, settings: Settings, *named: str, resume: bool = Tru
 EVERY = ("--target", "--threads", "--rounds", "--runs", "--warmup", "--seed", "--timeout")
 
 
-@pytest.mark.parametrize("named", [EVERY, ("--oversubscribe", "--no-roofs")])
+@pytest.mark.parametrize("named", [EVERY, ("--oversubscribe", "--no-ceilings")])
 def test_the_same_line_again_finishes_the_run(named: tuple[str, ...], tmp_path: Path) -> None:
     """Every option as it was given at first."""
     begun(tmp_path)
@@ -96,7 +96,7 @@ def test_a_run_is_finished_at_the_pace_it_was_begun(tmp_path: Path) -> None:
     (bundle.path / "manifest.json").write_bytes(
         msgspec.json.encode(msgspec.structs.replace(bundle.manifest, request=asked))
     )
-    usual = Settings(roofs=False)
+    usual = Settings(ceilings=False)
     assert resumed(tmp_path, usual).content.manifest.plan.rounds == 8
     assert resumed(tmp_path, usual).content.manifest.plan.rounds == 8
 
@@ -122,7 +122,7 @@ def test_a_file_that_moved_to_another_target_is_refused(tmp_path: Path) -> None:
     """Of `opscope run`: the error names where it was begun and where it would go on."""
     write_tiny_program(tmp_path)
     file = tmp_path / "some.toml"
-    text = 'model = "tiny.pte"\nrounds = 2\nruns = 2\nwarmup = 1\nroofs = false\n'
+    text = 'model = "tiny.pte"\nrounds = 2\nruns = 2\nwarmup = 1\nceilings = false\n'
     file.write_text(text)
     means = Means(lambda *_: None, FakeTarget(), FakeClock())
     run(file, out=tmp_path / "out", means=means)
@@ -151,7 +151,7 @@ def test_a_program_has_its_number_type(dtype: str, tmp_path: Path) -> None:
 def test_only_options_that_were_given_are_compared(tmp_path: Path) -> None:
     """A usual value that nobody named contradicts nothing, so that only the made-up target is wrong; a named does."""
     begun(tmp_path)
-    line = ("profile", tmp_path / "tiny.pte", "--out", "out", "--resume", "--no-roofs")
+    line = ("profile", tmp_path / "tiny.pte", "--out", "out", "--resume", "--no-ceilings")
     assert 'no target "fake"' in opscope(*line, cwd=tmp_path).stderr
     done = opscope(*line, "--rounds", "10", cwd=tmp_path)
     assert done.returncode == 2

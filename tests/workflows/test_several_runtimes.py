@@ -34,7 +34,7 @@ from texts import ONLY_LITERT
 
 HERE = Path(__file__).parents[1]
 needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
-EFFORT = "rounds = 6\nruns = 8\nwarmup = 2\nroofs = false\n"
+EFFORT = "rounds = 6\nruns = 8\nwarmup = 2\nceilings = false\n"
 PAIR = """
 [[variants]]
 name = "executorch"

@@ -28,7 +28,7 @@ _HEAD = """
 rounds = 2
 runs = 2
 warmup = 1
-roofs = false
+ceilings = false
 """
 LOST = Failure(FailureKind.DEVICE, CONNECTION_LOST)
 

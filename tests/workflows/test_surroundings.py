@@ -68,7 +68,7 @@ print(cpu_quota(), usable_cpus())
 print(there.cpu_quota, there.usable_cpus, conditions_of(state).usable_cpus)
 """
 GONE = ("HOME", "XDG_CACHE_HOME", "OPSCOPE_CACHE")
-SHORT = ("--rounds", "1", "--runs", "2", "--warmup", "1", "--traced-only", "--no-roofs")
+SHORT = ("--rounds", "1", "--runs", "2", "--warmup", "1", "--traced-only", "--no-ceilings")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_files_of_the_current_directory_are_not_executed(taken: Path, toy_progra
     """Neither by the processes that run the model nor by the one that measures ceilings."""
     done = opscope("profile", toy_program, "--target", "local", "--out", "out", *SHORT[:-1], cwd=taken)
     assert done.returncode == 0, done.stderr
-    assert list(taken.glob("out/variants/*/roofs.json"))
+    assert list(taken.glob("out/variants/*/ceilings.json"))
 
 
 @pytest.mark.runtime
@@ -329,7 +329,7 @@ def test_a_process_on_one_cpu_measures_one_thread(toy_program: Path, tmp_path: P
     assert (refused.returncode, "2 threads on 1 usable CPU" in refused.stderr) == (2, True), refused.stderr
     assert not (tmp_path / "out").exists()
     (tmp_path / "e.toml").write_text(
-        f'model = "{toy_program}"\nthreads = 2\nrounds = 1\nruns = 2\nuntraced = false\nroofs = false\n'
+        f'model = "{toy_program}"\nthreads = 2\nrounds = 1\nruns = 2\nuntraced = false\nceilings = false\n'
     )
     assert run([*one, "run", "e.toml"], tmp_path).returncode == 2
     allowed = run([*one, "run", "e.toml", "--oversubscribe", "--quiet"], tmp_path)

@@ -36,7 +36,7 @@ def run(directory: Path, target: FakeTarget | None = None, **settings: Any) -> P
     program = write_tiny_program(directory)
     return profile(
         str(program),
-        settings=Settings(**{"rounds": 8, "runs": 4, "warmup": 1, "roofs": False, "switch": "trap", **settings}),
+        settings=Settings(**{"rounds": 8, "runs": 4, "warmup": 1, "ceilings": False, "switch": "trap", **settings}),
         out=directory / settings.pop("out", "out"),
         target=target or SwitchingFakeTarget(noise=0.005),
         clock=FakeClock(),
@@ -146,7 +146,7 @@ def test_a_run_is_finished_with_the_variants_it_was_begun_with(tmp_path: Path) -
     run(tmp_path)
     done = profile(
         str(tmp_path / "tiny.pte"),
-        settings=Settings(rounds=9, roofs=False),
+        settings=Settings(rounds=9, ceilings=False),
         out=tmp_path / "out",
         resume=True,
         target=SwitchingFakeTarget(noise=0.005),
@@ -161,7 +161,7 @@ def test_another_mechanism_contradicts_a_bundle(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="was begun with trap, not with cpuinfo"):
         profile(
             str(tmp_path / "tiny.pte"),
-            settings=Settings(switch="cpuinfo", roofs=False),
+            settings=Settings(switch="cpuinfo", ceilings=False),
             out=tmp_path / "out",
             resume=True,
             target=SwitchingFakeTarget(),

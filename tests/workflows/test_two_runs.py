@@ -36,7 +36,7 @@ class TargetHere(FakeTarget):
 
 def run(directory: Path, lock: str, target: FakeTarget | None = None, said: list[str] | None = None) -> Profiled:
     """A run of six rounds."""
-    settings = Asked(rounds=6, runs=20, warmup=0, roofs=False, lock=lock)
+    settings = Asked(rounds=6, runs=20, warmup=0, ceilings=False, lock=lock)
     return profile(
         write_tiny_program(directory),
         settings=settings,

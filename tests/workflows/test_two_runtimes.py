@@ -27,7 +27,7 @@ rounds = 2
 runs = 4
 warmup = 1
 out = "out"
-roofs = false
+ceilings = false
 
 [[variants]]
 name = "litert"

@@ -25,7 +25,7 @@ from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
 from opscope.bundle.structure import shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError
-from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
+from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 from opscope.reports.validation import answer, validation_markdown, validation_summary
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
@@ -120,7 +120,7 @@ def test_rewriting_the_derived_files_makes_them_true(bundle: Path) -> None:
 
 def test_a_run_without_an_untraced_arm_passes(tmp_path: Path) -> None:
     """The checks of untraced latencies and of ceilings have nothing to check, and say so."""
-    found = validate(made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, roofs=False)))
+    found = validate(made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, ceilings=False)))
     assert {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)} == {
         "ceilings": NO_CEILINGS,
         "untraced": "nothing was timed without tracing",
@@ -209,7 +209,7 @@ model = "tiny.pte"
 rounds = 2
 runs = 2
 warmup = 0
-roofs = false
+ceilings = false
 [[variants]]
 name = "full"
 [[variants]]
@@ -282,7 +282,7 @@ def test_nothing_outside_is_opened(bundle: Path) -> None:
     os.mkfifo(bundle.parent / "pipe")
     for place in ("model.program", "model.etrecord"):
         manifest(place, "../pipe")(bundle)
-    for name in (ANALYSIS, f"{ACCELERATED}/roofs.json", "report.md", f"{ACCELERATED}/round-00/outputs.npz"):
+    for name in (ANALYSIS, f"{ACCELERATED}/ceilings.json", "report.md", f"{ACCELERATED}/round-00/outputs.npz"):
         (bundle / name).unlink()
         (bundle / name).symlink_to(bundle.parent / "pipe")
     found = validate(bundle)
@@ -339,7 +339,11 @@ def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None
 @pytest.mark.parametrize(
     ("change", "fails", "words"),
     [
-        (delete(f"{ACCELERATED}/roofs.json"), "like_files", "variants/(accelerated)/roofs.json : is not in the good"),
+        (
+            delete(f"{ACCELERATED}/ceilings.json"),
+            "like_files",
+            "variants/(accelerated)/ceilings.json : is not in the good",
+        ),
         (
             edit("manifest.json", lambda d: d["model"].pop("planned_bytes")),
             "like_fields",
@@ -380,25 +384,25 @@ def test_null_and_empty_lists_are_no_structure() -> None:
     [
         (b"", [("", "not valid JSON: Input data was truncated")]),
         (b"[1]", [("", "not a JSON object")]),
-        (b"{}", [("schema", "says no schema, it should be opscope.roofs/1")]),
-        (b'{"schema": 1}', [("schema", "says 1, it should be opscope.roofs/1 or opscope.no-roofs/1")]),
+        (b"{}", [("schema", "says no schema, it should be opscope.ceilings/1")]),
+        (b'{"schema": 1}', [("schema", "says 1, it should be opscope.ceilings/1 or opscope.no-ceilings/1")]),
         (
-            b'{"schema": "opscope.roofs/9"}',
-            [("schema", "written as opscope.roofs/9, this opscope knows opscope.roofs/1: upgrade opscope")],
+            b'{"schema": "opscope.ceilings/9"}',
+            [("schema", "written as opscope.ceilings/9, this opscope knows opscope.ceilings/1: upgrade opscope")],
         ),
-        (b'{"schema": "opscope.no-roofs/1"}', [("", "Object missing required field `reason`")]),
-        (b'{"schema": "opscope.no-roofs/1", "reason": 1}', [("reason", "Expected `str`, got `int`")]),
-        (b'{"schema": "opscope.no-roofs/1", "reason": "x"}', []),
+        (b'{"schema": "opscope.no-ceilings/1"}', [("", "Object missing required field `reason`")]),
+        (b'{"schema": "opscope.no-ceilings/1", "reason": 1}', [("reason", "Expected `str`, got `int`")]),
+        (b'{"schema": "opscope.no-ceilings/1", "reason": "x"}', []),
         (
-            b'{"schema": "opscope.no-roofs/1", "reason": "x", "y": {"z": 1}}',
+            b'{"schema": "opscope.no-ceilings/1", "reason": "x", "y": {"z": 1}}',
             [("y", "a field that this opscope does not know")],
         ),
     ],
 )
 def test_documents_are_checked_against_their_schema(content: bytes, faults: list[tuple[str, str]]) -> None:
     """Each fault with its place."""
-    assert NoPeakRates.__struct_config__.tag == "opscope.no-roofs/1"
-    assert examined(content, PeakRates, NoPeakRates).faults == faults
+    assert NoCeilings.__struct_config__.tag == "opscope.no-ceilings/1"
+    assert examined(content, Ceilings, NoCeilings).faults == faults
 
 
 def test_absent_fields_are_listed_once() -> None:

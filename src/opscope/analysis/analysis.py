@@ -51,7 +51,7 @@ from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
-from opscope.program.peak_rates.peak_rates import PeakRates
+from opscope.program.ceilings.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,7 +163,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     layout: list[LayoutTime] = []
     portable: list[PortableTime] = []
     roofline: Roofline | None = None
-    ceilings: PeakRates | None = None
+    ceilings: Ceilings | None = None
     untraced: Untraced | None = None
     quality: Quality | None = None
     methods: list[MethodTime] = []
@@ -186,12 +186,12 @@ class ProgramKnowledge(NamedTuple):
     Attributes:
         program: the program that was run.
         attributions: what it says about the trace.
-        roofs: ceilings of the machine in this variant; None where none were measured.
+        ceilings: ceilings of the machine in this variant; None where none were measured.
     """
 
     program: ProgramInfo
     attributions: Attributions
-    roofs: PeakRates | None = None
+    ceilings: Ceilings | None = None
 
 
 class TraceSource(msgspec.Struct, frozen=True):
@@ -253,7 +253,7 @@ def analyse(
             "portable operators", lambda: portable_times(rows, known.attributions.reasons if known else {}), []
         ),
         roofline=part("the roofline", lambda: _roofline(rows, known), None),
-        ceilings=known.roofs if known else None,
+        ceilings=known.ceilings if known else None,
         untraced=timing,
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
@@ -266,10 +266,10 @@ def analyse(
 
 def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofline | None:
     """Operators under the ceilings; None where nothing was measured, or nothing is known of their work."""
-    if known is None or known.roofs is None:
+    if known is None or known.ceilings is None:
         return None
     worked = operator_work(rows, known.attributions.operators)
-    return roofline(worked, known.roofs) if worked else None
+    return roofline(worked, known.ceilings) if worked else None
 
 
 def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from opscope.analysis.operators.delegates import NODE_TYPES, delegated_kernels, is_node
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
-from opscope.analysis.roofline.operator_roof import OperatorWork
+from opscope.analysis.roofline.operator_ceiling import OperatorWork
 from opscope.core.table.places import by_operator
-from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, operator_name
+from opscope.program.ceilings.ceilings import KernelClass, KernelUse, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

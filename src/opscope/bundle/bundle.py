@@ -19,7 +19,7 @@ from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
-from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
+from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
-PEAK_RATES = "roofs.json"
+CEILINGS = "ceilings.json"
 SAMPLES = "samples.npz"
 MODEL = "model"
 LOCK = ".lock"
@@ -153,25 +153,27 @@ class Bundle:
                     return directory, attempt
         raise AssertionError("unreachable: attempts are not limited")
 
-    def save_roofs(self, variant: str, roofs: PeakRates | NoPeakRates) -> None:
+    def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
         """Keep the ceilings of a variant, or why there are none.
 
         Raises:
             StorageError: the system refused; what was there before is still there.
         """
-        content = to_json(roofs, indent=2)
-        if variant in self.manifest.roofs_sha256:
-            self._state_roofs(variant, None)  # a run that is killed in between leaves no hash rather than a wrong one
-        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content, follow=False)
-        self._state_roofs(variant, hashlib.sha256(content).hexdigest())
+        content = to_json(ceilings, indent=2)
+        if variant in self.manifest.ceilings_sha256:
+            self._state_ceilings(
+                variant, None
+            )  # a run that is killed in between leaves no hash rather than a wrong one
+        write_atomically(self.path / VARIANTS / variant / CEILINGS, content, follow=False)
+        self._state_ceilings(variant, hashlib.sha256(content).hexdigest())
 
-    def _state_roofs(self, variant: str, sha256: str | None) -> None:
-        stated = {name: own for name, own in self.manifest.roofs_sha256.items() if name != variant}
+    def _state_ceilings(self, variant: str, sha256: str | None) -> None:
+        stated = {name: own for name, own in self.manifest.ceilings_sha256.items() if name != variant}
         stated |= {} if sha256 is None else {variant: sha256}
-        self.manifest = msgspec.structs.replace(self.manifest, roofs_sha256=stated)
+        self.manifest = msgspec.structs.replace(self.manifest, ceilings_sha256=stated)
         self._save()
 
-    def roofs(self, variant: str) -> PeakRates | NoPeakRates | None:
+    def ceilings(self, variant: str) -> Ceilings | NoCeilings | None:
         """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
 
         Raises:
@@ -179,15 +181,15 @@ class Bundle:
             InvalidBundleError: it is not the one that was written.
             StorageError: it cannot be read.
         """
-        file = self.path / VARIANTS / variant / PEAK_RATES
+        file = self.path / VARIANTS / variant / CEILINGS
         try:
             content = file_bytes(file)
         except NotFoundError:
             return None
-        found = _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
+        found = _checked(_decode_ceilings(content, file), self.manifest.variant(variant), file)
         if not self.hashes_checked:
             # Ceilings are measured anew by later runs, so what counts is the manifest that lies beside them.
-            stated = Bundle.open(self.path).manifest.roofs_sha256.get(variant)
+            stated = Bundle.open(self.path).manifest.ceilings_sha256.get(variant)
             self.check_hash(self.relative(file), hashlib.sha256(content).hexdigest(), stated)
         return found
 
@@ -371,23 +373,23 @@ _DAMAGED = "take manifest.json from a copy of the bundle, or measure again; `ops
 _REMEASURE = "delete the file and measure again with --resume"
 
 
-def _decode_roofs(content: bytes, file: Path) -> PeakRates | NoPeakRates:
+def _decode_ceilings(content: bytes, file: Path) -> Ceilings | NoCeilings:
     try:
-        return from_json(content, PeakRates | NoPeakRates)
+        return from_json(content, Ceilings | NoCeilings)
     except _DAMAGE as error:
-        _check_schema(content, PeakRates, file)
+        _check_schema(content, Ceilings, file)
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
 
 
-def _checked(roofs: PeakRates | NoPeakRates, variant: Variant | None, file: Path) -> PeakRates | NoPeakRates:
+def _checked(ceilings: Ceilings | NoCeilings, variant: Variant | None, file: Path) -> Ceilings | NoCeilings:
     if (
-        isinstance(roofs, PeakRates)
+        isinstance(ceilings, Ceilings)
         and variant
-        and (roofs.cleared, roofs.threads) != (variant.cleared, variant.threads)
+        and (ceilings.cleared, ceilings.threads) != (variant.cleared, variant.threads)
     ):
         problem = f"the ceilings are not those of {variant.name}: other features or threads"
         raise BundleError(problem, where=file, hint=_REMEASURE)
-    return roofs
+    return ceilings
 
 
 def _decode(content: bytes, file: Path) -> Manifest:

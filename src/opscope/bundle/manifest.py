@@ -261,7 +261,7 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
         cooldown_seconds: rest between two processes.
         max_temperature: above which the next process waited; null where nobody said.
         oversubscribe: whether more threads than usable CPUs were allowed.
-        roofs: whether ceilings were measured anew; null: kept ones where they held.
+        ceilings: whether ceilings were measured anew; null: kept ones where they held.
         inputs: of the program, one for each, in words.
         input_file: .npz with them instead.
         data: .ptd that was named; null: found beside the program, where it needs one.
@@ -281,7 +281,7 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     cooldown_seconds: float = 0.0
     max_temperature: float | None = None
     oversubscribe: bool = False
-    roofs: bool | None = None
+    ceilings: bool | None = None
     inputs: list[str] = []
     input_file: str | None = None
     data: str | None = None
@@ -629,7 +629,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         left_out: what it did without.
         programs: the program of each variant that ran another one than ``model``, by the variant's name.
         request: what was asked for, as it was said; null in bundles of earlier versions and of other tools.
-        roofs_sha256: hash of the file of measured ceilings by variant; without an entry where there is none, and in
+        ceilings_sha256: hash of the file of measured ceilings by variant; without an entry where there is none, and in
             bundles of earlier versions.
         evidence_sha256: hash of the record of counted kernels by variant; without an entry where nothing was counted,
             and in bundles of earlier versions.
@@ -655,7 +655,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     left_out: LeftOut = LeftOut()
     programs: dict[str, Model] = {}
     request: ExperimentRequest | None = None
-    roofs_sha256: dict[str, str] = {}
+    ceilings_sha256: dict[str, str] = {}
     evidence_sha256: dict[str, str] = {}
     locks: list[LockRecord] = []
     device: str | None = None

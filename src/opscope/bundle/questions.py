@@ -33,12 +33,12 @@ DOCUMENTS = Question(
     "documents",
     Area.FILES,
     "`opscope report {bundle}` rewrites analysis.json and comparison.json (opscope {written} wrote the bundle, this "
-    "is {checked}); for roofs.json delete the file and measure again with --resume",
+    "is {checked}); for ceilings.json delete the file and measure again with --resume",
 )
 CEILINGS = Question(
     "ceilings",
     Area.FILES,
-    "do not trust what operators are compared with; measure the ceilings with --resume --roofs",
+    "do not trust what operators are compared with; measure the ceilings with --resume --ceilings",
 )
 LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is using the bundle")
 

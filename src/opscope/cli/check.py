@@ -315,7 +315,7 @@ def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
         "models": None if given["--models"] is None else str(given["--models"]),
     }
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
-    return Settings(roofs=False, **{name: value for name, value in values.items() if value is not None})
+    return Settings(ceilings=False, **{name: value for name, value in values.items() if value is not None})
 
 
 def _measured(

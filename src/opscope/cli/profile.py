@@ -160,10 +160,10 @@ def command(
         ),
     ] = None,
     models: ModelsOption = None,
-    roofs: Annotated[
+    ceilings: Annotated[
         bool | None,
         typer.Option(
-            "--roofs/--no-roofs",
+            "--ceilings/--no-ceilings",
             help="Measure the machine's ceilings again, or skip them. [default: reuse stored ones that still hold]",
         ),
     ] = None,
@@ -208,7 +208,7 @@ def command(
         cooldown_seconds=cooldown_seconds,
         max_temperature=max_temperature,
         untraced=not traced_only,
-        roofs=roofs,
+        ceilings=ceilings,
         methods=split_words(methods),
         models=str(models) if models else None,
         input_specs=tuple(input_specs or ()),

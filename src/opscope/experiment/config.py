@@ -125,7 +125,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed: of the order and of the inputs.
         timeout: limit for one process, in seconds.
         untraced: run every variant without event tracing too, for its latency; traced runs are for the split.
-        roofs: ceilings of the machine for every variant, after its repetitions; null: kept ones where a short probe
+        ceilings: of the machine, for every variant, after its repetitions; null: kept ones where a short probe
             agrees with them, else measured; true: always measured; false: none.
         min_seconds: add rounds until each variant was measured that long, warm-up apart.
         until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
@@ -162,7 +162,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Seed = defaults.SEED
     timeout: Limit = defaults.TIMEOUT_SECONDS
     untraced: bool = defaults.UNTRACED
-    roofs: bool | None = defaults.ROOFS
+    ceilings: bool | None = defaults.CEILINGS
     min_seconds: Seconds = defaults.MIN_SECONDS
     until: Width | None = defaults.UNTIL
     max_rounds: Rounds | None = None

@@ -17,7 +17,7 @@ WARMUP = 5
 SEED = 0
 TIMEOUT_SECONDS = 600.0
 UNTRACED = True
-ROOFS: bool | None = None
+CEILINGS: bool | None = None
 """Ceilings that were kept where a short probe agrees with them, else measured."""
 MIN_SECONDS = 0.0
 UNTIL: float | None = None

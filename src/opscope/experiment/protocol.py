@@ -6,7 +6,7 @@ import msgspec
 
 from opscope.bundle.manifest import DelegateName, MaskProof, Measurement, PlannedInput
 from opscope.hosts.host import PRINTED
-from opscope.program.peak_rates.peak_rates import PeakRates
+from opscope.program.ceilings.ceilings import Ceilings
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -105,14 +105,14 @@ class RunAnswer(msgspec.Struct, frozen=True):
     kind: str = "exit"
 
 
-class PeakRatesRequest(msgspec.Struct, frozen=True):
+class CeilingsRequest(msgspec.Struct, frozen=True):
     """The ceilings of one variant.
 
     Attributes:
         clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used.
         threads: size of the thread pool.
         seconds: how long measuring should take.
-        answer: where to write the RoofsAnswer.
+        answer: where to write the CeilingsResponse.
         again: ceilings to measure again, in the very shapes that they were seen in, and no others; null for all.
         record: file with the counters of a mechanism that works from outside of the process; null without one.
     """
@@ -121,21 +121,21 @@ class PeakRatesRequest(msgspec.Struct, frozen=True):
     threads: int
     seconds: float
     answer: str
-    again: PeakRates | None = None
+    again: Ceilings | None = None
     record: str | None = None
 
 
-class PeakRatesResponse(msgspec.Struct, frozen=True):
+class CeilingsResponse(msgspec.Struct, frozen=True):
     """What became of such a request: ceilings with the proof that the features were off, or an error.
 
     Attributes:
-        roofs: null when there was an error.
+        ceilings: null when there was an error.
         mask: the proof; null likewise.
         error: the error's sentence; null when there was none.
         kind: of the error: ``mask`` or ``exit``.
     """
 
-    roofs: PeakRates | None = None
+    ceilings: Ceilings | None = None
     mask: MaskProof | None = None
     error: str | None = None
     kind: str = "exit"

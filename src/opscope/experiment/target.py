@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
-    from opscope.machine.peak_rates_cache import MachineIdentity
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings.ceilings import Ceilings
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class RunTarget(Protocol):
         """
         ...
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
         """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
 
         Args:
@@ -250,14 +250,14 @@ class RecallingTarget(Protocol):
         """
         ...
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """Some ceilings, measured again in their own process, with the features and threads that they say.
 
         Args:
-            sample: which, see :func:`opscope.program.peak_rates.drift.drift_sample`.
+            sample: which, see :func:`opscope.program.ceilings.drift.drift_sample`.
 
         Raises:
-            OpscopeError: as of :meth:`RunTarget.roofs`.
+            OpscopeError: as of :meth:`RunTarget.ceilings`.
         """
         ...
 

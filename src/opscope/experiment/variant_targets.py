@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome, RunTarget
     from opscope.hosts.lock import LockRequest, MachineHold
-    from opscope.machine.peak_rates_cache import MachineIdentity
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings.ceilings import Ceilings
 
 
 class VariantTargets:
@@ -85,16 +85,16 @@ class VariantTargets:
         """Run a job where its variant runs."""
         return self.of(directory.parent.name).execute(job, directory)
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
         """The ceilings, as the first target measures them."""
-        return self._first.roofs(clear, threads)
+        return self._first.ceilings(clear, threads)
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the first target depend on; None where it keeps none."""
         return self._first.identity() if isinstance(self._first, RecallingTarget) else None
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, as the first target measures them again."""
         if not isinstance(self._first, RecallingTarget):
             raise RunError("this target keeps no ceilings")
-        return self._first.roofs_again(sample)
+        return self._first.ceilings_again(sample)

@@ -15,8 +15,8 @@ from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.measurements.onnx_attribution import session_graph_of, with_onnx_operators
+from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 from opscope.program.model import ProgramModel
-from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
@@ -242,13 +242,13 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
         )
         for method in found.unknown_shapes
     ]
-    roofs, missing = _roofs(side)
-    known = ProgramKnowledge(info, found, roofs)
+    ceilings, missing = _ceilings(side)
+    known = ProgramKnowledge(info, found, ceilings)
     done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
     return _warned(done, "record_unusable", f"layers and source lines are not known: {problem}") if problem else done
 
 
-def _roofs(side: Side) -> tuple[PeakRates | None, list[TraceWarning]]:
+def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
     """The ceilings of a variant, or why there are none though somebody tried to measure them.
 
     Raises:
@@ -257,15 +257,15 @@ def _roofs(side: Side) -> tuple[PeakRates | None, list[TraceWarning]]:
     if side.bundle is None or side.variant is None:
         return None, []
     try:
-        found = side.bundle.roofs(side.variant.name)
+        found = side.bundle.ceilings(side.variant.name)
     except InvalidBundleError:
         raise
     except OpscopeError as error:
-        return None, [_roofs_warning(str(error))]
-    return (None, [_roofs_warning(found.reason)]) if isinstance(found, NoPeakRates) else (found, [])
+        return None, [_ceilings_warning(str(error))]
+    return (None, [_ceilings_warning(found.reason)]) if isinstance(found, NoCeilings) else (found, [])
 
 
-def _roofs_warning(reason: str) -> TraceWarning:
+def _ceilings_warning(reason: str) -> TraceWarning:
     message = f"there are no ceilings to compare operators with: {reason}"
     return TraceWarning("no_ceilings", message, "measure them with --resume")
 

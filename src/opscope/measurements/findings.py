@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.finding import Finding, RuledOut
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.measurements.side import Side
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
 
 
 def findings_of(
@@ -86,7 +86,7 @@ def _findings_of(
     return merged(groups, place_times(shown.operators))
 
 
-def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple[PeakRates | None, PeakRates | None]:
+def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple[Ceilings | None, Ceilings | None]:
     """Of the baseline and of the candidate, where they were measured."""
     baseline, candidate = (analyses.get(side.label) for side in (comparison.baseline, comparison.candidate))
     return baseline.ceilings if baseline else None, candidate.ceilings if candidate else None

@@ -12,17 +12,17 @@ from opscope.bundle.manifest import Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
-from opscope.experiment.protocol import LOG, OUTPUTS, PeakRatesRequest, ProbeAnswer, RunRequest
+from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, ProbeAnswer, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
+from opscope.machine.ceilings_cache import MachineIdentity, fingerprint
 from opscope.machine.environment import cpu_revision
-from opscope.machine.peak_rates_cache import MachineIdentity, fingerprint
 from opscope.machine.switch.switch import fields_here, obstacle
+from opscope.runtimes.ceilings.process import CEILINGS_LIMIT, CEILINGS_SECONDS, DRIFT_SECONDS, ceilings_response
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
-from opscope.runtimes.peak_rates.process import DRIFT_SECONDS, ROOFS_LIMIT, ROOFS_SECONDS, peak_rates_response
 from opscope.runtimes.switching import (
     LibrarySwitch,
     cleared_away,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Environment
     from opscope.experiment.target import Job, JobOutcome
     from opscope.machine.switch.switch import PreparedSwitch
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
 
 _REQUEST, _ANSWER = "request.json", "answer.json"
 
@@ -47,11 +47,11 @@ class PackageModules(NamedTuple):
 
     Attributes:
         child: serves a request to run a model; see :mod:`opscope.runtimes.child`.
-        peak_rates: measures ceilings; see :mod:`opscope.runtimes.peak_rates.process`.
+        ceilings: measures ceilings; see :mod:`opscope.runtimes.ceilings.process`.
     """
 
     child: str
-    peak_rates: str
+    ceilings: str
 
 
 class PackageTarget(HostedTarget):
@@ -106,9 +106,9 @@ class PackageTarget(HostedTarget):
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, [self._library()])
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
         """The ceilings of this machine with these features and threads, from small models; takes some seconds."""
-        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity:
         """What the ceilings of this machine and this library depend on."""
@@ -116,12 +116,12 @@ class PackageTarget(HostedTarget):
         host = environment.host()
         return MachineIdentity.of(self.environment(), fields, host, cpu_revision(), fingerprint(library))
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again."""
         clear = sample.cleared or None
-        return self._measured(PeakRatesRequest(clear, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+        return self._measured(CeilingsRequest(clear, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
 
-    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
+    def _measured(self, asked: CeilingsRequest) -> Ceilings:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
             work = Path(directory).resolve()
             switch = self._masked(asked.clear, work) if asked.clear is not None else None
@@ -129,13 +129,13 @@ class PackageTarget(HostedTarget):
             request = work / _REQUEST
             request.write_bytes(msgspec.json.encode(msgspec.structs.replace(asked, record=record)))
             command = GuardedCommand(
-                words=[*module_command(self._modules.peak_rates), str(request)],
+                words=[*module_command(self._modules.ceilings), str(request)],
                 into=work,
-                timeout=ROOFS_LIMIT,
+                timeout=CEILINGS_LIMIT,
                 variables={**path_variables(), **variables_of(switch)},
             )
             with self._host.started(command) as ended:
-                return peak_rates_response(ended.code, asked, work / _ANSWER, work / LOG)
+                return ceilings_response(ended.code, asked, work / _ANSWER, work / LOG)
 
     def _masked(self, clear: list[str], work: Path) -> PreparedSwitch:
         """The switch by the mechanism of this architecture."""

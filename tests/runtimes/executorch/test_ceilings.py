@@ -15,25 +15,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes import FakeClock, FakeTarget, round_roofs
+from fakes import FakeClock, FakeTarget, round_ceilings
 from opscope.api import Settings, analyze, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import BundleError, FeatureError, InvalidBundleError, OpscopeError, RunError
-from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
+from opscope.experiment.protocol import CeilingsRequest, CeilingsResponse
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.program.peak_rates.peak_rates import (
+from opscope.program.ceilings.ceilings import (
+    Ceilings,
     KernelClass,
-    MacPeakRate,
-    NoPeakRates,
+    MacCeiling,
+    MeasuredCeiling,
+    NoCeilings,
     Pattern,
-    PeakRate,
-    PeakRates,
     kernel_use,
 )
-from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
-from opscope.runtimes.peak_rates.sampler import (
+from opscope.runtimes.ceilings.sampler import (
     LEAST_RUNS,
     PASSES,
     PATIENCE,
@@ -42,6 +41,7 @@ from opscope.runtimes.peak_rates.sampler import (
     RefusedError,
     measure,
 )
+from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
 from programs import write_tiny_program
 from texts import LOADED_BEFORE, NOT_THE_MEASURED_FILE
 
@@ -86,21 +86,21 @@ class Graph:
 
 def sampled(
     graphs: dict[str, Graph | RefusedError], ticks: Ticks, *, seconds: float = 1e-6, probes: int = 1
-) -> list[PeakRate]:
+) -> list[MeasuredCeiling]:
     """The ceilings of probes whose candidates are these graphs, each of 1000 units of work."""
     candidates = [
-        ProbeCandidate(MacPeakRate(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
+        ProbeCandidate(MacCeiling(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
     ]
 
     def compiled(candidate: ProbeCandidate) -> Graph:
-        assert isinstance(candidate.roof, MacPeakRate)
-        graph = graphs[candidate.roof.shape]
+        assert isinstance(candidate.ceiling, MacCeiling)
+        graph = graphs[candidate.ceiling.shape]
         if isinstance(graph, RefusedError):
             raise graph
         return graph
 
     found = measure([Probe(candidates, lambda name: name == "Add (ND)")] * probes, compiled, seconds, ticks)
-    assert all(isinstance(roof, MacPeakRate) for roof in found)
+    assert all(isinstance(ceiling, MacCeiling) for ceiling in found)
     return found
 
 
@@ -112,29 +112,29 @@ def test_the_shortest_run_is_the_ceiling_and_the_spread_is_kept() -> None:
     """Runs of 100, 200 and 400 ns count besides the first of each pass: 10 units a ns at best."""
     ticks = Ticks()
     durations = [999, 100, 999, 200, 999, 400]
-    (roof,) = sampled({"a": Graph(ticks, durations)}, ticks)
-    assert roof.rate is not None
-    assert (roof.rate.best, roof.rate.median, roof.rate.n) == (10_000_000_000, 5_000_000_000, RUNS)
-    assert roof.rate.spread == pytest.approx((300 - 150) / 200)
-    assert (roof.operators, roof.unsupported) == (["Add (ND)"], None)
+    (ceiling,) = sampled({"a": Graph(ticks, durations)}, ticks)
+    assert ceiling.rate is not None
+    assert (ceiling.rate.best, ceiling.rate.median, ceiling.rate.n) == (10_000_000_000, 5_000_000_000, RUNS)
+    assert ceiling.rate.spread == pytest.approx((300 - 150) / 200)
+    assert (ceiling.operators, ceiling.unsupported) == (["Add (ND)"], None)
 
 
 def test_the_fastest_candidate_counts() -> None:
     """Of three shapes the one that takes 50 ns; one that is refused does not matter."""
     ticks = Ticks()
     graphs = {"a": Graph(ticks, [80]), "b": RefusedError("f", "no"), "c": Graph(ticks, [50]), "d": Graph(ticks, [90])}
-    (roof,) = sampled(graphs, ticks)
-    assert isinstance(roof, MacPeakRate)
-    assert roof.shape == "c"
+    (ceiling,) = sampled(graphs, ticks)
+    assert isinstance(ceiling, MacCeiling)
+    assert ceiling.shape == "c"
 
 
 def test_runs_go_on_as_long_as_there_is_time() -> None:
     """In 30 us a graph of 100 ns runs 100 times a pass."""
     ticks = Ticks()
     graph = Graph(ticks, [100])
-    (roof,) = sampled({"a": graph}, ticks, seconds=30e-6)
-    assert roof.rate is not None
-    assert (graph.runs, roof.rate.n) == (300, 297)
+    (ceiling,) = sampled({"a": graph}, ticks, seconds=30e-6)
+    assert ceiling.rate is not None
+    assert (graph.runs, ceiling.rate.n) == (300, 297)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_what_the_library_does_not_have_is_a_ceiling_without_a_rate(
     """It refuses, or runs something else than was meant: then the other kernel's rate is not taken for this one's."""
     ticks = Ticks()
     made = graph if isinstance(graph, RefusedError) else Graph(ticks, [100], graph)
-    (roof,) = sampled({"a": made}, ticks)
-    assert (roof.rate, roof.unsupported) == (None, reason)
+    (ceiling,) = sampled({"a": made}, ticks)
+    assert (ceiling.rate, ceiling.unsupported) == (None, reason)
     assert isinstance(made, RefusedError) or made.deleted
 
 
@@ -170,10 +170,10 @@ ANSWER = "pathlib.Path(request['answer']).write_text({!r})\n"
 
 def failing(script: str) -> PythonTarget:
     """A target whose process runs this script instead of measuring."""
-    return python_here(roofs_child=[sys.executable, "-c", CHILD + script])
+    return python_here(ceilings_child=[sys.executable, "-c", CHILD + script])
 
 
-def answered(answer: PeakRatesResponse) -> str:
+def answered(answer: CeilingsResponse) -> str:
     """A script that gives this answer."""
     return ANSWER.format(msgspec.json.encode(answer).decode())
 
@@ -185,24 +185,24 @@ def answered(answer: PeakRatesResponse) -> str:
         ("print('no such thing'); sys.exit(3)", RunError, "code 3.*no such thing"),
         ("pass", RunError, "no answer"),
         (ANSWER.format("nonsense"), RunError, "answer is damaged"),
-        (answered(PeakRatesResponse(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
-        (answered(PeakRatesResponse(error="OSError: gone")), RunError, "OSError: gone"),
-        (answered(PeakRatesResponse(round_roofs())), RunError, "no result"),
+        (answered(CeilingsResponse(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
+        (answered(CeilingsResponse(error="OSError: gone")), RunError, "OSError: gone"),
+        (answered(CeilingsResponse(round_ceilings())), RunError, "no result"),
     ],
 )
 def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:
     """Crash, error, silence, nonsense, refusal, and figures without a proof."""
     with pytest.raises(kind, match=message):
-        failing(script).roofs([], 1)
+        failing(script).ceilings([], 1)
 
 
 def test_ceilings_of_other_features_than_asked_are_refused() -> None:
     """A proof for nothing is not proof for what was asked."""
     proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
-    answer = json.dumps({"roofs": json.loads(msgspec.json.encode(round_roofs())), "mask": proof})
+    answer = json.dumps({"ceilings": json.loads(msgspec.json.encode(round_ceilings())), "mask": proof})
     with pytest.raises(FeatureError, match="other features or threads than asked"):
-        failing(ANSWER.format(answer)).roofs(["avx512f"], 1)
-    assert failing(ANSWER.format(answer)).roofs([], 1) == round_roofs()
+        failing(ANSWER.format(answer)).ceilings(["avx512f"], 1)
+    assert failing(ANSWER.format(answer)).ceilings([], 1) == round_ceilings()
 
 
 @pytest.fixture
@@ -217,53 +217,53 @@ def bundle(tmp_path: Path) -> Bundle:
 def test_every_variant_keeps_the_ceilings_of_its_own_features(bundle: Bundle) -> None:
     """Measured after the repetitions, with the cleared fields and threads of the variant."""
     for variant in bundle.manifest.variants:
-        roofs = bundle.roofs(variant.name)
-        assert isinstance(roofs, PeakRates)
-        assert (roofs.cleared, roofs.threads) == (variant.cleared, variant.threads)
-    assert bundle.roofs("no-such-variant") is None
+        ceilings = bundle.ceilings(variant.name)
+        assert isinstance(ceilings, Ceilings)
+        assert (ceilings.cleared, ceilings.threads) == (variant.cleared, variant.threads)
+    assert bundle.ceilings("no-such-variant") is None
 
 
 def test_what_is_measured_is_not_measured_again(bundle: Bundle) -> None:
     """Resuming a complete bundle asks for nothing; when one file is missing, only for that."""
     target = FakeTarget()
     resume(bundle, target)
-    assert target.roofs_asked == []
-    (bundle.path / "variants" / "baseline" / "roofs.json").unlink()
+    assert target.ceilings_asked == []
+    (bundle.path / "variants" / "baseline" / "ceilings.json").unlink()
     resume(bundle, target)
-    assert target.roofs_asked == [(("avx512f", "avx512bw"), 1)]
+    assert target.ceilings_asked == [(("avx512f", "avx512bw"), 1)]
 
 
 def test_a_damaged_file_is_told_and_measured_again(bundle: Bundle) -> None:
     """Reading says so; resuming heals it."""
-    file = bundle.path / "variants" / "accelerated" / "roofs.json"
+    file = bundle.path / "variants" / "accelerated" / "ceilings.json"
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(BundleError, match="damaged") as caught:
-        bundle.roofs("accelerated")
+        bundle.ceilings("accelerated")
     assert "--resume" in (caught.value.hint or "")
     resume(bundle, FakeTarget())
-    assert isinstance(bundle.roofs("accelerated"), PeakRates)
+    assert isinstance(bundle.ceilings("accelerated"), Ceilings)
 
 
 def test_ceilings_of_a_newer_opscope_are_refused(bundle: Bundle) -> None:
     """With the advice to upgrade."""
-    file = bundle.path / "variants" / "accelerated" / "roofs.json"
-    file.write_text(file.read_text().replace("opscope.roofs/1", "opscope.roofs/2"))
-    with pytest.raises(BundleError, match="roofs/2") as caught:
-        bundle.roofs("accelerated")
+    file = bundle.path / "variants" / "accelerated" / "ceilings.json"
+    file.write_text(file.read_text().replace("opscope.ceilings/1", "opscope.ceilings/2"))
+    with pytest.raises(BundleError, match="ceilings/2") as caught:
+        bundle.ceilings("accelerated")
     assert caught.value.hint == "upgrade opscope"
 
 
 def test_ceilings_of_another_variant_are_refused(bundle: Bundle) -> None:
     """A copied file is not taken for this variant's."""
     variants = bundle.path / "variants"
-    (variants / "accelerated" / "roofs.json").write_bytes((variants / "baseline" / "roofs.json").read_bytes())
+    (variants / "accelerated" / "ceilings.json").write_bytes((variants / "baseline" / "ceilings.json").read_bytes())
     with pytest.raises(BundleError, match="other features or threads"):
-        bundle.roofs("accelerated")
+        bundle.ceilings("accelerated")
 
 
 def test_edited_ceilings_are_refused_and_measured_again(bundle: Bundle) -> None:
     """Operators would stand under ceilings that nobody measured; deleting the file is fine."""
-    file = bundle.path / "variants" / "accelerated" / "roofs.json"
+    file = bundle.path / "variants" / "accelerated" / "ceilings.json"
     document = json.loads(file.read_text())
     document["seconds"] += 1
     file.write_text(json.dumps(document))
@@ -285,24 +285,24 @@ def resume(bundle: Bundle, target: FakeTarget) -> None:
 def test_a_failure_is_kept_as_a_reason_and_never_loses_the_run(tmp_path: Path) -> None:
     """The run is complete, the bundle says why there are no ceilings, and resuming tries again."""
     program, out = write_tiny_program(tmp_path), tmp_path / "out"
-    target = FakeTarget(no_roofs=RunError("measuring ceilings failed: the process was ended by SIGILL"))
+    target = FakeTarget(no_ceilings=RunError("measuring ceilings failed: the process was ended by SIGILL"))
     profile(str(program), settings=SMALL, out=out, target=target, clock=FakeClock())
     bundle = Bundle.open(out)
     assert bundle.manifest.status is Status.COMPLETE
-    assert bundle.roofs("baseline") == NoPeakRates("measuring ceilings failed: the process was ended by SIGILL")
+    assert bundle.ceilings("baseline") == NoCeilings("measuring ceilings failed: the process was ended by SIGILL")
     resume(bundle, FakeTarget())
-    assert isinstance(bundle.roofs("baseline"), PeakRates)
+    assert isinstance(bundle.ceilings("baseline"), Ceilings)
 
 
 def test_ceilings_can_be_left_out(tmp_path: Path) -> None:
     """Then nobody asks for them and nothing is written."""
     target = FakeTarget()
-    settings = msgspec.structs.replace(SMALL, roofs=False)
+    settings = msgspec.structs.replace(SMALL, ceilings=False)
     profile(
         str(write_tiny_program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock()
     )
-    assert target.roofs_asked == []
-    assert not list((tmp_path / "out").rglob("roofs.json"))
+    assert target.ceilings_asked == []
+    assert not list((tmp_path / "out").rglob("ceilings.json"))
 
 
 @pytest.fixture(scope="module")
@@ -318,51 +318,51 @@ def strongest() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def real(strongest: list[str]) -> tuple[PeakRates, PeakRates]:
+def real(strongest: list[str]) -> tuple[Ceilings, Ceilings]:
     """Ceilings of this machine as it is, and without half precision."""
     target = python_here()
-    return target.roofs([], 1), target.roofs(strongest, 1)
+    return target.ceilings([], 1), target.ceilings(strongest, 1)
 
 
 @pytest.mark.runtime
-def test_every_ceiling_names_the_kernels_that_ran(real: tuple[PeakRates, PeakRates]) -> None:
+def test_every_ceiling_names_the_kernels_that_ran(real: tuple[Ceilings, Ceilings]) -> None:
     """A rate comes with its kernels and its spread, no rate with a reason; they are of the class that was meant."""
-    for roofs in real:
-        assert {(roof.dtype, roof.kernel) for roof in roofs.compute} >= {
+    for ceilings in real:
+        assert {(ceiling.dtype, ceiling.kernel) for ceiling in ceilings.compute} >= {
             (dtype, kernel)
             for dtype in ("f32", "f16", "qs8", "qd8")
             for kernel in (KernelClass.GEMM, KernelClass.IGEMM, KernelClass.SUBCONV)
         }
-        for roof in (*roofs.compute, *roofs.elements, *roofs.memory, *roofs.dispatch):
-            check(roof)
+        for ceiling in (*ceilings.compute, *ceilings.elements, *ceilings.memory, *ceilings.dispatch):
+            check(ceiling)
 
 
-def check(roof: PeakRate) -> None:
+def check(ceiling: MeasuredCeiling) -> None:
     """A ceiling has a rate with its evidence, or a reason."""
-    assert (roof.rate is None) is (roof.unsupported is not None)
-    if roof.rate is None:
+    assert (ceiling.rate is None) is (ceiling.unsupported is not None)
+    if ceiling.rate is None:
         return
-    assert roof.operators
-    assert 0 < roof.rate.median <= roof.rate.best
-    assert roof.rate.n >= PASSES
-    assert roof.rate.spread >= 0
-    if isinstance(roof, MacPeakRate):
-        rows = 1 if roof.kernel is KernelClass.GEMV else None
-        uses = [kernel_use(name, rows) for name in roof.operators]
-        assert {(use.dtype, use.kernel) for use in uses if use} == {(roof.dtype, roof.kernel)}
+    assert ceiling.operators
+    assert 0 < ceiling.rate.median <= ceiling.rate.best
+    assert ceiling.rate.n >= PASSES
+    assert ceiling.rate.spread >= 0
+    if isinstance(ceiling, MacCeiling):
+        rows = 1 if ceiling.kernel is KernelClass.GEMV else None
+        uses = [kernel_use(name, rows) for name in ceiling.operators]
+        assert {(use.dtype, use.kernel) for use in uses if use} == {(ceiling.dtype, ceiling.kernel)}
 
 
 @pytest.mark.runtime
-def test_cleared_features_are_in_effect(real: tuple[PeakRates, PeakRates], strongest: list[str]) -> None:
+def test_cleared_features_are_in_effect(real: tuple[Ceilings, Ceilings], strongest: list[str]) -> None:
     """Without half precision its kernels are gone: what runs instead is named, and is not a ceiling of that type."""
     whole, without = real
     assert (whole.cleared, without.cleared) == ([], strongest)
     assert whole.threads == without.threads == 1
-    half = whole.mac_roof("f16", KernelClass.GEMM)
+    half = whole.mac_ceiling("f16", KernelClass.GEMM)
     assert half is not None
     if half.rate is None:
         pytest.skip("this CPU has no half precision that XNNPACK uses")
-    lost = without.mac_roof("f16", KernelClass.GEMM)
+    lost = without.mac_ceiling("f16", KernelClass.GEMM)
     assert lost is not None
     assert lost.rate is None
     assert "runs as" in (lost.unsupported or "")
@@ -370,25 +370,25 @@ def test_cleared_features_are_in_effect(real: tuple[PeakRates, PeakRates], stron
 
 
 @pytest.mark.runtime
-def test_weights_of_one_row_products_have_ceilings_of_their_own(real: tuple[PeakRates, PeakRates]) -> None:
+def test_weights_of_one_row_products_have_ceilings_of_their_own(real: tuple[Ceilings, Ceilings]) -> None:
     """From the caches to beyond them, with the kernels that the products of a model run."""
-    for roofs in real:
-        own = [roof for roof in roofs.memory if roof.pattern is Pattern.WEIGHTS]
-        assert [roof.working_set for roof in own][:3] == [1 << 18, 1 << 20, 1 << 22]
-        assert all(roof.rate for roof in own)
-        assert {name for roof in own for name in roof.operators} == {"Fully Connected (NC, F32) GEMM"}
+    for ceilings in real:
+        own = [ceiling for ceiling in ceilings.memory if ceiling.pattern is Pattern.WEIGHTS]
+        assert [ceiling.working_set for ceiling in own][:3] == [1 << 18, 1 << 20, 1 << 22]
+        assert all(ceiling.rate for ceiling in own)
+        assert {name for ceiling in own for name in ceiling.operators} == {"Fully Connected (NC, F32) GEMM"}
 
 
 @pytest.mark.runtime
-def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[PeakRates, PeakRates]) -> None:
+def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[Ceilings, Ceilings]) -> None:
     """From 32 KiB on, each set twice the one before, in three patterns; and the fixed cost of an operator."""
-    for roofs in real:
-        passes = [roof for roof in roofs.memory if roof.pattern is not Pattern.WEIGHTS]
-        sizes = sorted({roof.working_set for roof in passes})
+    for ceilings in real:
+        passes = [ceiling for ceiling in ceilings.memory if ceiling.pattern is not Pattern.WEIGHTS]
+        sizes = sorted({ceiling.working_set for ceiling in passes})
         assert sizes[0] == 1 << 15
         assert all(second == 2 * first for first, second in itertools.pairwise(sizes))
         assert len(passes) == 3 * len(sizes)
-        assert (roofs.dispatch_ns() or 0) > 0
+        assert (ceilings.dispatch_ns() or 0) > 0
 
 
 @pytest.mark.runtime
@@ -398,26 +398,26 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
         "import ctypes, runpy, sys\n"
         "from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path\n"
         "ctypes.CDLL(str(library_path(library_directory(), BACKEND)))\n"
-        "runpy.run_module('opscope.runtimes.executorch.peak_rates.child', run_name='__main__')\n"
+        "runpy.run_module('opscope.runtimes.executorch.ceilings.child', run_name='__main__')\n"
     )
-    late = python_here(roofs_child=[sys.executable, "-c", script])
+    late = python_here(ceilings_child=[sys.executable, "-c", script])
     with pytest.raises(FeatureError, match=LOADED_BEFORE):
-        late.roofs([], 1)
+        late.ceilings([], 1)
 
 
 @pytest.mark.runtime
 def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
     """Only the runtime's libraries are opened."""
-    request = PeakRatesRequest([], 1, 0.001, str(tmp_path / "answer.json"))
+    request = CeilingsRequest([], 1, 0.001, str(tmp_path / "answer.json"))
     (tmp_path / "request.json").write_bytes(msgspec.json.encode(request))
     script = (
-        "import sys\nfrom opscope.runtimes.executorch.peak_rates.child import main\n"
+        "import sys\nfrom opscope.runtimes.executorch.ceilings.child import main\n"
         f"assert main([{str(tmp_path / 'request.json')!r}]) == 0\n"
         "assert not {'torch', 'executorch'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=PeakRatesResponse)
+    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=CeilingsResponse)
     assert answer.mask is not None
     assert answer.mask.same_symbol
 
@@ -427,7 +427,7 @@ def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
 )
 def test_a_target_measures_the_threads_it_was_asked_for(target: Callable[[], RunTarget]) -> None:
     """Two threads come back as two, with the cost of sharing an operator out."""
-    roofs = target().roofs([], 2)
-    assert roofs is not None
-    assert (roofs.threads, roofs.cleared) == (2, [])
-    assert (roofs.dispatch_ns() or 0) > 0
+    ceilings = target().ceilings([], 2)
+    assert ceilings is not None
+    assert (ceilings.threads, ceilings.cleared) == (2, [])
+    assert (ceilings.dispatch_ns() or 0) > 0

@@ -50,7 +50,7 @@ def target(server: sshd.Sshd) -> NativeTarget:
     return native_over_ssh(server)
 
 
-SETTINGS = Settings(ablate=(), rounds=2, runs=2, warmup=1, untraced=False, roofs=False)
+SETTINGS = Settings(ablate=(), rounds=2, runs=2, warmup=1, untraced=False, ceilings=False)
 
 
 def test_a_device_that_starts_anew_loses_nothing_and_is_finished_with_resume(
@@ -110,7 +110,7 @@ def test_of_several_devices_one_that_is_off_does_not_stop_the_others(
     """Each becomes its own bundle; what is missing is said, and by the exit code."""
     config = tmp_path / "devices.json"
     targets = ["ssh:board:1", f"ssh:{board.address}"]
-    effort = {"rounds": 1, "runs": 2, "warmup": 1, "untraced": False, "roofs": False}
+    effort = {"rounds": 1, "runs": 2, "warmup": 1, "untraced": False, "ceilings": False}
     config.write_text(json.dumps({"model": str(toy_program), "targets": targets, "out": "o", **effort}))
     done = opscope("run", config)
     assert done.returncode == 11

@@ -321,7 +321,7 @@ def test_the_decode_loop_generates_what_pytorch_generates(decoder: Path) -> None
 def test_both_methods_run_and_are_reported(decoder: Path, tmp_path: Path) -> None:
     """One prefill and a loop of decodes in every round; each method has latency, operators and tokens per second."""
     assert planned_calls(decoder, ()) == ["prefill", *["decode"] * LOOP_CALLS]
-    settings = Settings(rounds=1, runs=2, warmup=1, roofs=False)
+    settings = Settings(rounds=1, runs=2, warmup=1, ceilings=False)
     done = profile(str(decoder), settings=settings, out=tmp_path / "out")
     analysis = done.content.shown
     assert analysis is not None

@@ -31,7 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_custom_attention_runs_with_features_on_and_off(program: Path, tmp_path: Path) -> None:
     """The library that has it links the backend, and is loaded when features are off: the proof holds for each run."""
-    settings = Settings(target="local", rounds=1, runs=2, warmup=0, roofs=False)
+    settings = Settings(target="local", rounds=1, runs=2, warmup=0, ceilings=False)
     done = profile(str(program), settings=settings, out=tmp_path / "out")
     manifest = done.content.manifest
     assert manifest.failures() == []

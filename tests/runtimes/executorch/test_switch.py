@@ -182,7 +182,7 @@ def test_a_bundle_of_the_trap_shows_that_it_changes_nothing(tmp_path: Path, monk
     """The variant without it is in no comparison, and the report says what it showed."""
     native_target()
     monkeypatch.setenv("OPSCOPE_CACHE", str(native_cache()))
-    settings = Settings(target="native", switch="trap", rounds=2, runs=3, warmup=1, roofs=False, untouched=True)
+    settings = Settings(target="native", switch="trap", rounds=2, runs=3, warmup=1, ceilings=False, untouched=True)
     done = profile(PROGRAM, settings=settings, out=tmp_path / "bundle")
     manifest = done.content.manifest
     assert [(v.name, v.role, v.switch) for v in manifest.variants] == [

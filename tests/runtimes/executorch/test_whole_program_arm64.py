@@ -52,7 +52,7 @@ def check_emulated_run(bundle: Path) -> None:
         assert mask["cleared"] == cleared[repetition["variant"]]
         assert (mask["same_symbol"], mask["backend_loaded_before"], mask["struct_size"]) == (True, False, 32)
     assert not (bundle / "comparison.json").exists()
-    assert list(bundle.rglob("*roofs*")) == []
+    assert list(bundle.rglob("*ceilings*")) == []
 
 
 def names_of(bundle: Path, variant: str) -> str:

@@ -135,7 +135,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
 @needs_litert
 def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     """A whole bundle: variants, reports, and nothing that contradicts them."""
-    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn", roofs=False)
+    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn", ceilings=False)
     done = profile(MODELS / "partial.tflite", settings=settings, out=tmp_path / "out")
     variants = {one.variant.role: one.variant.delegate for one in done.content.variants}
     assert variants == {Role.ACCELERATED: "xnnpack", Role.BASELINE: "none"}
@@ -170,7 +170,7 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
 @needs_litert
 def test_custom_operators_that_the_delegate_has_are_run_and_known(tmp_path: Path) -> None:
     """Those of MediaPipe: every operator is one of the file, with its work."""
-    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",))
     profile(MODELS / "mediapipe.tflite", settings=settings, out=tmp_path / "out")
     own = [one for one in analyze(tmp_path / "out").operators if one.backend == "XNNPACK"]
     found = [(one.name.partition(" (")[0], one.attribution, one.macs, one.bytes) for one in own]
@@ -187,7 +187,7 @@ def test_custom_operators_that_the_delegate_has_are_run_and_known(tmp_path: Path
 def test_sizes_that_the_model_leaves_open_are_given(tmp_path: Path) -> None:
     """The batch here: outputs have it, too, and the bundle is complete."""
     settings = Settings(
-        rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",), input_specs=("float32[3,32,32,3]",)
+        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input_specs=("float32[3,32,32,3]",)
     )
     profile(MODELS / "dynamic.tflite", settings=settings, out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest

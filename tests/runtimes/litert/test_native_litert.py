@@ -215,7 +215,7 @@ def test_features_are_switched_off_on_a_device(board: sshd.Sshd, tmp_path: Path)
 def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> None:
     """A whole bundle with nothing that contradicts it; on the device nothing of the runs is left."""
     target = on_device(board)
-    settings = Settings(rounds=2, runs=3, warmup=1, roofs=False, lock="warn", delegate="both")
+    settings = Settings(rounds=2, runs=3, warmup=1, ceilings=False, lock="warn", delegate="both")
     profile(str(MODELS / "cnn_int8.tflite"), settings=settings, out=tmp_path / "out", target=target)
     kept = Bundle.open(tmp_path / "out").manifest
     assert (kept.target.kind, kept.target.address) == ("ssh", board.address)
@@ -267,7 +267,7 @@ def test_sme_runs_under_an_emulator_and_not_without(arm: NativeLitertTarget, tmp
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
     """There is none, and it is said."""
     target = on_device(board)
-    assert (target.roofs(None, 1), target.identity()) == (None, None)
+    assert (target.ceilings(None, 1), target.identity()) == (None, None)
     with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
         target.probe()
 
@@ -351,7 +351,7 @@ def test_the_command_line_runs_it_on_a_device(board: sshd.Sshd, tmp_path: Path) 
     (tmp_path / "cache" / "opscope").symlink_to(native_cache())
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     words = ["profile", str(SMALL / "tiny_fp32.tflite"), "--target", f"ssh:{board.address}"]
-    words += ["--rounds", "2", "--runs", "3", "--no-roofs", "--lock", "warn", "--out", "out", "--json", "told.json"]
+    words += ["--rounds", "2", "--runs", "3", "--no-ceilings", "--lock", "warn", "--out", "out", "--json", "told.json"]
     done = subprocess.run(
         [sys.executable, "-m", "opscope", *words],
         capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,

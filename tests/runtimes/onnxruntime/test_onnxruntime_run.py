@@ -133,7 +133,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
 def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
     """Sizes that the model leaves open are given, weights beside it come along."""
     settings = Settings(
-        rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",), input_specs=("float32[2,8]",)
+        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input_specs=("float32[2,8]",)
     )
     profile(MODELS / "external.onnx", settings=settings, out=tmp_path / "out")
     assert (tmp_path / "out" / "model" / "external.bin").exists()

@@ -149,7 +149,7 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run."""
     out = tmp_path_factory.mktemp("onnx") / "out"
-    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",))
     profile(MODELS / "cnn.onnx", settings=settings, out=out)
     return out
 
@@ -206,7 +206,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
 @needs_onnxruntime
 def test_bytes_of_a_real_run_include_all_weights(tmp_path: Path) -> None:
     """Of products too, whose kernels pack them."""
-    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",))
     profile(MODELS / "products.onnx", settings=settings, out=tmp_path / "out")
     stored = sum(4 * math.prod(one.shape) for one in read_onnx(MODELS / "products.onnx").graph.weights)
     found = sum(one.weight_bytes or 0 for one in analyze(tmp_path / "out").operators)
@@ -216,7 +216,7 @@ def test_bytes_of_a_real_run_include_all_weights(tmp_path: Path) -> None:
 @needs_onnxruntime
 def test_nodes_of_a_branch_are_those_of_the_model(tmp_path: Path) -> None:
     """The branch that ran, with its shapes; its time is in the node that chose it and nowhere else."""
-    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", roofs=False, ablate=("none",))
+    settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",))
     profile(MODELS / "branch.onnx", settings=settings, out=tmp_path / "out")
     analysis = analyze(tmp_path / "out")
     own = [one for one in analysis.operators if not one.name.startswith(("model_run", "SequentialExecutor"))]

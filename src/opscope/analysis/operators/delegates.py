@@ -9,9 +9,9 @@ import msgspec
 
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, OnHeadline, headline_sums
 from opscope.core.grouping import grouped
+from opscope.program.ceilings.ceilings import KernelClass, KernelUse, kernel_use
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
-from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, kernel_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.roofline.operator_roof import EXPLAINED, Bound, Interval, OperatorWork, Placement, place
+from opscope.analysis.roofline.operator_ceiling import EXPLAINED, Bound, Interval, OperatorWork, Placement, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
 
 __all__ = ["Bound", "BoundTime", "Interval", "OperatorWork", "Placement", "Roofline", "roofline"]
 
@@ -36,7 +36,7 @@ class Roofline(msgspec.Struct, frozen=True):
         bounds: time by what limits it, longest first.
         time_ns: of all operators.
         placed_ns: of those whose ceilings are all known.
-        roof_ns: what these would take at their ceilings.
+        ceiling_ns: what these would take at their ceilings.
         headroom_ns: what that would save, operators above their ceiling counted as 0.
         footprint_bytes: distinct bytes that an inference passes over: all weights and the largest activations.
         weights_per_s: bandwidth at that footprint, with which weights are read; null when not measured.
@@ -48,7 +48,7 @@ class Roofline(msgspec.Struct, frozen=True):
     bounds: list[BoundTime]
     time_ns: float
     placed_ns: float
-    roof_ns: float
+    ceiling_ns: float
     headroom_ns: Interval
     footprint_bytes: int
     weights_per_s: float | None
@@ -56,27 +56,27 @@ class Roofline(msgspec.Struct, frozen=True):
     unsteady: float
 
 
-def roofline(works: Sequence[OperatorWork], roofs: PeakRates) -> Roofline:
+def roofline(works: Sequence[OperatorWork], ceilings: Ceilings) -> Roofline:
     """Place operators under the ceilings.
 
     Args:
         works: all operators of an inference: together they tell how much memory passes between two uses of a weight.
-        roofs: of the variant that they ran in.
+        ceilings: of the variant that they ran in.
     """
     footprint = _footprint(works)
-    placed = [place(work, roofs, footprint) for work in works]
+    placed = [place(work, ceilings, footprint) for work in works]
     headrooms = [placement.headroom_ns for placement in placed if placement.headroom_ns]
     return Roofline(
         operators=placed,
         bounds=_bounds(works, placed),
         time_ns=sum(work.time_ns for work in works),
         placed_ns=sum(work.time_ns for work, one in zip(works, placed, strict=True) if one.headroom_ns),
-        roof_ns=sum(one.roof_ns or 0.0 for one in placed if one.headroom_ns),
+        ceiling_ns=sum(one.ceiling_ns or 0.0 for one in placed if one.headroom_ns),
         headroom_ns=_sum(headrooms),
         footprint_bytes=footprint,
-        weights_per_s=roofs.bandwidth(footprint) if footprint else None,
+        weights_per_s=ceilings.bandwidth(footprint) if footprint else None,
         explained=EXPLAINED,
-        unsteady=roofs.unsteady(),
+        unsteady=ceilings.unsteady(),
     )
 
 

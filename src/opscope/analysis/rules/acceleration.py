@@ -178,7 +178,7 @@ def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
     """What the ceilings of both variants tell: whether the library has faster kernels for what ran."""
     what = switched_text(pair)
     if not gains:
-        step = "measure the ceilings of both variants (leave --no-roofs out): they tell whether faster kernels exist"
+        step = "measure the ceilings of both variants (leave --no-ceilings out): they tell whether faster kernels exist"
         unknown = (
             "whether the library has faster kernels for them is not known, since no ceilings of both were measured"
         )

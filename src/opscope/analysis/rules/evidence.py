@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Placement
+    from opscope.analysis.roofline.operator_ceiling import Placement
     from opscope.analysis.roofline.roofline import Roofline
     from opscope.core.table.places import Located, OperatorKey
+    from opscope.program.ceilings.ceilings import Ceilings
     from opscope.program.partition.sme_support import Eligibility
-    from opscope.program.peak_rates.peak_rates import PeakRates
 
     Floats: TypeAlias = NDArray[np.float64]
 
 UNEVEN = 0.10
 """Where it comes from: docs/design/rules.md."""
-NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-roofs"
+NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-ceilings"
 _NAMED = 3
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:]{0,59}")
 _QUANTISED = ("QS8", "QC8", "QD8", "QP8", "QU8", "QC4", "QB4")
@@ -189,7 +189,7 @@ class PairEvidence(NamedTuple):
     comparison: Comparison
     evidence: Evidence | None = None
     switched: tuple[str, ...] | None = None
-    ceilings: tuple[PeakRates | None, PeakRates | None] = (None, None)
+    ceilings: tuple[Ceilings | None, Ceilings | None] = (None, None)
 
 
 class MeasuredVariant(NamedTuple):

@@ -8,7 +8,7 @@ from opscope.analysis.compare.compare import largest_speedup
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
-from opscope.analysis.roofline.operator_roof import Bound
+from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.acceleration import (
     CONTEXT,
     OPERATOR_SHARE,
@@ -172,7 +172,7 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
     types = number_types(_own(pair, members)) or "these number types"
     without = f"whether the library has faster kernels with {switched_text(pair)} for {types} is not known"
     other = "or export the model in another type and compare"
-    return f"{without}: measure the ceilings of both variants (leave --no-roofs out), {other}"
+    return f"{without}: measure the ceilings of both variants (leave --no-ceilings out), {other}"
 
 
 def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import EndToEnd
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import PairEvidence
-    from opscope.program.peak_rates.peak_rates import KernelUse, PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings, KernelUse
 
 HEAVY = (Category.CONVOLUTION, Category.GEMM)
 """Categories that matrix units and wide vectors are made for."""
@@ -98,9 +98,9 @@ def kernel_gains(pair: PairEvidence, operators: Iterable[Operator]) -> list[Kern
     return sorted((gain for gain in found if gain), key=lambda gain: -gain.time_ns)
 
 
-def _gain(use: KernelUse, rows: Sequence[Operator], baseline: PeakRates, candidate: PeakRates) -> KernelGain | None:
-    pair = [roofs.mac_roof(use.dtype, use.kernel) for roofs in (baseline, candidate)]
-    before, after = (roof.rate if roof else None for roof in pair)
+def _gain(use: KernelUse, rows: Sequence[Operator], baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
+    pair = [ceilings.mac_ceiling(use.dtype, use.kernel) for ceilings in (baseline, candidate)]
+    before, after = (ceiling.rate if ceiling else None for ceiling in pair)
     if before is None or after is None:
         return None
     time = sum(row.time_ns for row in rows)
@@ -113,11 +113,11 @@ def other_gains(pair: PairEvidence, used: Iterable[KernelGain]) -> list[KernelGa
     if baseline is None or candidate is None:
         return []
     known = {gain.kernels for gain in used}
-    before = {(roof.dtype, roof.kernel, roof.taps): roof.rate for roof in baseline.compute}
+    before = {(ceiling.dtype, ceiling.kernel, ceiling.taps): ceiling.rate for ceiling in baseline.compute}
     found = [
-        KernelGain(f"{roof.dtype} {roof.kernel.value}", lower.best, roof.rate.best, 0.0)
-        for roof in candidate.compute
-        if roof.rate and (lower := before.get((roof.dtype, roof.kernel, roof.taps)))
+        KernelGain(f"{ceiling.dtype} {ceiling.kernel.value}", lower.best, ceiling.rate.best, 0.0)
+        for ceiling in candidate.compute
+        if ceiling.rate and (lower := before.get((ceiling.dtype, ceiling.kernel, ceiling.taps)))
     ]
     others = [gain for gain in found if gain.faster and gain.kernels not in known]
     return sorted(others, key=lambda gain: -gain.ratio)

@@ -10,7 +10,7 @@ from opscope.analysis.findings.message import Saving, Severity, finding, no_savi
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
-from opscope.analysis.roofline.operator_roof import Bound
+from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.attention import masking_operators
 from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Placement
+    from opscope.analysis.roofline.operator_ceiling import Placement
     from opscope.analysis.rules.evidence import Evidence
     from opscope.core.table.places import OperatorKey
 
@@ -122,10 +122,10 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     Without ceilings it is the limit: what would be saved if they took no time.
     """
     placed = evidence.placements()
-    roofs = [placed[place].roof_ns if (place := operator_key(o)) in placed else None for o in operators]
-    known = [roof for roof in roofs if roof is not None]
+    ceilings = [placed[place].ceiling_ns if (place := operator_key(o)) in placed else None for o in operators]
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
     reached = _reached(evidence, placed)
-    if len(known) < len(roofs) or reached is None:
+    if len(known) < len(ceilings) or reached is None:
         return evidence.limit(operators)
     time, best = time_of(operators), sum(known)
     low, middle = (min(best / fraction, time) for fraction in reached)
@@ -209,10 +209,10 @@ def bottleneck(evidence: Evidence) -> Message:
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
     """Share of their time that operators would need at their ceilings; None where less than half of it was placed."""
     placed = evidence.placements()
-    pairs = [(o.shown_ns, placed[place].roof_ns) for o in operators if (place := operator_key(o)) in placed]
-    known = [(time, roof) for time, roof in pairs if roof is not None]
+    pairs = [(o.shown_ns, placed[place].ceiling_ns) for o in operators if (place := operator_key(o)) in placed]
+    known = [(time, ceiling) for time, ceiling in pairs if ceiling is not None]
     time = sum(time for time, _ in known)
-    return sum(roof for _, roof in known) / time if time > time_of(operators) / 2 else None
+    return sum(ceiling for _, ceiling in known) / time if time > time_of(operators) / 2 else None
 
 
 def _reached_text(reached: float | None) -> str:

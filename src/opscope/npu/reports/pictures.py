@@ -221,20 +221,20 @@ _ACHIEVED = ("in the median period", "in the whole window")
 
 def _achieved(row: TileRow) -> Rows:
     """What a core reached, above the stream that allows least."""
-    roof = row.roofline
-    if roof is None:
+    roofline = row.roofline
+    if roofline is None:
         return []
-    lowest = next((ceiling for ceiling in roof.ceilings if ceiling.mac_per_byte), None)
+    lowest = next((ceiling for ceiling in roofline.ceilings if ceiling.mac_per_byte), None)
     if lowest is None:
         return []
-    values = zip(_ACHIEVED, (roof.steady, roof.window), strict=True)
+    values = zip(_ACHIEVED, (roofline.steady, roofline.window), strict=True)
     return [{"intensity": lowest.mac_per_byte, "rate": value, "what": what} for what, value in values if value]
 
 
-def _ceilings(roof: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
+def _ceilings(roofline: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
     """The peak and the rise of one stream as lines; the place of each operand's stream on it."""
-    streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roof.ceilings if c.mac_per_byte]
-    peak = next((c.mac_per_cycle for c in roof.ceilings if not c.mac_per_byte), None)
+    streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roofline.ceilings if c.mac_per_byte]
+    peak = next((c.mac_per_cycle for c in roofline.ceilings if not c.mac_per_byte), None)
     speed = streams[0][2] / streams[0][1]
     places = [place for _, place, _ in streams] + list(around)
     left, right = min(places) / 2, max(places) * 2

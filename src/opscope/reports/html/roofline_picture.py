@@ -14,8 +14,8 @@ from opscope.reports.sections.program import bound_text, layer_text
 if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Placement
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.analysis.roofline.operator_ceiling import Placement
+    from opscope.program.ceilings.ceilings import Ceilings
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -75,9 +75,13 @@ def _ceilings(analysis: Analysis, left: float, right: float) -> Rows:
     """Two points a ceiling: those of arithmetic that some operator falls under, and memory at two working sets."""
     assert analysis.roofline is not None  # noqa: S101 - the caller has looked
     assert analysis.ceilings is not None  # noqa: S101 - likewise
-    used = {one.roof for one in analysis.roofline.operators if one.roof}
-    level = {f"{roof.dtype} {roof.kernel.value}": roof.rate for roof in analysis.ceilings.compute if roof.rate}
-    levels = _joined({name: rate.best / _GIGA for name, rate in level.items() if any(name in roof for roof in used)})
+    used = {one.ceiling for one in analysis.roofline.operators if one.ceiling}
+    level = {
+        f"{ceiling.dtype} {ceiling.kernel.value}": ceiling.rate for ceiling in analysis.ceilings.compute if ceiling.rate
+    }
+    levels = _joined(
+        {name: rate.best / _GIGA for name, rate in level.items() if any(name in ceiling for ceiling in used)}
+    )
     top = max(levels.values(), default=max((p["gmacs"] for p in _points(analysis)), default=1.0))
     rows: Rows = [
         {"line": name, "intensity": x, "gmacs": rate, "end": x == right, "kind": "arithmetic"}
@@ -103,9 +107,9 @@ def _joined(levels: dict[str, float]) -> dict[str, float]:
     return {", ".join(names): rate for names, rate in found}
 
 
-def _bandwidths(roofs: PeakRates, footprint: int) -> list[tuple[str, float]]:
+def _bandwidths(ceilings: Ceilings, footprint: int) -> list[tuple[str, float]]:
     """GB/s of a cache-sized working set and of that of the whole inference."""
-    near, far = roofs.bandwidth(256 << 10), roofs.bandwidth(footprint) if footprint else None
+    near, far = ceilings.bandwidth(256 << 10), ceilings.bandwidth(footprint) if footprint else None
     if near and far and near < _ALIKE * far:
         return [("memory", near / _GIGA)]
     found = ("memory in cache, 256 KiB", near), ("memory of the whole inference", far)

@@ -6,33 +6,33 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from opscope.core.units import range_text
-from opscope.program.peak_rates.peak_rates import Origin
+from opscope.program.ceilings.ceilings import Origin
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from opscope.program.peak_rates.peak_rates import Drift, DriftCheck, PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings, Drift, DriftCheck
 
 
-def ceilings_text(roofs: PeakRates) -> str:
+def ceilings_text(ceilings: Ceilings) -> str:
     """One or more sentences for a report."""
-    text = _reused(roofs, roofs.drift) if roofs.origin is Origin.CACHE else _measured(roofs)
-    why = roofs.disturbance()
+    text = _reused(ceilings, ceilings.drift) if ceilings.origin is Origin.CACHE else _measured(ceilings)
+    why = ceilings.disturbance()
     disturbed = [f"They may be too low: {why}."] if why else []
-    return " ".join([text, *disturbed, *(f"Note: {plain(note)}." for note in roofs.notes)])
+    return " ".join([text, *disturbed, *(f"Note: {plain(note)}." for note in ceilings.notes)])
 
 
-def _measured(roofs: PeakRates) -> str:
-    when = f", on {_moment(roofs.measured_at)}" if roofs.measured_at else ""
+def _measured(ceilings: Ceilings) -> str:
+    when = f", on {_moment(ceilings.measured_at)}" if ceilings.measured_at else ""
     text = f"Ceilings were measured after these runs{when}."
-    failed = [check for check in roofs.drift.checks if not check.agrees] if roofs.drift else []
-    if not roofs.drift or not failed:
+    failed = [check for check in ceilings.drift.checks if not check.agrees] if ceilings.drift else []
+    if not ceilings.drift or not failed:
         return text
     reasons = ", ".join(f"{plain(check.ceiling)} {_share(check)}" for check in failed)
-    return f"{text} Those of {_moment(roofs.drift.kept_since)} no longer held: {reasons} of the kept rate."
+    return f"{text} Those of {_moment(ceilings.drift.kept_since)} no longer held: {reasons} of the kept rate."
 
 
-def _reused(roofs: PeakRates, drift: Drift | None) -> str:
-    text = f"Ceilings were measured for an earlier run on this machine, on {_moment(roofs.measured_at or '')}."
+def _reused(ceilings: Ceilings, drift: Drift | None) -> str:
+    text = f"Ceilings were measured for an earlier run on this machine, on {_moment(ceilings.measured_at or '')}."
     if drift is None:
         return text
     ratios = sorted(check.ratio for check in drift.checks if check.ratio is not None)

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
-from opscope.analysis.roofline.operator_roof import RateUnit, Shortfall
+from opscope.analysis.roofline.operator_ceiling import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import range_text, rate_text, share_text, time_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.modules import ModuleTime, SourceTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Bound, CeilingRate, Interval, Placement
+    from opscope.analysis.roofline.operator_ceiling import Bound, CeilingRate, Interval, Placement
     from opscope.analysis.roofline.roofline import BoundTime
 
 _MOST_MODULES = 40
@@ -41,7 +41,7 @@ class ModuleRow(NamedTuple):
     below_width: float
 
 
-class PeakRateRow(NamedTuple):
+class RooflineRow(NamedTuple):
     """A line of the roofline table: an operator under its ceiling."""
 
     operator: Operator
@@ -90,7 +90,7 @@ class ProgramSections(NamedTuple):
         layout_total: of the whole tax, in words.
         layout_known: what the tax rests on, in words; empty when it is nothing.
         portable: operators that no delegate took, by name and reason.
-        roof_rows: operators with most headroom.
+        roofline_rows: operators with most headroom.
         ceiling_rows: the ceilings that operators are compared with.
         bounds: time by what limits it.
         ceilings: where the ceilings come from, in sentences; empty without any.
@@ -109,7 +109,7 @@ class ProgramSections(NamedTuple):
     layout_total: str
     layout_known: str
     portable: list[PortableRow]
-    roof_rows: list[PeakRateRow]
+    roofline_rows: list[RooflineRow]
     ceiling_rows: list[CeilingRow]
     bounds: list[BoundTime]
     ceilings: str
@@ -139,7 +139,7 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         layout_total=f"{time_text(tax)}, {share_text(tax / whole)} of the latency",
         layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
         portable=_portable_rows(analysis.portable),
-        roof_rows=_roof_rows(analysis),
+        roofline_rows=_roofline_rows(analysis),
         ceiling_rows=ceiling_rows(analysis.roofline.operators) if analysis.roofline else [],
         bounds=analysis.roofline.bounds if analysis.roofline else [],
         ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
@@ -230,22 +230,22 @@ def limit_text(placement: Placement) -> str:
 
 def ceiling_text(placement: Placement) -> str:
     """The ceiling of an operator with its rate; empty where none is known."""
-    if placement.ceiling is None or placement.roof is None:
-        return placement.roof or ""
-    return f"{placement.roof}, {_ceiling_rate(placement.ceiling)}"
+    if placement.rate is None or placement.ceiling is None:
+        return placement.ceiling or ""
+    return f"{placement.ceiling}, {_ceiling_rate(placement.rate)}"
 
 
-def _ceiling_rate(ceiling: CeilingRate) -> str:
-    return f"{rate_text(ceiling.per_s * 1e-9)} {_UNITS[ceiling.unit]}"
+def _ceiling_rate(rate: CeilingRate) -> str:
+    return f"{rate_text(rate.per_s * 1e-9)} {_UNITS[rate.unit]}"
 
 
 def ceiling_rows(placements: Sequence[Placement]) -> list[CeilingRow]:
     """The ceilings that operators are compared with, those of most operators first."""
-    known = [one for one in placements if one.ceiling and one.roof]
+    known = [one for one in placements if one.rate and one.ceiling]
     rows = [
-        CeilingRow(name or "", _ceiling_rate(ceiling), ceiling.measured_with, len(own))
-        for (name, ceiling), own in grouped(known, lambda one: (one.roof, one.ceiling)).items()
-        if ceiling
+        CeilingRow(name or "", _ceiling_rate(rate), rate.measured_with, len(own))
+        for (name, rate), own in grouped(known, lambda one: (one.ceiling, one.rate)).items()
+        if rate
     ]
     return sorted(rows, key=lambda row: -row.operators)[:_MOST_DELEGATES]
 
@@ -323,18 +323,18 @@ def _name_and_reason(row: PortableTime) -> tuple[str, str]:
     return row.name, f"{why} ({row.evidence})" if row.evidence else why
 
 
-def _roof_rows(analysis: Analysis) -> list[PeakRateRow]:
+def _roofline_rows(analysis: Analysis) -> list[RooflineRow]:
     if analysis.roofline is None:
         return []
     rows = by_operator(analysis.operators)
     placed = by_operator(one for one in analysis.roofline.operators if one.headroom_ns)
     pairs = [(rows[key], one) for key, one in placed.items() if key in rows]
     pairs.sort(key=lambda pair: -(pair[1].headroom_ns.low if pair[1].headroom_ns else 0.0))
-    return [_roof_row(*pair) for pair in pairs[:_MOST_DELEGATES]]
+    return [_roofline_row(*pair) for pair in pairs[:_MOST_DELEGATES]]
 
 
-def _roof_row(operator: Operator, placement: Placement) -> PeakRateRow:
-    return PeakRateRow(
+def _roofline_row(operator: Operator, placement: Placement) -> RooflineRow:
+    return RooflineRow(
         operator=operator,
         placement=placement,
         layer=layer_text(operator),

@@ -113,8 +113,8 @@ def _said(request: ExperimentRequest | None) -> Iterator[str]:
         yield from ("--switch", request.switch)
     if request.untouched is not None:
         yield "--untouched" if request.untouched else "--no-untouched"
-    if request.roofs is not None:
-        yield "--roofs" if request.roofs else "--no-roofs"
+    if request.ceilings is not None:
+        yield "--ceilings" if request.ceilings else "--no-ceilings"
     options = [
         ("--min-seconds", request.min_seconds or None),
         ("--until", request.until),

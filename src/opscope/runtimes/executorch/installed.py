@@ -68,7 +68,7 @@ def installed_runtime() -> InstalledRuntime:
 
 
 def library_directory() -> Path:
-    """Directory of the libraries that other programs link: the native runner, and what measures peak rates.
+    """Directory of the libraries that other programs link: the native runner, and what measures ceilings.
 
     Raises:
         MissingDependencyError: executorch is not installed, or keeps its runtime inside the Python bindings.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome
     from opscope.hosts.host import Host
-    from opscope.machine.peak_rates_cache import MachineIdentity
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.native.start import NativeProgram
 
 
@@ -50,7 +50,7 @@ class RunnerJobs(Protocol):
 class MeasuresCeilings(Protocol):
     """A target of the same host that measures its ceilings."""
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
         """The ceilings with these features and threads."""
         ...
 
@@ -58,7 +58,7 @@ class MeasuresCeilings(Protocol):
         """What they depend on; None where that is not known."""
         ...
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again."""
         ...
 
@@ -126,15 +126,15 @@ class RunnerTarget(HostedTarget, ABC):
         """
         return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
         """The ceilings with these features and threads; None where they are not measured."""
-        return self._ceilings.roofs(clear, threads) if self._ceilings else None
+        return self._ceilings.ceilings(clear, threads) if self._ceilings else None
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings depend on; None where they are not measured."""
         return self._ceilings.identity() if self._ceilings else None
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again.
 
         Raises:
@@ -142,4 +142,4 @@ class RunnerTarget(HostedTarget, ABC):
         """
         if self._ceilings is None:
             raise RunError("this target measures no ceilings")
-        return self._ceilings.roofs_again(sample)
+        return self._ceilings.ceilings_again(sample)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
-MODULES = PackageModules("opscope.runtimes.onnxruntime.child", "opscope.runtimes.onnxruntime.peak_rates.child")
+MODULES = PackageModules("opscope.runtimes.onnxruntime.child", "opscope.runtimes.onnxruntime.ceilings.child")
 TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""
 

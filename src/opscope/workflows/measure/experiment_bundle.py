@@ -520,7 +520,7 @@ def remember(bundle: Bundle, effort: Effort) -> None:
     request = bundle.manifest.request
     if request is None:
         return
-    names = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature", "roofs")
+    names = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature", "ceilings")
     request = msgspec.structs.replace(request, **{name: getattr(effort, name) for name in names})
     bundle.manifest = msgspec.structs.replace(bundle.manifest, request=request)
 

@@ -29,8 +29,8 @@ from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
 from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
+from opscope.workflows.measure.ceilings import measure_ceilings
 from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
-from opscope.workflows.measure.peak_rates import measure_peak_rates
 from opscope.workflows.measure.program_inputs import drawn_integers
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
@@ -200,9 +200,9 @@ def _measured(
         remember(bundle, effort)
         with _lock_recorded(bundle, hold):
             _run_rounds(bundle, effort, target, means, rest)
-            if effort.roofs is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
-                anew = effort.roofs is True
-                part("ceilings", lambda: measure_peak_rates(bundle, target, means.clock, anew=anew), None)
+            if effort.ceilings is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
+                anew = effort.ceilings is True
+                part("ceilings", lambda: measure_ceilings(bundle, target, means.clock, anew=anew), None)
             part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
     with _ANALYSING:
         content, files = _reported(bundle, target)

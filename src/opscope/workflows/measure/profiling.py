@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True):
         seed: of the order and of the inputs.
         timeout_seconds: limit for one process.
         untraced: run every variant without event tracing too, for its latency; a traced run is for the split.
-        roofs: ceilings of the machine for every variant, after its repetitions. None: those of an earlier run where a
+        ceilings: of the machine, for every variant, after its repetitions. None: those of an earlier run where a
             short probe agrees with them, else measured, in some four seconds each. True: measured. False: none.
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
             ``runs`` and ``warmup`` then count these rounds of calls.
@@ -97,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = defaults.SEED
     timeout_seconds: float = defaults.TIMEOUT_SECONDS
     untraced: bool = defaults.UNTRACED
-    roofs: bool | None = defaults.ROOFS
+    ceilings: bool | None = defaults.CEILINGS
     methods: tuple[str, ...] = ()
     models: str | None = None
     oversubscribe: bool = defaults.OVERSUBSCRIBE
@@ -144,8 +144,8 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         model: what can be exported (see :func:`opscope.api.export`), the path of a .pte, or a PyTorch module.
         inputs: of a module, a tensor or a tuple of them: they tell the shapes that it is exported for. What is measured
             are seeded random numbers of these shapes, the same in every variant.
-        settings: how; with ``resume`` those of the bundle count, but for ``roofs``, and for when to add rounds and when
-            to rest where these are given.
+        settings: how; with ``resume`` those of the bundle count, but for ``ceilings``, and for when to add rounds and
+            when to rest where these are given.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish. None: ``opscope-out/MODEL-TIME``.
             The program of a module is kept beside it, in ``OUT-model``.
         resume: run what the bundle in ``out`` still lacks.

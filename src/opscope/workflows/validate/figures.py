@@ -179,7 +179,7 @@ def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> 
 
 def _doubt(name: str, doubts: Inconsistencies) -> str:
     if name == questions.CONCLUSIONS.name:
-        return doubts.program or doubts.roofs
+        return doubts.program or doubts.ceilings
     return doubts.program if name == questions.SPLIT.name else ""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.validation import shown
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, PEAK_RATES, SAMPLES, VARIANTS
+from opscope.bundle.bundle import CEILINGS, MANIFEST, SAMPLES, VARIANTS
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
@@ -80,7 +80,7 @@ def hash_check(
 def _other_figures(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     """Other files that figures rest on and that are other ones; that one is gone is told elsewhere, or no fault."""
     samples = manifest.samples.outputs_sha256 if manifest.samples else {}
-    kept = {f"{VARIANTS}/{own}/{PEAK_RATES}": sha256 for own, sha256 in manifest.roofs_sha256.items()}
+    kept = {f"{VARIANTS}/{own}/{CEILINGS}": sha256 for own, sha256 in manifest.ceilings_sha256.items()}
     kept |= {f"{VARIANTS}/{own}/{SAMPLES}": sha256 for own, sha256 in samples.items()}
     kept |= {f"{EVIDENCE}/{own}/{RECORD}": sha256 for own, sha256 in manifest.evidence_sha256.items()}
     for repetition in manifest.repetitions:
@@ -181,9 +181,9 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Documen
     """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 
-    roofs = {f"{VARIANTS}/{variant.name}/{PEAK_RATES}" for variant in manifest.variants}
+    ceilings = {f"{VARIANTS}/{variant.name}/{CEILINGS}" for variant in manifest.variants}
     documents = {}
     for path in found.sizes:
         kind = document_kind(path)
@@ -191,8 +191,8 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Documen
             documents[path] = examined(found.content(path), Analysis)
         elif kind == COMPARISON:
             documents[path] = examined(found.content(path), Comparison)
-        elif path in roofs:
-            documents[path] = examined(found.content(path), PeakRates, NoPeakRates)
+        elif path in ceilings:
+            documents[path] = examined(found.content(path), Ceilings, NoCeilings)
     return documents
 
 
@@ -216,16 +216,16 @@ def document_check(documents: Mapping[str, Document]) -> BundleCheck:
 
 def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
     """Ceilings of an earlier run that nothing showed to hold for this one."""
-    from opscope.program.peak_rates.peak_rates import Origin, PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings, Origin
 
-    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, PeakRates)}
+    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Ceilings)}
     if not known:
         return questions.CEILINGS.skipped("no ceilings were measured")
-    reused = {path: roofs for path, roofs in known.items() if roofs.origin is Origin.CACHE}
+    reused = {path: ceilings for path, ceilings in known.items() if ceilings.origin is Origin.CACHE}
     problems = [
         Problem(path, "drift", "the ceilings are those of an earlier run, and no probe agreed with them")
-        for path, roofs in reused.items()
-        if roofs.drift is None or not roofs.drift.agrees
+        for path, ceilings in reused.items()
+        if ceilings.drift is None or not ceilings.drift.agrees
     ]
     passed = f"{len(known) - len(reused)} measured, {len(reused)} of an earlier run that a probe agreed with"
     return questions.CEILINGS.answered(problems, passed)

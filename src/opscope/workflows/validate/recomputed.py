@@ -34,14 +34,14 @@ class Inconsistencies(NamedTuple):
     Attributes:
         variants: reason by name; their traces or records cannot be used.
         program: the program or its record is not the one that ran, so layers are not known; empty when it is.
-        roofs: the measured ceilings cannot be used; empty when they can.
+        ceilings: the measured ceilings cannot be used; empty when they can.
         all: nothing can be computed; empty when it can.
         unfinished: the run is not at its end, so reports may be of fewer repetitions than there are now.
     """
 
     variants: Mapping[str, str]
     program: str = ""
-    roofs: str = ""
+    ceilings: str = ""
     all: str = ""
     unfinished: bool = False
 

@@ -67,7 +67,9 @@ def report_check(bundle: Bundle, found: Inventory, now: Computed, doubts: Incons
     if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
         return question.answered([Problem(HTML, "", "is cut off")], "")
     early = "the run is not finished, see complete" if doubts.unfinished else ""
-    doubt = early or doubts.program or doubts.roofs or now.problem or "; ".join(sorted(set(doubts.variants.values())))
+    doubt = (
+        early or doubts.program or doubts.ceilings or now.problem or "; ".join(sorted(set(doubts.variants.values())))
+    )
     if not texts or now.content is None or doubt:
         return question.skipped(doubt or "there is no report that can be read")
     compared = [_compared(one, str(bundle.path)) for one in _rendered(texts, now.content)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, PEAK_RATES, VARIANTS, Bundle
+from opscope.bundle.bundle import CEILINGS, MANIFEST, VARIANTS, Bundle
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
@@ -187,7 +187,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     (program,) = _answered(questions.PROGRAM, lambda: files.program_check(manifest, found))
     sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
     sound = sound._replace(variants={**_variants_outside(manifest, found), **sound.variants})
-    doubts = sound._replace(program=_program_doubt(program), roofs=_roofs_doubt(documents))
+    doubts = sound._replace(program=_program_doubt(program), ceilings=_ceilings_doubt(documents))
     records_text = f"{len(manifest.repetitions)} repetitions as planned"
     paths_text = "all stated paths and all files are in the bundle"
     hashes = record_hashes(opened.document.value)
@@ -280,9 +280,9 @@ def _program_doubt(check: BundleCheck) -> str:
     return "" if passed else "the program or its record cannot be used, see program, files and paths"
 
 
-def _roofs_doubt(documents: Mapping[str, Document]) -> str:
+def _ceilings_doubt(documents: Mapping[str, Document]) -> str:
     """Why ceilings cannot be known; empty when they can."""
-    damaged = [path for path, document in documents.items() if path.endswith(PEAK_RATES) and document.typed is None]
+    damaged = [path for path, document in documents.items() if path.endswith(CEILINGS) and document.typed is None]
     return f"{damaged[0]} is damaged, see documents" if damaged else ""
 
 

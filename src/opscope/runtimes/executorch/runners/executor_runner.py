@@ -105,7 +105,7 @@ class ExecutorRunnerTarget(HostedTarget):
         """The machine, without packages that are installed here: they are not what the runner is made of."""
         return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
 
-    def roofs(self, clear: list[str] | None, threads: int) -> None:
+    def ceilings(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:

@@ -20,8 +20,8 @@ from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
+from opscope.machine.ceilings_cache import fingerprint
 from opscope.machine.environment import cpu_revision
-from opscope.machine.peak_rates_cache import fingerprint
 from opscope.runtimes.executorch.installed import (
     BACKEND,
     TRACES_SINCE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from opscope.hosts.device import Device
 
-CHILD, ROOFS_CHILD = "opscope.runtimes.executorch.runners.child", "opscope.runtimes.executorch.peak_rates.child"
+CHILD, CEILINGS_CHILD = "opscope.runtimes.executorch.runners.child", "opscope.runtimes.executorch.ceilings.child"
 _PACKAGE = "opscope.zip"
 _ASK_SECONDS = 120.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -16,7 +16,7 @@ from opscope.experiment.protocol import (
     LOG,
     OUTPUTS,
     TRACE,
-    PeakRatesRequest,
+    CeilingsRequest,
     ProbeAnswer,
     ProbeRefusal,
     RunRequest,
@@ -26,14 +26,14 @@ from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
+from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.runtimes.ceilings.process import CEILINGS_LIMIT, CEILINGS_SECONDS, DRIFT_SECONDS, ceilings_response
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
-from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
+from opscope.runtimes.executorch.runners.interpreters import CEILINGS_CHILD, CHILD, DevicePython, OwnPython
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
-from opscope.runtimes.peak_rates.process import DRIFT_SECONDS, ROOFS_LIMIT, ROOFS_SECONDS, peak_rates_response
 from opscope.runtimes.switching import (
     LibrarySwitch,
     cleared_away,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Job
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.executorch.runners.interpreters import Interpreter
 
 _REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
@@ -159,24 +159,24 @@ class PythonTarget(HostedTarget):
             raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
         return outcome
 
-    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
         """The ceilings of the host with these features and threads; takes some four seconds."""
-        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the host depend on; None for one that does not tell its name."""
         told = self._python.identity()
         return MachineIdentity.of(self.environment(), self.probe().fields, *told) if told else None
 
-    def roofs_again(self, sample: PeakRates) -> PeakRates:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured(PeakRatesRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+        return self._measured(CeilingsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
 
-    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
+    def _measured(self, asked: CeilingsRequest) -> Ceilings:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
             place = Path(directory)
-            code = self._run(ROOFS_CHILD, [self._sent(asked, place)], place, ROOFS_LIMIT)
-            return peak_rates_response(code, asked, place / _ANSWER, place / LOG)
+            code = self._run(CEILINGS_CHILD, [self._sent(asked, place)], place, CEILINGS_LIMIT)
+            return ceilings_response(code, asked, place / _ANSWER, place / LOG)
 
     def _run(
         self, module: str, words: Sequence[str], into: Path, timeout: float, variables: Mapping[str, str] | None = None
@@ -192,7 +192,7 @@ class PythonTarget(HostedTarget):
         with self._host.started(command) as ended:
             return ended.code
 
-    def _sent(self, request: RunRequest | PeakRatesRequest, work: Path) -> str:
+    def _sent(self, request: RunRequest | CeilingsRequest, work: Path) -> str:
         """Path on the host of a request."""
         file = work / _REQUEST
         file.write_bytes(msgspec.json.encode(request))
@@ -201,7 +201,7 @@ class PythonTarget(HostedTarget):
 
 def python_here(
     child: Sequence[str] | None = None,
-    roofs_child: Sequence[str] | None = None,
+    ceilings_child: Sequence[str] | None = None,
     features: Callable[[], ProbeAnswer] | None = None,
     stand_in: str | None = None,
 ) -> PythonTarget:
@@ -210,11 +210,11 @@ def python_here(
     Args:
         child: command of the process that serves one request, for another one than our own; it gets what to do and a
             path as its last arguments.
-        roofs_child: likewise of the process that measures ceilings; it gets a path as its last argument.
+        ceilings_child: likewise of the process that measures ceilings; it gets a path as its last argument.
         features: asks for the CPU's features in place of such a process.
         stand_in: why it is used in place of another target, as one sentence.
     """
-    given = {CHILD: child, ROOFS_CHILD: roofs_child}
+    given = {CHILD: child, CEILINGS_CHILD: ceilings_child}
     commands = {module: command for module, command in given.items() if command}
     return PythonTarget(ThisMachine(Target(LOCAL.name, "")), OwnPython(commands), features, stand_in)
 

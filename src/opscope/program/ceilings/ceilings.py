@@ -1,4 +1,4 @@
-"""Ceilings of one machine under one variant, as they were measured: schema ``opscope.roofs/1``.
+"""Ceilings of one machine under one variant, as they were measured: schema ``opscope.ceilings/1``.
 
 A ceiling is the best rate that a kernel of a class was seen to reach under the same library, features and threads. It
 is not a property of the hardware: another kernel could be faster. How it is measured: ``docs/concepts/roofline.md``.
@@ -78,7 +78,7 @@ class Rate(msgspec.Struct, frozen=True):
     spread: float
 
 
-class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
     """What all ceilings have.
 
     Attributes:
@@ -92,12 +92,12 @@ class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
     unsupported: str | None = None
 
 
-_R = TypeVar("_R", bound=PeakRate)
+_R = TypeVar("_R", bound=MeasuredCeiling)
 _LOOKUP = "Invalid Unary Op"
 _LOOKED_UP = ("HardSwish", "Sigmoid", "TanH")
 
 
-class MacPeakRate(PeakRate, frozen=True, kw_only=True):
+class MacCeiling(MeasuredCeiling, frozen=True, kw_only=True):
     """Multiply-accumulates per second of a class of kernels.
 
     Attributes:
@@ -114,7 +114,7 @@ class MacPeakRate(PeakRate, frozen=True, kw_only=True):
     shape: str
 
 
-class ElementPeakRate(PeakRate, frozen=True, kw_only=True):
+class ElementCeiling(MeasuredCeiling, frozen=True, kw_only=True):
     """Elements per second of an operator without multiply-accumulates, its data in cache.
 
     Attributes:
@@ -129,7 +129,7 @@ class ElementPeakRate(PeakRate, frozen=True, kw_only=True):
     shape: str
 
 
-class MemoryPeakRate(PeakRate, frozen=True, kw_only=True):
+class MemoryCeiling(MeasuredCeiling, frozen=True, kw_only=True):
     """Bytes per second of passing over memory again and again: bytes read plus bytes written; of weights, their own.
 
     Attributes:
@@ -141,7 +141,7 @@ class MemoryPeakRate(PeakRate, frozen=True, kw_only=True):
     working_set: int
 
 
-class DispatchCost(PeakRate, frozen=True, kw_only=True):
+class DispatchCost(MeasuredCeiling, frozen=True, kw_only=True):
     """Operators per second when there is next to nothing to compute: the fixed cost of one.
 
     Attributes:
@@ -212,7 +212,7 @@ class Drift(msgspec.Struct, frozen=True):
         return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
 
 
-class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/1"):
+class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ceilings/1"):
     """All ceilings of one variant on one machine.
 
     They exist only when it was proved that the cleared features were off, as for every measurement.
@@ -241,9 +241,9 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
     threads: int
     seconds: float
     versions: dict[str, str]
-    compute: list[MacPeakRate]
-    elements: list[ElementPeakRate]
-    memory: list[MemoryPeakRate]
+    compute: list[MacCeiling]
+    elements: list[ElementCeiling]
+    memory: list[MemoryCeiling]
     dispatch: list[DispatchCost]
     cpu_share: float | None = None
     measured_at: str | None = None
@@ -251,32 +251,34 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
     drift: Drift | None = None
     notes: list[str] = []
 
-    def all(self) -> list[PeakRate]:
+    def all(self) -> list[MeasuredCeiling]:
         """Every ceiling, with a rate or without."""
         return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
-    def mac_roof(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacPeakRate | None:
+    def mac_ceiling(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacCeiling | None:
         """The ceiling of a class of kernels; None when none was tried.
 
         Args:
-            dtype: as in :class:`MacPeakRate`.
+            dtype: as in :class:`MacCeiling`.
             kernel: the class.
             taps: positions of a filter; without ceilings of their own, they share the best of the class.
         """
-        found = [roof for roof in self.compute if (roof.dtype, roof.kernel) == (dtype, kernel)]
-        return _best([roof for roof in found if roof.taps == taps] or found)
+        found = [ceiling for ceiling in self.compute if (ceiling.dtype, ceiling.kernel) == (dtype, kernel)]
+        return _best([ceiling for ceiling in found if ceiling.taps == taps] or found)
 
-    def element_roof(self, function: str, dtype: str) -> ElementPeakRate | None:
+    def element_ceiling(self, function: str, dtype: str) -> ElementCeiling | None:
         """The ceiling of an operator without multiply-accumulates; None when none was tried.
 
         A conversion whose target is not known, ``Convert``, falls under the fastest one from its type. What XNNPACK
         calls ``Invalid Unary Op`` is a chain of int8 functions in one lookup table, as a single one is too.
         """
         if function == _LOOKUP:
-            return _best(roof for roof in self.elements if roof.dtype == "qs8" and roof.function in _LOOKED_UP)
-        own = [roof for roof in self.elements if roof.dtype == dtype]
-        exact = [roof for roof in own if roof.function == function]
-        return _best(exact or [roof for roof in own if roof.function.startswith(f"{function} to ")])
+            return _best(
+                ceiling for ceiling in self.elements if ceiling.dtype == "qs8" and ceiling.function in _LOOKED_UP
+            )
+        own = [ceiling for ceiling in self.elements if ceiling.dtype == dtype]
+        exact = [ceiling for ceiling in own if ceiling.function == function]
+        return _best(exact or [ceiling for ceiling in own if ceiling.function.startswith(f"{function} to ")])
 
     def bandwidth(self, working_set: float, *, in_place: bool = False) -> float | None:
         """Bytes per second at a working set, the best of the patterns; None when nothing was measured.
@@ -302,9 +304,9 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
 
     def _bandwidth(self, patterns: Sequence[Pattern], working_set: float) -> float | None:
         measured: dict[int, int] = {}
-        for roof in self.memory:
-            if roof.rate and roof.pattern in patterns:
-                measured[roof.working_set] = max(roof.rate.best, measured.get(roof.working_set, 0))
+        for ceiling in self.memory:
+            if ceiling.rate and ceiling.pattern in patterns:
+                measured[ceiling.working_set] = max(ceiling.rate.best, measured.get(ceiling.working_set, 0))
         return _interpolated(measured, working_set) if measured else None
 
     def unsteady(self) -> float:
@@ -312,7 +314,7 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
 
         When it is large, other work disturbed the measurement, and ceilings may be too low.
         """
-        rates = [roof.rate for roof in self.all() if roof.rate]
+        rates = [ceiling.rate for ceiling in self.all() if ceiling.rate]
         return sum(rate.spread > UNSTEADY for rate in rates) / len(rates) if rates else 0.0
 
     def disturbance(self) -> str:
@@ -326,7 +328,9 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
     def dispatch_ns(self) -> float | None:
         """Fixed cost of an operator in ns, shared out among the threads when there are several; None: not measured."""
         wanted = Dispatch.PARALLEL if self.threads > 1 else Dispatch.SERIAL
-        return next((1e9 / roof.rate.best for roof in self.dispatch if roof.dispatch is wanted and roof.rate), None)
+        return next(
+            (1e9 / ceiling.rate.best for ceiling in self.dispatch if ceiling.dispatch is wanted and ceiling.rate), None
+        )
 
 
 def _interpolated(measured: dict[int, int], size: float) -> float:
@@ -339,19 +343,19 @@ def _interpolated(measured: dict[int, int], size: float) -> float:
     return float(measured[lower] ** (1 - part) * measured[upper] ** part)
 
 
-def _best(roofs: Iterable[_R]) -> _R | None:
+def _best(ceilings: Iterable[_R]) -> _R | None:
     """The fastest one; one without a rate when none has any."""
-    return max(roofs, key=lambda roof: roof.rate.best if roof.rate else -1, default=None)
+    return max(ceilings, key=lambda ceiling: ceiling.rate.best if ceiling.rate else -1, default=None)
 
 
-class NoPeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-roofs/1"):
+class NoCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-ceilings/1"):
     """That ceilings could not be measured, and why."""
 
     reason: str
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """Which ceiling of :class:`MacPeakRate` an event falls under.
+    """Which ceiling of :class:`MacCeiling` an event falls under.
 
     Attributes:
         dtype: number type, as there; one that has no ceilings is named as the event names it.

@@ -9,24 +9,24 @@ import math
 from ctypes import c_size_t
 from typing import TYPE_CHECKING
 
-from opscope.program.peak_rates.peak_rates import (
+from opscope.program.ceilings.ceilings import (
     Dispatch,
     DispatchCost,
     KernelClass,
     KernelUse,
-    MemoryPeakRate,
+    MemoryCeiling,
     Pattern,
     kernel_use,
     operator_name,
 )
-from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT, Buffer
-from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
-from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.ceilings.subgraph import ABSENT, Buffer
+from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 _SMALLEST_SET, _LARGEST_SET = 1 << 15, 1 << 28
 _SHARE_OF_MEMORY = 8
@@ -97,7 +97,7 @@ def _weights(size: int, threads: int) -> ProbeCandidate[SubgraphBuilder]:
             graph.define("xnn_define_fully_connected", *_FREE, given, weights, ABSENT, left, 0)
 
     work = products * outputs * _INPUTS * _WIDTH
-    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=size), work, build)
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=size), work, build)
 
 
 def _copy(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
@@ -111,7 +111,7 @@ def _copy(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena.part(half + _APART))
             graph.define("xnn_define_copy", given, left, 0)
 
-    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
 
 
 def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate[SubgraphBuilder]:
@@ -124,9 +124,7 @@ def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate[Su
             left = graph.external(Datatype.FP32, (rows,), output=True, memory=sums)
             graph.define("xnn_define_static_reduce", _SUM, 1, _LAST_AXIS, given, left, 0)
 
-    return ProbeCandidate(
-        MemoryPeakRate(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build
-    )
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build)
 
 
 def _update(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
@@ -139,7 +137,7 @@ def _update(arena: Buffer, size: int) -> ProbeCandidate[SubgraphBuilder]:
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena)
             graph.define("xnn_define_clamp", *_BOUNDS, given, left, 0)
 
-    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
 
 
 def dispatch_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
-from opscope.runtimes.peak_rates.sampler import RefusedError
+from opscope.runtimes.ceilings.sampler import RefusedError
+from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.runtimes.executorch.peak_rates.xnnpack import Xnnpack
+    from opscope.runtimes.executorch.ceilings.xnnpack import Xnnpack
 
 ABSENT = 0xFFFFFFFF
 """The number of a value that an operator does without."""

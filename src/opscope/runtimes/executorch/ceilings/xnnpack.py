@@ -12,8 +12,8 @@ import enum
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Any
 
+from opscope.runtimes.ceilings.sampler import RefusedError
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_path
-from opscope.runtimes.peak_rates.sampler import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

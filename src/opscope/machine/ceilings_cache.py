@@ -1,6 +1,6 @@
 """Ceilings kept between runs: what they depend on, and a file for each such set in the user's cache directory.
 
-Nothing here decides whether kept ceilings still hold: a short probe does, see ``opscope.workflows.measure.peak_rates``.
+Nothing here decides whether kept ceilings still hold: a short probe does, see ``opscope.workflows.measure.ceilings``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
 from opscope.core.system.cache import cache_directory
-from opscope.program.peak_rates.peak_rates import Origin, PeakRates
+from opscope.program.ceilings.ceilings import Ceilings, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ class MachineIdentity(msgspec.Struct, frozen=True):
         )
 
 
-class PeakRatesKey(msgspec.Struct, frozen=True):
+class CeilingsKey(msgspec.Struct, frozen=True):
     """Under what ceilings are kept: others are other ceilings.
 
     Attributes:
@@ -112,29 +112,29 @@ class PeakRatesKey(msgspec.Struct, frozen=True):
         return _digest(msgspec.json.encode(self))
 
 
-class KeptPeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-roofs/1"):
+class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-ceilings/1"):
     """A file of the cache: the ceilings, and what they are the ceilings of.
 
     Attributes:
         key: under which they are kept.
-        roofs: the ceilings.
+        ceilings: the ceilings.
         sha256: of both, see :func:`_sealed`: ceilings that were edited are told from those that were measured. It
             stands in the file and not beside it, since ceilings take the place of older ones while others read.
     """
 
-    key: PeakRatesKey
-    roofs: PeakRates
+    key: CeilingsKey
+    ceilings: Ceilings
     sha256: str = ""
 
 
 class Recalled(NamedTuple):
     """What the cache gave: ceilings, or none, and then why where that is not just that nobody measured them yet."""
 
-    roofs: PeakRates | None
+    ceilings: Ceilings | None
     problem: str = ""
 
 
-class PeakRatesCache:
+class CeilingsCache:
     """Ceilings of earlier runs, one file for each key. Several processes may use it at the same time.
 
     Args:
@@ -144,7 +144,7 @@ class PeakRatesCache:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or cache_directory() / _DIRECTORY
 
-    def recall(self, key: PeakRatesKey) -> Recalled:
+    def recall(self, key: CeilingsKey) -> Recalled:
         """The ceilings that were kept under a key. A damaged or foreign file is none, and says why."""
         try:
             with self._file(key).open("rb") as file:
@@ -155,18 +155,18 @@ class PeakRatesCache:
             return Recalled(None, f"kept ceilings cannot be read: {error.strerror or error}")
         return _decoded(content, key)
 
-    def keep(self, key: PeakRatesKey, roofs: PeakRates) -> None:
+    def keep(self, key: CeilingsKey, ceilings: Ceilings) -> None:
         """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first.
 
         Raises:
             StorageError: the system refused; what was there before is still there.
         """
-        own = msgspec.structs.replace(roofs, origin=Origin.MEASURED, drift=None, notes=[])
-        write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptPeakRates(key, own)), KeptPeakRates))))
+        own = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
+        write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptCeilings(key, own)), KeptCeilings))))
         with storage_errors(self._directory):
             self._forget_oldest()
 
-    def _file(self, key: PeakRatesKey) -> Path:
+    def _file(self, key: CeilingsKey) -> Path:
         return self._directory / f"{key.digest}.json"
 
     def _forget_oldest(self) -> None:
@@ -175,22 +175,22 @@ class PeakRatesCache:
             path.unlink(missing_ok=True)
 
 
-def _decoded(content: bytes, key: PeakRatesKey) -> Recalled:
+def _decoded(content: bytes, key: CeilingsKey) -> Recalled:
     if len(content) > LARGEST_FILE:
         return Recalled(None, f"kept ceilings are damaged: more than {LARGEST_FILE} bytes")
     try:
-        kept = from_json(content, KeptPeakRates)
+        kept = from_json(content, KeptCeilings)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Recalled(None, f"kept ceilings are damaged: {error}")
-    own = kept.roofs.cleared == key.cleared and kept.roofs.threads == key.threads
-    if kept.key != key or not own or kept.roofs.measured_at is None:
+    own = kept.ceilings.cleared == key.cleared and kept.ceilings.threads == key.threads
+    if kept.key != key or not own or kept.ceilings.measured_at is None:
         return Recalled(None, "kept ceilings are not those of this machine, these features and threads")
     if kept != _sealed(kept):
         return Recalled(None, "kept ceilings are damaged: their hash is another one")
-    return Recalled(kept.roofs)
+    return Recalled(kept.ceilings)
 
 
-def _sealed(kept: KeptPeakRates) -> KeptPeakRates:
+def _sealed(kept: KeptCeilings) -> KeptCeilings:
     """With the hash of what was read from a file, however its text was spaced."""
     content = msgspec.json.encode(msgspec.structs.replace(kept, sha256=""))
     return msgspec.structs.replace(kept, sha256=hashlib.sha256(content).hexdigest())

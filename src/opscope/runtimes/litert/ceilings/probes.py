@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from opscope.program.peak_rates.peak_rates import (
+from opscope.program.ceilings.ceilings import (
     Dispatch,
     DispatchCost,
-    ElementPeakRate,
+    ElementCeiling,
     KernelClass,
     KernelUse,
-    MacPeakRate,
-    MemoryPeakRate,
+    MacCeiling,
+    MemoryCeiling,
     Pattern,
     kernel_use,
     operator_name,
 )
-from opscope.runtimes.litert.peak_rates.graphs import ABSENT, GraphBuilder
-from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
+from opscope.runtimes.litert.ceilings.graphs import ABSENT, GraphBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -152,8 +152,8 @@ def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> Candidate:
         given = graph.given(activation, (rows, inputs))
         graph.leaves(_product(graph, given, graph.weights(weight, (outputs, inputs)), (rows, outputs), activation))
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.GEMM, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
-    return ProbeCandidate(roof, rows * outputs * inputs, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.GEMM, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
+    return ProbeCandidate(ceiling, rows * outputs * inputs, build)
 
 
 def _product(graph: GraphBuilder, given: int, weights: int, dims: Sequence[int], activation: str) -> int:
@@ -174,8 +174,8 @@ def _gemv(dtype: str, channels: int) -> Candidate:
             last = _product(graph, last, weights, (1, channels), activation)
         graph.leaves(last)
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.GEMV, shape=f"[1, {channels}] x [{channels}, {channels}]")
-    return ProbeCandidate(roof, times * channels * channels, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.GEMV, shape=f"[1, {channels}] x [{channels}, {channels}]")
+    return ProbeCandidate(ceiling, times * channels * channels, build)
 
 
 def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> Candidate:
@@ -188,8 +188,8 @@ def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, 
         made = graph.made(activation, (*dims[:3], outputs))
         graph.leaves(graph.add("CONV_2D", values, made, "Conv2DOptions", {"strideW": 1, "strideH": 1}))
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
-    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
+    return ProbeCandidate(ceiling, math.prod(dims) * outputs * width * width, build)
 
 
 def _no_bias(graph: GraphBuilder, channels: int) -> int:
@@ -208,8 +208,8 @@ def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) ->
         graph.leaves(graph.add("DEPTHWISE_CONV_2D", values, made, "DepthwiseConv2DOptions", fields))
 
     shape = f"{list(dims)} * {list(filters)}"
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
-    return ProbeCandidate(roof, math.prod(dims) * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
+    return ProbeCandidate(ceiling, math.prod(dims) * width * width, build)
 
 
 def _transposed(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> Candidate:
@@ -223,8 +223,8 @@ def _transposed(dtype: str, images: int, side: int, inputs: int, outputs: int, w
         left, fields = graph.made(activation, made), {"strideW": 2, "strideH": 2}
         graph.leaves(graph.add("TRANSPOSE_CONV", values, left, "TransposeConvOptions", fields))
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
-    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
+    return ProbeCandidate(ceiling, math.prod(dims) * outputs * width * width, build)
 
 
 def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Candidate:
@@ -236,8 +236,8 @@ def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Cand
         graph.leaves(graph.add("BATCH_MATMUL", values, made, "BatchMatMulOptions", {"adjY": True}))
 
     shape = f"{count} of [{rows}, {inner}] x [{inner}, {columns}]"
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
-    return ProbeCandidate(roof, count * rows * columns * inner, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
+    return ProbeCandidate(ceiling, count * rows * columns * inner, build)
 
 
 def _element_probes(threads: int) -> Iterator[ModelProbe]:
@@ -251,7 +251,7 @@ def _element_probes(threads: int) -> Iterator[ModelProbe]:
 
 
 def _running(function: str, candidates: list[Candidate]) -> ModelProbe:
-    quantised = any(getattr(candidate.roof, "dtype", "") == "qs8" for candidate in candidates)
+    quantised = any(getattr(candidate.ceiling, "dtype", "") == "qs8" for candidate in candidates)
     meant = {function.partition(" to ")[0], *([_LOOKUP] if quantised else [])}
     return Probe(candidates, lambda name: operator_name(name).partition(" to ")[0] in meant)
 
@@ -268,8 +268,8 @@ def _chained(function: str, dtype: str, count: int) -> Candidate:
             last = graph.add(operator, (last, *second), graph.made(dtype, dims), options, fields)
         graph.leaves(last)
 
-    roof = ElementPeakRate(function=function, dtype=dtype, shape=str(list(dims)))
-    return ProbeCandidate(roof, count * _CHAIN, build)
+    ceiling = ElementCeiling(function=function, dtype=dtype, shape=str(list(dims)))
+    return ProbeCandidate(ceiling, count * _CHAIN, build)
 
 
 def _apart(function: _Function, count: int) -> Candidate:
@@ -280,8 +280,8 @@ def _apart(function: _Function, count: int) -> Candidate:
         for _ in range(_AT_ONCE_APART):
             graph.leaves(graph.add(function.operator, (given,), graph.made(function.target, dims, *quantised)))
 
-    roof = ElementPeakRate(function=function.name, dtype=function.source, shape=str(list(dims)))
-    return ProbeCandidate(roof, count * _AT_ONCE_APART, build)
+    ceiling = ElementCeiling(function=function.name, dtype=function.source, shape=str(list(dims)))
+    return ProbeCandidate(ceiling, count * _AT_ONCE_APART, build)
 
 
 def _mean(dtype: str, count: int) -> Candidate:
@@ -294,8 +294,8 @@ def _mean(dtype: str, count: int) -> Candidate:
             left = graph.made(dtype, (1, dims[-1]))
             graph.leaves(graph.add("MEAN", (given, axes), left, "ReducerOptions", {"keepDims": False}))
 
-    roof = ElementPeakRate(function="Mean", dtype=dtype, shape=str(list(dims)))
-    return ProbeCandidate(roof, count * _AT_ONCE_APART, build)
+    ceiling = ElementCeiling(function="Mean", dtype=dtype, shape=str(list(dims)))
+    return ProbeCandidate(ceiling, count * _AT_ONCE_APART, build)
 
 
 def _memory_probes(threads: int, largest: int) -> Iterator[ModelProbe]:
@@ -319,8 +319,8 @@ def _sum(size: int, rows: int) -> Candidate:
             made = graph.made("f32", dims[:1])
             graph.leaves(graph.add("SUM", (given, axes), made, "ReducerOptions", {"keepDims": False}))
 
-    roof = MemoryPeakRate(pattern=Pattern.READ, working_set=size)
-    return ProbeCandidate(roof, times * math.prod(dims) * _WIDTH, build)
+    ceiling = MemoryCeiling(pattern=Pattern.READ, working_set=size)
+    return ProbeCandidate(ceiling, times * math.prod(dims) * _WIDTH, build)
 
 
 def _update(size: int) -> Candidate:
@@ -333,8 +333,8 @@ def _update(size: int) -> Candidate:
             last = graph.add("ABS", (last,), graph.made("f32", dims))
         graph.leaves(last)
 
-    roof = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=size)
-    return ProbeCandidate(roof, 2 * size * times, build)
+    ceiling = MemoryCeiling(pattern=Pattern.UPDATE, working_set=size)
+    return ProbeCandidate(ceiling, 2 * size * times, build)
 
 
 def _copy(size: int) -> Candidate:
@@ -346,7 +346,7 @@ def _copy(size: int) -> Candidate:
         left = graph.made("f32", (count,))
         graph.leaves(graph.add("RESHAPE", (given, sizes), left, "ReshapeOptions", {"newShape": [count]}))
 
-    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.COPY, working_set=size), 2 * count * _WIDTH, build)
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.COPY, working_set=size), 2 * count * _WIDTH, build)
 
 
 def _weight_probes(largest: int) -> Iterator[ModelProbe]:
@@ -367,8 +367,8 @@ def _weights(size: int) -> Candidate:
             last = _product(graph, last, weights, (1, channels), "f32")
         graph.leaves(last)
 
-    roof = MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=size)
-    return ProbeCandidate(roof, times * channels * channels * _WIDTH, build)
+    ceiling = MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=size)
+    return ProbeCandidate(ceiling, times * channels * channels * _WIDTH, build)
 
 
 def _dispatch_probes(threads: int) -> Iterator[ModelProbe]:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.program.peak_rates.peak_rates import ElementPeakRate, operator_name
-from opscope.runtimes.executorch.peak_rates.subgraph import Buffer
-from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
-from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.program.ceilings.ceilings import ElementCeiling, operator_name
+from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.ceilings.subgraph import Buffer
+from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 _DATATYPES = {"f32": Datatype.FP32, "f16": Datatype.FP16, "qs8": Datatype.QINT8}
 # Elements for each thread: the first fit into the smallest cache with three tensors, the second with two.
@@ -64,7 +64,7 @@ _CONVERSIONS = (("f32", "f16"), ("f16", "f32"), ("f32", "qs8"), ("qs8", "f32"))
 class _Operator(NamedTuple):
     """An operator: number types and shapes of its tensors, and how it is added to a graph, output last."""
 
-    roof: ElementPeakRate
+    ceiling: ElementCeiling
     types: tuple[Datatype, Datatype]
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
@@ -96,16 +96,16 @@ def _probe(operator: str, candidates: list[_Operator]) -> Probe[SubgraphBuilder]
 
 def _elementwise(function: str, source: str, target: str, count: int) -> _Operator:
     dims = (count // _ROW, _ROW)
-    roof = ElementPeakRate(function=function, dtype=source, shape=str(list(dims)))
+    ceiling = ElementCeiling(function=function, dtype=source, shape=str(list(dims)))
     types = _DATATYPES[source], _DATATYPES[target]
     inputs = (dims,) * (2 if function in _BINARY else 1)
-    return _Operator(roof, types, inputs, dims, _defining(function), function in _IN_PLACE)
+    return _Operator(ceiling, types, inputs, dims, _defining(function), function in _IN_PLACE)
 
 
 def _with_scalar(operator: _Operator) -> _Operator:
     """The same with a single number as the second input, which leaves one tensor to read."""
-    roof = msgspec.structs.replace(operator.roof, shape=f"{operator.roof.shape} and [1, 1]")
-    return operator._replace(roof=roof, inputs=(operator.inputs[0], (1, 1)))
+    ceiling = msgspec.structs.replace(operator.ceiling, shape=f"{operator.ceiling.shape} and [1, 1]")
+    return operator._replace(ceiling=ceiling, inputs=(operator.inputs[0], (1, 1)))
 
 
 def _defining(function: str) -> Callable[[SubgraphBuilder, list[int]], None]:
@@ -118,13 +118,13 @@ def _defining(function: str) -> Callable[[SubgraphBuilder, list[int]], None]:
 def _mean(dtype: str, count: int) -> _Operator:
     height, width = _MEAN_IMAGE
     dims = (1, height, width, count // height // width)
-    roof = ElementPeakRate(function="Mean", dtype=dtype, shape=str(list(dims)))
+    ceiling = ElementCeiling(function="Mean", dtype=dtype, shape=str(list(dims)))
     types = _DATATYPES[dtype], _DATATYPES[dtype]
 
     def define(graph: SubgraphBuilder, values: list[int]) -> None:
         graph.define("xnn_define_static_reduce", _MEAN, len(_HEIGHT_AND_WIDTH), _HEIGHT_AND_WIDTH, *values, 0)
 
-    return _Operator(roof, types, (dims,), (1, dims[-1]), define, in_place=False)
+    return _Operator(ceiling, types, (dims,), (1, dims[-1]), define, in_place=False)
 
 
 def _candidate(operator: _Operator) -> ProbeCandidate[SubgraphBuilder]:
@@ -141,4 +141,4 @@ def _candidate(operator: _Operator) -> ProbeCandidate[SubgraphBuilder]:
             values.append(graph.external(target, operator.output, output=True, memory=left))
             operator.define(graph, values)
 
-    return ProbeCandidate(operator.roof, count * times, build)
+    return ProbeCandidate(operator.ceiling, count * times, build)

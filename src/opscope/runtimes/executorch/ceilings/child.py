@@ -13,37 +13,37 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from opscope.experiment.protocol import PeakRatesResponse
-from opscope.runtimes.executorch.cpuinfo import switched_off
-from opscope.runtimes.executorch.installed import installed_runtime, library_directory
-from opscope.runtimes.executorch.peak_rates.compute import compute_probes
-from opscope.runtimes.executorch.peak_rates.elements import element_probes
-from opscope.runtimes.executorch.peak_rates.memory import (
+from opscope.experiment.protocol import CeilingsResponse
+from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
+from opscope.runtimes.executorch.ceilings.compute import compute_probes
+from opscope.runtimes.executorch.ceilings.elements import element_probes
+from opscope.runtimes.executorch.ceilings.memory import (
     dispatch_probes,
     largest_working_set,
     memory_probes,
     weight_probes,
 )
-from opscope.runtimes.executorch.peak_rates.subgraph import GraphRuntime, SubgraphBuilder
-from opscope.runtimes.executorch.peak_rates.xnnpack import Xnnpack
-from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
+from opscope.runtimes.executorch.ceilings.subgraph import GraphRuntime, SubgraphBuilder
+from opscope.runtimes.executorch.ceilings.xnnpack import Xnnpack
+from opscope.runtimes.executorch.cpuinfo import switched_off
+from opscope.runtimes.executorch.installed import installed_runtime, library_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.experiment.protocol import PeakRatesRequest
-    from opscope.program.peak_rates.peak_rates import PeakRates
-    from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+    from opscope.experiment.protocol import CeilingsRequest
+    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
 
     GraphProbe: TypeAlias = Probe[SubgraphBuilder]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.peak_rates.process.answer_peak_rates`."""
-    return answer_peak_rates(Path(arguments[0]), serve)
+    """Answer one request; see :func:`opscope.runtimes.ceilings.process.answer_ceilings`."""
+    return answer_ceilings(Path(arguments[0]), serve)
 
 
-def serve(request: PeakRatesRequest) -> PeakRatesResponse:
+def serve(request: CeilingsRequest) -> CeilingsResponse:
     """Measure the ceilings in this process.
 
     Raises:
@@ -56,8 +56,8 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     proof = prove()
     probes = _probes_of(request.again) if request.again else _probes(xnnpack.threads)
     runtime = MeasuredRuntime(xnnpack.threads, {"executorch": version("executorch")})
-    roofs = measured_peak_rates(request, runtime, probes, lambda one: _compiled(xnnpack, one), began)
-    return PeakRatesResponse(roofs, proof)
+    ceilings = measured_ceilings(request, runtime, probes, lambda one: _compiled(xnnpack, one), began)
+    return CeilingsResponse(ceilings, proof)
 
 
 def _probes(threads: int, largest: int | None = None) -> list[GraphProbe]:
@@ -68,8 +68,8 @@ def _probes(threads: int, largest: int | None = None) -> list[GraphProbe]:
     return [*computing, *passing, *dispatch_probes(threads)]
 
 
-def _probes_of(again: PeakRates) -> list[GraphProbe]:
-    largest = max((roof.working_set for roof in again.memory), default=0)
+def _probes_of(again: Ceilings) -> list[GraphProbe]:
+    largest = max((ceiling.working_set for ceiling in again.memory), default=0)
     return probes_again(again, _probes(again.threads, largest))
 
 

@@ -10,18 +10,18 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
 from opscope.experiment.target import RecallingTarget, target_for
-from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
-from opscope.program.peak_rates.drift import drift_of, drift_sample
-from opscope.program.peak_rates.peak_rates import NoPeakRates, Origin, PeakRates
-from opscope.runtimes.peak_rates.version import probes_version
+from opscope.machine.ceilings_cache import CeilingsCache, CeilingsKey
+from opscope.program.ceilings.ceilings import Ceilings, NoCeilings, Origin
+from opscope.program.ceilings.drift import drift_of, drift_sample
+from opscope.runtimes.ceilings.version import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
+    from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.machine.clock import TimeSource
-    from opscope.machine.peak_rates_cache import MachineIdentity
-    from opscope.program.peak_rates.peak_rates import Drift
+    from opscope.program.ceilings.ceilings import Drift
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
@@ -29,7 +29,7 @@ PROBES = 2
 _STAGE = "measuring the ceilings of the machine"
 
 
-def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
+def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
     """Find what is missing of the ceilings of every variant that has results, and save it in the bundle.
 
     That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
@@ -49,7 +49,7 @@ def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, 
         for variant in bundle.manifest.variants
         if variant.role is not Role.CONTROL
         and bundle.manifest.completed(variant.name)
-        and (anew or not isinstance(_saved(bundle, variant), PeakRates))
+        and (anew or not isinstance(_saved(bundle, variant), Ceilings))
     ]
     if not wanted or bundle.manifest.target.emulated:
         return
@@ -61,13 +61,13 @@ def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, 
         earlier, problem = _earlier(own)
         found = _found(own, _Asked(variant, clear), clock, earlier, anew=anew)
         if found is not None:
-            bundle.save_roofs(variant.name, _noted(found, problem))
+            bundle.save_ceilings(variant.name, _noted(found, problem))
 
 
-def _saved(bundle: Bundle, variant: Variant) -> PeakRates | NoPeakRates | None:
+def _saved(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
     """What the bundle holds; damaged ceilings are found anew."""
     try:
-        return bundle.roofs(variant.name)
+        return bundle.ceilings(variant.name)
     except (BundleError, InvalidBundleError):
         return None
 
@@ -81,18 +81,18 @@ class _Asked(NamedTuple):
 
 def _found(
     target: RunTarget, asked: _Asked, clock: TimeSource, earlier: _Earlier | None, *, anew: bool
-) -> PeakRates | NoPeakRates | None:
+) -> Ceilings | NoCeilings | None:
     """The ceilings of a variant, or why there are none; None for a target that measures none."""
     variant = asked.variant
     if variant.threads is None:
         return None
     tried = earlier.tried(variant, clock) if earlier and not anew else _Tried()
-    if tried.roofs:
-        return tried.roofs
+    if tried.ceilings:
+        return tried.ceilings
     try:
-        measured = target.roofs(asked.clear, variant.threads)
+        measured = target.ceilings(asked.clear, variant.threads)
     except OpscopeError as error:
-        return NoPeakRates(str(error))
+        return NoCeilings(str(error))
     if measured is None:
         return None
     found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=tried.drift)
@@ -103,12 +103,12 @@ class _Tried(NamedTuple):
     """What became of kept ceilings.
 
     Attributes:
-        roofs: the ceilings; None when they do not hold, or there are none.
+        ceilings: the ceilings; None when they do not hold, or there are none.
         drift: the probe of them; None when it did not run.
         problem: what went wrong; empty when nothing did.
     """
 
-    roofs: PeakRates | None = None
+    ceilings: Ceilings | None = None
     drift: Drift | None = None
     problem: str = ""
 
@@ -122,32 +122,32 @@ class _Earlier:
         cache: where they are.
     """
 
-    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: PeakRatesCache) -> None:
+    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: CeilingsCache) -> None:
         self._target, self._identity, self._cache = target, identity, cache
 
     def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
         """Those of a variant, when they hold."""
         recalled = self._cache.recall(self._key(variant))
-        if recalled.roofs is None:
+        if recalled.ceilings is None:
             return _Tried(problem=recalled.problem)
-        drift, problem = self._probed(recalled.roofs, clock)
+        drift, problem = self._probed(recalled.ceilings, clock)
         holds = drift is not None and drift.agrees
-        found = msgspec.structs.replace(recalled.roofs, origin=Origin.CACHE, drift=drift) if holds else None
+        found = msgspec.structs.replace(recalled.ceilings, origin=Origin.CACHE, drift=drift) if holds else None
         return _Tried(found, drift, problem)
 
-    def _probed(self, kept: PeakRates, clock: TimeSource) -> tuple[Drift | None, str]:
+    def _probed(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
-        probes: list[PeakRates] = []
+        probes: list[Ceilings] = []
         drift = None
         try:
             while len(probes) < PROBES and not (drift and (drift.agrees or drift.exceeded)):
-                probes.append(self._target.roofs_again(drift_sample(kept)))
+                probes.append(self._target.ceilings_again(drift_sample(kept)))
                 drift = drift_of(kept, probes, _text(clock))
         except OpscopeError as error:
             return drift, f"the probe of kept ceilings failed: {error}"
         return drift, ""
 
-    def keep(self, variant: Variant, found: PeakRates) -> str:
+    def keep(self, variant: Variant, found: Ceilings) -> str:
         """Keep ceilings for later runs; why that was not done, or nothing.
 
         What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
@@ -160,8 +160,8 @@ class _Earlier:
             return f"not kept for later runs: {error.problem}"
         return ""
 
-    def _key(self, variant: Variant) -> PeakRatesKey:
-        return PeakRatesKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
+    def _key(self, variant: Variant) -> CeilingsKey:
+        return CeilingsKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
 
 
 def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
@@ -170,15 +170,15 @@ def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
         return None, ""
     try:
         identity = target.identity()
-        return (_Earlier(target, identity, PeakRatesCache()) if identity else None), ""
+        return (_Earlier(target, identity, CeilingsCache()) if identity else None), ""
     except OpscopeError as error:
         return None, f"ceilings of earlier runs cannot be used: {error.problem}"
 
 
-def _noted(found: PeakRates | NoPeakRates, *notes: str) -> PeakRates | NoPeakRates:
+def _noted(found: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:
     """Ceilings with further notes, those that say something."""
     told = [note for note in notes if note]
-    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, PeakRates) else found
+    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, Ceilings) else found
 
 
 def _text(clock: TimeSource) -> str:

@@ -13,27 +13,27 @@ from opscope.bundle.manifest import Failure
 from opscope.core.errors import FeatureError, OpscopeError, RunError, StorageError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
-from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
+from opscope.experiment.protocol import CeilingsRequest, CeilingsResponse
 from opscope.hosts.process import read_answer
 from opscope.machine import isa
-from opscope.program.peak_rates.drift import unmeasured
-from opscope.program.peak_rates.peak_rates import DispatchCost, ElementPeakRate, MacPeakRate, MemoryPeakRate, PeakRates
-from opscope.runtimes.peak_rates.sampler import PATIENCE, Probe, RefusedError, measure
+from opscope.program.ceilings.ceilings import Ceilings, DispatchCost, ElementCeiling, MacCeiling, MemoryCeiling
+from opscope.program.ceilings.drift import unmeasured
+from opscope.runtimes.ceilings.sampler import PATIENCE, Probe, RefusedError, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.runtimes.peak_rates.sampler import ProbeCandidate, ProbeRunner
+    from opscope.runtimes.ceilings.sampler import ProbeCandidate, ProbeRunner
 
 GraphT = TypeVar("GraphT")
 
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
-ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
+CEILINGS_SECONDS, CEILINGS_LIMIT = 2.5, 120.0
 # Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
 DRIFT_SECONDS = 0.25
 
 
-def answer_peak_rates(path: Path, serve: Callable[[PeakRatesRequest], PeakRatesResponse]) -> int:
+def answer_ceilings(path: Path, serve: Callable[[CeilingsRequest], CeilingsResponse]) -> int:
     """Answer a request; the answer is a file, the exit code tells whether it holds ceilings.
 
     When not even the answer can be written, the exit code is that of a StorageError.
@@ -43,7 +43,7 @@ def answer_peak_rates(path: Path, serve: Callable[[PeakRatesRequest], PeakRatesR
         serve: measures.
     """
     end_with_parent()
-    request = msgspec.json.decode(path.read_bytes(), type=PeakRatesRequest)
+    request = msgspec.json.decode(path.read_bytes(), type=CeilingsRequest)
     answer = _guarded(request, serve)
     try:
         write_atomically(Path(request.answer), msgspec.json.encode(answer))
@@ -52,24 +52,24 @@ def answer_peak_rates(path: Path, serve: Callable[[PeakRatesRequest], PeakRatesR
     return 0 if answer.error is None else 1
 
 
-def _guarded(request: PeakRatesRequest, serve: Callable[[PeakRatesRequest], PeakRatesResponse]) -> PeakRatesResponse:
+def _guarded(request: CeilingsRequest, serve: Callable[[CeilingsRequest], CeilingsResponse]) -> CeilingsResponse:
     try:
         return serve(request)
     except FeatureError as error:
-        return PeakRatesResponse(error=str(error), kind="mask")
+        return CeilingsResponse(error=str(error), kind="mask")
     except (OpscopeError, RefusedError, OSError, MemoryError, ValueError) as error:
-        return PeakRatesResponse(error=f"{type(error).__name__}: {error}")
+        return CeilingsResponse(error=f"{type(error).__name__}: {error}")
 
 
-def probes_again(again: PeakRates, probes: Sequence[Probe[GraphT]]) -> list[Probe[GraphT]]:
+def probes_again(again: Ceilings, probes: Sequence[Probe[GraphT]]) -> list[Probe[GraphT]]:
     """The probes of some ceilings, each with the one candidate that was the fastest before.
 
     Args:
         again: ceilings that are wanted.
         probes: of which these are.
     """
-    wanted = [unmeasured(roof) for roof in again.all()]
-    same = [Probe([one for one in probe.candidates if one.roof in wanted], probe.meant) for probe in probes]
+    wanted = [unmeasured(ceiling) for ceiling in again.all()]
+    same = [Probe([one for one in probe.candidates if one.ceiling in wanted], probe.meant) for probe in probes]
     return [probe for probe in same if probe.candidates]
 
 
@@ -79,7 +79,7 @@ class MeasuredRuntime(NamedTuple):
     Attributes:
         threads: of the runtime, read back where it tells.
         versions: of its packages.
-        patience: as of :func:`opscope.runtimes.peak_rates.sampler.measure`.
+        patience: as of :func:`opscope.runtimes.ceilings.sampler.measure`.
     """
 
     threads: int
@@ -87,13 +87,13 @@ class MeasuredRuntime(NamedTuple):
     patience: int = PATIENCE
 
 
-def measured_peak_rates(
-    request: PeakRatesRequest,
+def measured_ceilings(
+    request: CeilingsRequest,
     runtime: MeasuredRuntime,
     probes: Sequence[Probe[GraphT]],
     compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
     began: float,
-) -> PeakRates:
+) -> Ceilings:
     """Measure, in this process.
 
     Args:
@@ -106,21 +106,21 @@ def measured_peak_rates(
     measuring, computing = time.perf_counter(), time.thread_time()
     found = measure(probes, compiled, request.seconds, time.perf_counter_ns, runtime.patience)
     share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
-    return PeakRates(
+    return Ceilings(
         arch=isa.architecture(platform.machine()),
         cleared=request.clear or [],
         threads=runtime.threads,
         seconds=round(time.perf_counter() - began, 3),
         versions=dict(runtime.versions),
-        compute=[roof for roof in found if isinstance(roof, MacPeakRate)],
-        elements=[roof for roof in found if isinstance(roof, ElementPeakRate)],
-        memory=[roof for roof in found if isinstance(roof, MemoryPeakRate)],
-        dispatch=[roof for roof in found if isinstance(roof, DispatchCost)],
+        compute=[ceiling for ceiling in found if isinstance(ceiling, MacCeiling)],
+        elements=[ceiling for ceiling in found if isinstance(ceiling, ElementCeiling)],
+        memory=[ceiling for ceiling in found if isinstance(ceiling, MemoryCeiling)],
+        dispatch=[ceiling for ceiling in found if isinstance(ceiling, DispatchCost)],
         cpu_share=round(min(share, 1.0), 3),
     )
 
 
-def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path, log: Path) -> PeakRates:
+def ceilings_response(code: int | None, asked: CeilingsRequest, answer: Path, log: Path) -> Ceilings:
     """The ceilings that a process answered with.
 
     Raises:
@@ -128,14 +128,14 @@ def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path,
         RunError: it did not answer.
     """
     if code is None:
-        raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
-    heard = read_answer(code, answer, log, ROOFS_LIMIT, PeakRatesResponse)
+        raise RunError(f"measuring ceilings was ended after {CEILINGS_LIMIT:.0f} s")
+    heard = read_answer(code, answer, log, CEILINGS_LIMIT, CeilingsResponse)
     if isinstance(heard, Failure):
         raise RunError(f"measuring ceilings failed: {heard.message}")
-    if heard.roofs is None or (heard.mask is None and asked.clear is not None):
+    if heard.ceilings is None or (heard.mask is None and asked.clear is not None):
         kind = FeatureError if heard.kind == "mask" else RunError
         raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
-    done = (heard.mask and heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
+    done = (heard.mask and heard.mask.cleared, heard.ceilings.cleared, heard.ceilings.threads)
     if done != (asked.clear, asked.clear or [], asked.threads):
         raise FeatureError("ceilings were measured with other features or threads than asked")
-    return heard.roofs
+    return heard.ceilings

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.peak_rates.peak_rates import VIEWS, KernelClass, operator_name
+from opscope.program.ceilings.ceilings import VIEWS, KernelClass, operator_name
 
 if TYPE_CHECKING:
-    from opscope.program.peak_rates.peak_rates import MacPeakRate, PeakRate, PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings, MacCeiling, MeasuredCeiling
 
 EXPLAINED = 0.5
 """A ceiling explains an operator's time from this share on."""
@@ -95,7 +95,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         instruction: likewise.
         position: likewise.
         name: as recorded.
-        dtype: number type, as in ``opscope.program.peak_rates.peak_rates``; null when not known.
+        dtype: number type, as in ``opscope.program.ceilings.ceilings``; null when not known.
         kernel: class of its kernels; null without multiply-accumulates, or when not known.
         function: XNNPACK's operator, or the type of a node; null when not known.
         taps: positions of a filter, where there are ceilings by it.
@@ -139,19 +139,19 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         instruction: likewise.
         position: likewise.
         bound: what limits it; null when a ceiling or its work is not known.
-        roof: the ceiling that applies, by name; null when none is known.
+        ceiling: the ceiling that applies, by name; null when none is known.
         compute_ns: arithmetic at its ceiling; null when not known.
         memory_ns: moving each byte once; null when not known.
-        roof_ns: the longer of both, or the one that is known: less than that was never seen.
+        ceiling_ns: the longer of both, or the one that is known: less than that was never seen.
         overhead_ns: fixed cost of its calls; null when not measured.
         macs_per_s: reached; null without multiply-accumulates.
         bytes_per_s: reached, counting each byte once; null when not known.
         fraction: of the ceiling that is reached; null unless both times are known.
         headroom_ns: what reaching the ceiling would save, never negative; likewise, since one time alone would promise
             too much.
-        above_roof: it was faster than its ceiling, which is thus too low for it.
+        above_ceiling: it was faster than its ceiling, which is thus too low for it.
         note: why something is null.
-        ceiling: rate of the ceiling that applies; null when none is known.
+        rate: of the ceiling that applies; null when none is known.
         reason: why it is below both ceilings, as far as that is likely; null with another bound.
     """
 
@@ -159,18 +159,18 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     instruction: int | None
     position: int | None
     bound: Bound | None
-    roof: str | None
+    ceiling: str | None
     compute_ns: float | None
     memory_ns: float | None
-    roof_ns: float | None
+    ceiling_ns: float | None
     overhead_ns: float | None
     macs_per_s: Interval | None
     bytes_per_s: Interval | None
     fraction: Interval | None
     headroom_ns: Interval | None
-    above_roof: bool
+    above_ceiling: bool
     note: str | None
-    ceiling: CeilingRate | None = None
+    rate: CeilingRate | None = None
     reason: Shortfall | None = None
 
 
@@ -180,49 +180,49 @@ class _Time(NamedTuple):
     ns: float | None
     name: str | None = None
     note: str | None = None
-    ceiling: CeilingRate | None = None
+    rate: CeilingRate | None = None
 
 
-def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
+def place(work: OperatorWork, ceilings: Ceilings, footprint: int) -> Placement:
     """Place an operator under the ceilings.
 
     Args:
         work: what it did.
-        roofs: of the variant that it ran in.
+        ceilings: of the variant that it ran in.
         footprint: distinct bytes of an inference, which pass between two uses of its weights.
     """
-    compute, memory = _compute(work, roofs), _memory(work, roofs, footprint)
+    compute, memory = _compute(work, ceilings), _memory(work, ceilings, footprint)
     leading = max((compute, memory), key=lambda time: -1.0 if time.ns is None else time.ns)
-    roof = leading.ns
-    whole_roof = None if compute.ns is None or memory.ns is None else roof
-    dispatch = roofs.dispatch_ns()
+    least_ns = leading.ns
+    whole_ns = None if compute.ns is None or memory.ns is None else least_ns
+    dispatch = ceilings.dispatch_ns()
     overhead = None if dispatch is None else dispatch * work.calls
     whole = _whole(work)
     bound = _bound(work, compute, memory, overhead)
-    if bound in {Bound.COMPUTE, Bound.INEFFICIENT} and _streams(work, roofs) and not _little(work, roof or 0.0):
+    if bound in {Bound.COMPUTE, Bound.INEFFICIENT} and _streams(work, ceilings) and not _little(work, least_ns or 0.0):
         bound = Bound.MEMORY
     return Placement(
         method=work.method,
         instruction=work.instruction,
         position=work.position,
         bound=bound,
-        roof=leading.name,
+        ceiling=leading.name,
         compute_ns=compute.ns,
         memory_ns=memory.ns,
-        roof_ns=roof,
+        ceiling_ns=least_ns,
         overhead_ns=overhead,
         macs_per_s=_rate(work.macs, work) if work.macs else None,
         bytes_per_s=None if whole is None else _rate(whole, work),
-        fraction=None if whole_roof is None else _share(whole_roof, work),
-        headroom_ns=None if whole_roof is None else _headroom(whole_roof, work),
-        above_roof=roof is not None and roof > work.time_ns + work.uncertainty_ns,
+        fraction=None if whole_ns is None else _share(whole_ns, work),
+        headroom_ns=None if whole_ns is None else _headroom(whole_ns, work),
+        above_ceiling=least_ns is not None and least_ns > work.time_ns + work.uncertainty_ns,
         note="; ".join(time.note for time in (compute, memory) if time.note) or None,
-        ceiling=leading.ceiling,
-        reason=_shortfall(work, roof or 0.0) if bound is Bound.INEFFICIENT else None,
+        rate=leading.rate,
+        reason=_shortfall(work, least_ns or 0.0) if bound is Bound.INEFFICIENT else None,
     )
 
 
-def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
+def _streams(work: OperatorWork, ceilings: Ceilings) -> bool:
     """Whether the ceiling of its arithmetic is itself a bandwidth: a single row reads a weight for every product.
 
     Then nothing but memory limits it, also where it reaches less than half of what weights were seen to. With weights
@@ -230,22 +230,22 @@ def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
     """
     if work.kernel is not KernelClass.GEMV or not work.macs or not work.weight_bytes:
         return False
-    found = roofs.mac_roof(work.dtype or "", work.kernel)
-    near = roofs.weight_bandwidth(0) or roofs.bandwidth(0)
+    found = ceilings.mac_ceiling(work.dtype or "", work.kernel)
+    near = ceilings.weight_bandwidth(0) or ceilings.bandwidth(0)
     if found is None or found.rate is None or near is None:
         return False
     return found.rate.best * work.weight_bytes / work.macs >= EXPLAINED * near
 
 
-def _little(work: OperatorWork, roof: float) -> bool:
-    return roof / (work.calls or 1.0) < LITTLE_NS
+def _little(work: OperatorWork, ceiling: float) -> bool:
+    return ceiling / (work.calls or 1.0) < LITTLE_NS
 
 
-def _shortfall(work: OperatorWork, roof: float) -> Shortfall:
+def _shortfall(work: OperatorWork, ceiling: float) -> Shortfall:
     """The likely reason for being far below both ceilings, the surest first."""
     if work.portable:
         return Shortfall.PORTABLE
-    if _little(work, roof):
+    if _little(work, ceiling):
         return Shortfall.LITTLE_WORK
     if not work.macs:
         return Shortfall.SHAPE if work.flops else Shortfall.MOVES
@@ -254,40 +254,40 @@ def _shortfall(work: OperatorWork, roof: float) -> Shortfall:
     return Shortfall.SHAPE
 
 
-def _compute(work: OperatorWork, roofs: PeakRates) -> _Time:
+def _compute(work: OperatorWork, ceilings: Ceilings) -> _Time:
     """Arithmetic at its ceiling; no time for operators that only move data."""
     if work.macs is None:
         return _Time(None, note="its arithmetic is not known")
     if work.macs:
-        return _multiplying(work, work.macs, roofs)
+        return _multiplying(work, work.macs, ceilings)
     if not work.flops:
         return _Time(0.0) if work.flops == 0 else _Time(None, note="its arithmetic is not known")
     function = work.function or operator_name(work.name)
-    found = roofs.element_roof(function, work.dtype or "")
+    found = ceilings.element_ceiling(function, work.dtype or "")
     if found is None or found.rate is None or work.elements is None:
         return _missing(found, f"{function} in {work.dtype or 'an unknown type'}")
-    ceiling = CeilingRate(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
-    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}", ceiling=ceiling)
+    rate = CeilingRate(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
+    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}", rate=rate)
 
 
-def _multiplying(work: OperatorWork, macs: int, roofs: PeakRates) -> _Time:
-    found: MacPeakRate | None = None
+def _multiplying(work: OperatorWork, macs: int, ceilings: Ceilings) -> _Time:
+    found: MacCeiling | None = None
     if work.dtype and work.kernel:
-        found = roofs.mac_roof(work.dtype, work.kernel, work.taps)
+        found = ceilings.mac_ceiling(work.dtype, work.kernel, work.taps)
     if found is None or found.rate is None:
         kernel = work.kernel.value if work.kernel else "its kernel"
         return _missing(found, f"{kernel} in {work.dtype or 'an unknown type'}")
     taps = f" of {found.taps} taps" if found.taps else ""
-    ceiling = CeilingRate(float(found.rate.best), RateUnit.MACS, found.shape)
-    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}", ceiling=ceiling)
+    rate = CeilingRate(float(found.rate.best), RateUnit.MACS, found.shape)
+    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}", rate=rate)
 
 
-def _missing(roof: PeakRate | None, what: str) -> _Time:
-    reason = f": {roof.unsupported}" if roof and roof.unsupported else ""
+def _missing(ceiling: MeasuredCeiling | None, what: str) -> _Time:
+    reason = f": {ceiling.unsupported}" if ceiling and ceiling.unsupported else ""
     return _Time(None, note=f"no ceiling for {what}{reason}")
 
 
-def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
+def _memory(work: OperatorWork, ceilings: Ceilings, footprint: int) -> _Time:
     """Every byte once: activations as fast as its own working set allows, weights as that of the whole inference."""
     if (work.function or operator_name(work.name)) in VIEWS:
         return _Time(0.0)
@@ -296,28 +296,28 @@ def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
     working_set = (work.activation_bytes + work.weight_bytes) / (work.calls or 1.0)
     if not working_set:
         return _Time(0.0)
-    near, far = _near(work, roofs, working_set), _far(work, roofs, max(footprint, working_set))
+    near, far = _near(work, ceilings, working_set), _far(work, ceilings, max(footprint, working_set))
     if near is None or far is None:
         return _Time(None, note="no bandwidth was measured")
     activations, weights = work.activation_bytes * 1e9 / near.per_s, work.weight_bytes * 1e9 / far.per_s
     leads = weights > activations
     name = f"weights of {size_text(footprint)}" if leads else f"memory of {size_text(int(working_set))}"
-    return _Time(activations + weights, name, ceiling=far if leads else near)
+    return _Time(activations + weights, name, rate=far if leads else near)
 
 
-def _far(work: OperatorWork, roofs: PeakRates, footprint: float) -> CeilingRate | None:
+def _far(work: OperatorWork, ceilings: Ceilings, footprint: float) -> CeilingRate | None:
     """Bandwidth of weights, between whose uses the whole footprint passes through the caches."""
-    own = roofs.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
+    own = ceilings.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
     if own is not None:
         return CeilingRate(own, RateUnit.BYTES, "one-row products whose weights take as much together")
-    passed = roofs.bandwidth(footprint)
+    passed = ceilings.bandwidth(footprint)
     return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
 
 
-def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> CeilingRate | None:
+def _near(work: OperatorWork, ceilings: Ceilings, working_set: float) -> CeilingRate | None:
     """Bandwidth at an operator's own working set; with one input it may leave its output in the place of that."""
-    passed = roofs.bandwidth(working_set)
-    updated = roofs.bandwidth(working_set / 2, in_place=True) if _may_update(work) else None
+    passed = ceilings.bandwidth(working_set)
+    updated = ceilings.bandwidth(working_set / 2, in_place=True) if _may_update(work) else None
     if updated is not None and updated > (passed or 0.0):
         return CeilingRate(updated, RateUnit.BYTES, "updates in place")
     return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
@@ -339,10 +339,10 @@ def _bound(work: OperatorWork, compute: _Time, memory: _Time, overhead: float | 
             return bound
     if compute.ns is None or memory.ns is None:
         return None
-    roof = max(compute.ns, memory.ns)
-    if not _below(roof, work):
+    ceiling = max(compute.ns, memory.ns)
+    if not _below(ceiling, work):
         return Bound.UNRESOLVED
-    with_overhead = roof + (overhead or 0.0)
+    with_overhead = ceiling + (overhead or 0.0)
     if _below(with_overhead, work):
         return Bound.INEFFICIENT
     return Bound.OVERHEAD if _share(with_overhead, work).low >= EXPLAINED else Bound.UNRESOLVED
@@ -366,8 +366,8 @@ def _rate(count: int, work: OperatorWork) -> Interval | None:
     return _share(count * 1e9, work)
 
 
-def _headroom(roof: float, work: OperatorWork) -> Interval:
-    return Interval(max(0.0, work.time_ns - roof), max(0.0, work.time_ns + work.uncertainty_ns - roof))
+def _headroom(ceiling: float, work: OperatorWork) -> Interval:
+    return Interval(max(0.0, work.time_ns - ceiling), max(0.0, work.time_ns + work.uncertainty_ns - ceiling))
 
 
 def _whole(work: OperatorWork) -> int | None:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.program.peak_rates.peak_rates import (
+from opscope.program.ceilings.ceilings import (
     Dispatch,
     DispatchCost,
-    ElementPeakRate,
+    ElementCeiling,
     KernelClass,
-    MacPeakRate,
-    MemoryPeakRate,
+    MacCeiling,
+    MemoryCeiling,
     Pattern,
 )
-from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from opscope.program.peak_rates.peak_rates import PeakRate
-    from opscope.runtimes.onnxruntime.peak_rates.graphs import OnnxBuilder
+    from opscope.program.ceilings.ceilings import MeasuredCeiling
+    from opscope.runtimes.onnxruntime.ceilings.graphs import OnnxBuilder
 
     Build: TypeAlias = Callable[[OnnxBuilder], None]
     Candidate: TypeAlias = ProbeCandidate[OnnxBuilder]
@@ -86,7 +86,7 @@ def node_probes(threads: int, largest: int) -> list[NodeProbe]:
 
 def keeps_graph(candidate: Candidate) -> bool:
     """Whether the graph must run as it is: nodes that pass over memory alike would be taken for one."""
-    return not isinstance(candidate.roof, MacPeakRate)
+    return not isinstance(candidate.ceiling, MacCeiling)
 
 
 def _compute_probes(threads: int) -> Iterator[NodeProbe]:
@@ -122,14 +122,14 @@ def _product(dtype: str, rows: int, inner: int, columns: int) -> Candidate:
         graph.leaves(graph.add("MatMulInteger", (*factors, *zeros)))
 
     kernel = KernelClass.GEMM if rows > 1 else KernelClass.GEMV
-    roof = MacPeakRate(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inner}] x [{inner}, {columns}]")
-    return ProbeCandidate(roof, rows * inner * columns, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inner}] x [{inner}, {columns}]")
+    return ProbeCandidate(ceiling, rows * inner * columns, build)
 
 
 def _gemv(channels: int) -> Candidate:
     times = max(1, _MACS_AT_ONCE // (channels * channels))
-    roof = MacPeakRate(dtype="f32", kernel=KernelClass.GEMV, shape=f"[1, {channels}] x [{channels}, {channels}]")
-    return ProbeCandidate(roof, times * channels * channels, _one_row(times, channels))
+    ceiling = MacCeiling(dtype="f32", kernel=KernelClass.GEMV, shape=f"[1, {channels}] x [{channels}, {channels}]")
+    return ProbeCandidate(ceiling, times * channels * channels, _one_row(times, channels))
 
 
 def _one_row(times: int, channels: int) -> Build:
@@ -165,7 +165,7 @@ def _convolution(dtype: str, images: int, shape: _Shape, *, depthwise: bool = Fa
     kernel = KernelClass.DWCONV if depthwise else KernelClass.CONV
     text = f"{[images, *shape.dims]} * {list(filters)}, {_CHAIN} times"
     work = _CHAIN * images * shape.side * shape.side * math.prod(filters)
-    return ProbeCandidate(MacPeakRate(dtype=dtype, kernel=kernel, taps=width * width, shape=text), work, build)
+    return ProbeCandidate(MacCeiling(dtype=dtype, kernel=kernel, taps=width * width, shape=text), work, build)
 
 
 def _transposed(images: int, side: int, inputs: int, outputs: int, width: int) -> Candidate:
@@ -177,8 +177,8 @@ def _transposed(images: int, side: int, inputs: int, outputs: int, width: int) -
         options = {"kernel_shape": (width, width), "strides": (2, 2), "pads": (width // 2 - 1,) * 4}
         graph.leaves(graph.add("ConvTranspose", values, options))
 
-    roof = MacPeakRate(dtype="f32", kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
-    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+    ceiling = MacCeiling(dtype="f32", kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
+    return ProbeCandidate(ceiling, math.prod(dims) * outputs * width * width, build)
 
 
 def _matmul(count: int, rows: int, inner: int, columns: int) -> Candidate:
@@ -186,8 +186,8 @@ def _matmul(count: int, rows: int, inner: int, columns: int) -> Candidate:
         graph.leaves(graph.add("MatMul", (graph.given((count, rows, inner)), graph.given((count, inner, columns)))))
 
     shape = f"{count} of [{rows}, {inner}] x [{inner}, {columns}]"
-    roof = MacPeakRate(dtype="f32", kernel=KernelClass.BMM, shape=shape)
-    return ProbeCandidate(roof, count * rows * inner * columns, build)
+    ceiling = MacCeiling(dtype="f32", kernel=KernelClass.BMM, shape=shape)
+    return ProbeCandidate(ceiling, count * rows * inner * columns, build)
 
 
 def _element_probes(threads: int) -> Iterator[NodeProbe]:
@@ -227,7 +227,7 @@ def _pooled(count: int) -> Candidate:
 
 
 def _of_elements(function: str, shape: str, elements: int, build: Build) -> Candidate:
-    return ProbeCandidate(ElementPeakRate(function=function, dtype="f32", shape=shape), elements, build)
+    return ProbeCandidate(ElementCeiling(function=function, dtype="f32", shape=shape), elements, build)
 
 
 def _memory_probes(largest: int) -> Iterator[NodeProbe]:
@@ -249,7 +249,7 @@ def _sum(size: int, times: int) -> Candidate:
         for _ in range(times):
             graph.leaves(graph.add("ReduceSum", (given, axes), {"keepdims": 0}))
 
-    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.READ, working_set=size), size * times, build)
+    return ProbeCandidate(MemoryCeiling(pattern=Pattern.READ, working_set=size), size * times, build)
 
 
 def _row(pattern: Pattern, operator: str, working_set: int, size: int, times: int) -> Candidate:
@@ -261,7 +261,7 @@ def _row(pattern: Pattern, operator: str, working_set: int, size: int, times: in
             last = graph.add(operator, (last,), {"axis": 0} if operator == "Concat" else None)
         graph.leaves(last)
 
-    return ProbeCandidate(MemoryPeakRate(pattern=pattern, working_set=working_set), 2 * size * times, build)
+    return ProbeCandidate(MemoryCeiling(pattern=pattern, working_set=working_set), 2 * size * times, build)
 
 
 def _weight_probes(largest: int) -> Iterator[NodeProbe]:
@@ -270,9 +270,9 @@ def _weight_probes(largest: int) -> Iterator[NodeProbe]:
         if size <= largest:
             channels = min(_WEIGHT_CHANNELS, math.isqrt(size // _WIDTH))
             times = max(1, size // (channels * channels * _WIDTH))
-            roof: PeakRate = MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=size)
+            ceiling: MeasuredCeiling = MemoryCeiling(pattern=Pattern.WEIGHTS, working_set=size)
             work = times * channels * channels * _WIDTH
-            yield _probe([ProbeCandidate(roof, work, _one_row(times, channels))], "MatMul")
+            yield _probe([ProbeCandidate(ceiling, work, _one_row(times, channels))], "MatMul")
 
 
 def _dispatch_probes(threads: int) -> Iterator[NodeProbe]:

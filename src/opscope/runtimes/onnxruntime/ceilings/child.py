@@ -14,22 +14,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from opscope.experiment.protocol import PeakRatesResponse
+from opscope.experiment.protocol import CeilingsResponse
 from opscope.machine.switch.switch import proof
+from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
+from opscope.runtimes.ceilings.sampler import OPENING_PATIENCE, RefusedError
+from opscope.runtimes.onnxruntime.ceilings.graphs import OnnxBuilder
+from opscope.runtimes.onnxruntime.ceilings.probes import keeps_graph, largest_working_set, node_probes
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
-from opscope.runtimes.onnxruntime.peak_rates.graphs import OnnxBuilder
-from opscope.runtimes.onnxruntime.peak_rates.probes import keeps_graph, largest_working_set, node_probes
-from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
-from opscope.runtimes.peak_rates.sampler import OPENING_PATIENCE, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.experiment.protocol import PeakRatesRequest
-    from opscope.program.peak_rates.peak_rates import PeakRates
-    from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+    from opscope.experiment.protocol import CeilingsRequest
+    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
 
     Candidate: TypeAlias = ProbeCandidate[OnnxBuilder]
     NodeProbe: TypeAlias = Probe[OnnxBuilder]
@@ -38,11 +38,11 @@ _QUIET = 4
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.peak_rates.process.answer_peak_rates`."""
-    return answer_peak_rates(Path(arguments[0]), serve)
+    """Answer one request; see :func:`opscope.runtimes.ceilings.process.answer_ceilings`."""
+    return answer_ceilings(Path(arguments[0]), serve)
 
 
-def serve(request: PeakRatesRequest) -> PeakRatesResponse:
+def serve(request: CeilingsRequest) -> CeilingsResponse:
     """Measure the ceilings in this process.
 
     Raises:
@@ -53,9 +53,9 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     measured = MeasuredRuntime(threads, {PACKAGE: installed_onnxruntime().version}, OPENING_PATIENCE)
     package = import_module(PACKAGE)
     probes = _probes_of(request.again) if request.again else _probes(threads)
-    roofs = measured_peak_rates(request, measured, probes, lambda one: _Runner(package, one, threads), began)
+    ceilings = measured_ceilings(request, measured, probes, lambda one: _Runner(package, one, threads), began)
     # Kernels are chosen when sessions are made: asked behind that, the counters hold all questions.
-    return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
+    return CeilingsResponse(ceilings, proof(Path(request.record)) if request.record is not None else None)
 
 
 def _probes(threads: int, largest: int | None = None) -> list[NodeProbe]:
@@ -64,8 +64,8 @@ def _probes(threads: int, largest: int | None = None) -> list[NodeProbe]:
     return node_probes(threads, largest)
 
 
-def _probes_of(again: PeakRates) -> list[NodeProbe]:
-    largest = max((roof.working_set for roof in again.memory), default=0)
+def _probes_of(again: Ceilings) -> list[NodeProbe]:
+    largest = max((ceiling.working_set for ceiling in again.memory), default=0)
     return probes_again(again, _probes(again.threads, largest))
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.program.peak_rates.peak_rates import Rate
+from opscope.program.ceilings.ceilings import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.program.peak_rates.peak_rates import PeakRate
+    from opscope.program.ceilings.ceilings import MeasuredCeiling
 
 GraphT = TypeVar("GraphT")
 """What a runtime's graphs are built with."""
@@ -32,12 +32,12 @@ class ProbeCandidate(Generic[GraphT]):
     """One way to reach a ceiling.
 
     Attributes:
-        roof: the ceiling as it is kept, without its rate.
+        ceiling: the ceiling as it is kept, without its rate.
         work: of one invocation, in the ceiling's unit.
         build: puts operators into an empty graph.
     """
 
-    roof: PeakRate
+    ceiling: MeasuredCeiling
     work: int
     build: Callable[[GraphT], None]
 
@@ -110,13 +110,13 @@ class _Trial(Generic[GraphT]):
         """Work per second of the shortest run; 0 before any."""
         return self.candidate.work * _BILLION / min(self.durations, default=math.inf)
 
-    def roof(self) -> PeakRate:
+    def ceiling(self) -> MeasuredCeiling:
         """The ceiling with its rate."""
         low, median, high = (float(value) for value in np.percentile(self.durations, (25, 50, 75)))
         usual = self.candidate.work * _BILLION / median
         rate = Rate(round(self.best), round(usual), len(self.durations), round((high - low) / median, 4))
         names = list(dict.fromkeys(self.runner.operators))
-        return msgspec.structs.replace(self.candidate.roof, rate=rate, operators=names)
+        return msgspec.structs.replace(self.candidate.ceiling, rate=rate, operators=names)
 
 
 def measure(
@@ -125,7 +125,7 @@ def measure(
     seconds: float,
     clock: Callable[[], int],
     patience: int = PATIENCE,
-) -> list[PeakRate]:
+) -> list[MeasuredCeiling]:
     """One ceiling for each probe, in their order.
 
     A probe that the library refuses, or answers with an operator of another kind, becomes a ceiling without a rate and
@@ -179,10 +179,10 @@ def _sampled(trial: _Trial[GraphT] | str, share: float, clock: Callable[[], int]
     return trial
 
 
-def _ceiling(probe: Probe[GraphT], found: list[_Trial[GraphT] | str]) -> PeakRate:
+def _ceiling(probe: Probe[GraphT], found: list[_Trial[GraphT] | str]) -> MeasuredCeiling:
     """The ceiling of the fastest candidate, or the reason of the first one when none could be run."""
     trials = [trial for trial in found if isinstance(trial, _Trial)]
     if trials:
-        return max(trials, key=lambda trial: trial.best).roof()
+        return max(trials, key=lambda trial: trial.best).ceiling()
     reason = next((trial for trial in found if isinstance(trial, str)), _LATE)
-    return msgspec.structs.replace(probe.candidates[0].roof, unsupported=reason)
+    return msgspec.structs.replace(probe.candidates[0].ceiling, unsupported=reason)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.peak_rates.peak_rates import Drift, DriftCheck, KernelClass, Pattern, PeakRate
+from opscope.program.ceilings.ceilings import Drift, DriftCheck, KernelClass, MeasuredCeiling, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.program.ceilings.ceilings import Ceilings
 
 COMPUTE_TOLERANCE = 0.10
 CACHE_TOLERANCE = 0.10
@@ -26,20 +26,20 @@ _TRIED_DTYPES = ("f32", "qs8")
 # some hundredths of a second.
 _NEAR_SET, _FAR_SET = 1 << 18, 1 << 26
 
-_R = TypeVar("_R", bound=PeakRate)
+_R = TypeVar("_R", bound=MeasuredCeiling)
 
 
 class _Tried(NamedTuple):
     """A ceiling that is tried again: what it is in words, and by how much it may differ."""
 
-    roof: PeakRate
+    ceiling: MeasuredCeiling
     words: str
     tolerance: float
 
 
-def drift_sample(kept: PeakRates) -> PeakRates:
+def drift_sample(kept: Ceilings) -> Ceilings:
     """The few ceilings that a short probe tries again: arithmetic of several number types, memory near and far."""
-    chosen = [tried.roof for tried in _tried(kept)]
+    chosen = [tried.ceiling for tried in _tried(kept)]
     return msgspec.structs.replace(
         kept,
         compute=_only(kept.compute, chosen),
@@ -49,7 +49,7 @@ def drift_sample(kept: PeakRates) -> PeakRates:
     )
 
 
-def drift_of(kept: PeakRates, probes: Sequence[PeakRates], checked_at: str) -> Drift:
+def drift_of(kept: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Drift:
     """The tried ceilings beside the best rate that any of the probes reached.
 
     Args:
@@ -61,31 +61,38 @@ def drift_of(kept: PeakRates, probes: Sequence[PeakRates], checked_at: str) -> D
     return Drift(kept.measured_at or "", checked_at, seconds, [_check(tried, probes) for tried in _tried(kept)])
 
 
-def unmeasured(roof: _R) -> _R:
+def unmeasured(ceiling: _R) -> _R:
     """What a ceiling is of, without what was measured: equal for the same graph."""
-    return msgspec.structs.replace(roof, rate=None, operators=[], unsupported=None)
+    return msgspec.structs.replace(ceiling, rate=None, operators=[], unsupported=None)
 
 
-def _check(tried: _Tried, probes: Iterable[PeakRates]) -> DriftCheck:
-    wanted = unmeasured(tried.roof)
-    again = [roof.rate.best for probe in probes for roof in probe.all() if roof.rate and unmeasured(roof) == wanted]
-    kept = tried.roof.rate.best if tried.roof.rate else 0
+def _check(tried: _Tried, probes: Iterable[Ceilings]) -> DriftCheck:
+    wanted = unmeasured(tried.ceiling)
+    again = [
+        ceiling.rate.best
+        for probe in probes
+        for ceiling in probe.all()
+        if ceiling.rate and unmeasured(ceiling) == wanted
+    ]
+    kept = tried.ceiling.rate.best if tried.ceiling.rate else 0
     return DriftCheck(tried.words, kept, max(again, default=None), tried.tolerance)
 
 
-def _tried(kept: PeakRates) -> list[_Tried]:
+def _tried(kept: Ceilings) -> list[_Tried]:
     found = [
-        _Tried(roof, f"{roof.dtype} {roof.kernel.value}", COMPUTE_TOLERANCE)
+        _Tried(ceiling, f"{ceiling.dtype} {ceiling.kernel.value}", COMPUTE_TOLERANCE)
         for dtype in _TRIED_DTYPES
-        if (roof := kept.mac_roof(dtype, KernelClass.GEMM))
+        if (ceiling := kept.mac_ceiling(dtype, KernelClass.GEMM))
     ]
     for limit, tolerance in ((_NEAR_SET, CACHE_TOLERANCE), (_FAR_SET, FAR_TOLERANCE)):
-        copies = [roof for roof in kept.memory if roof.pattern is Pattern.COPY and roof.working_set <= limit]
+        copies = [
+            ceiling for ceiling in kept.memory if ceiling.pattern is Pattern.COPY and ceiling.working_set <= limit
+        ]
         if copies:
-            largest = max(copies, key=lambda roof: roof.working_set)
+            largest = max(copies, key=lambda ceiling: ceiling.working_set)
             found.append(_Tried(largest, f"copy of {size_text(largest.working_set)}", tolerance))
-    return [tried for tried in found if tried.roof.rate]
+    return [tried for tried in found if tried.ceiling.rate]
 
 
-def _only(roofs: Iterable[_R], chosen: list[PeakRate]) -> list[_R]:
-    return [roof for roof in roofs if any(roof is one for one in chosen)]
+def _only(ceilings: Iterable[_R], chosen: list[MeasuredCeiling]) -> list[_R]:
+    return [ceiling for ceiling in ceilings if any(ceiling is one for one in chosen)]

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from opscope.core.errors import RunError
-from opscope.experiment.protocol import PeakRatesResponse
+from opscope.experiment.protocol import CeilingsResponse
 from opscope.machine.switch.switch import proof
+from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
+from opscope.runtimes.ceilings.sampler import OPENING_PATIENCE, RefusedError
 from opscope.runtimes.litert.c_api import CompiledModel, check_status
+from opscope.runtimes.litert.ceilings.graphs import GraphBuilder, ModelBuilder
+from opscope.runtimes.litert.ceilings.probes import largest_working_set, litert_probes
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
-from opscope.runtimes.litert.peak_rates.graphs import GraphBuilder, ModelBuilder
-from opscope.runtimes.litert.peak_rates.probes import largest_working_set, litert_probes
 from opscope.runtimes.litert.trace import DELEGATE_OP, OPERATOR
-from opscope.runtimes.peak_rates.process import MeasuredRuntime, answer_peak_rates, measured_peak_rates, probes_again
-from opscope.runtimes.peak_rates.sampler import OPENING_PATIENCE, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.experiment.protocol import PeakRatesRequest
-    from opscope.program.peak_rates.peak_rates import PeakRates
-    from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+    from opscope.experiment.protocol import CeilingsRequest
+    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
 
     Candidate: TypeAlias = ProbeCandidate[GraphBuilder]
     ModelProbe: TypeAlias = Probe[GraphBuilder]
@@ -39,11 +39,11 @@ _FUNCTION = "LiteRtRunCompiledModel"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.peak_rates.process.answer_peak_rates`."""
-    return answer_peak_rates(Path(arguments[0]), serve)
+    """Answer one request; see :func:`opscope.runtimes.ceilings.process.answer_ceilings`."""
+    return answer_ceilings(Path(arguments[0]), serve)
 
 
-def serve(request: PeakRatesRequest) -> PeakRatesResponse:
+def serve(request: CeilingsRequest) -> CeilingsResponse:
     """Measure the ceilings in this process.
 
     Raises:
@@ -54,9 +54,9 @@ def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     probes = _probes_of(request.again) if request.again else _probes(request.threads)
     models = _Models(installed.library, request.threads, probes)
     runtime = MeasuredRuntime(request.threads, {PACKAGE: installed.version}, OPENING_PATIENCE)
-    roofs = measured_peak_rates(request, runtime, probes, models.runner, began)
+    ceilings = measured_ceilings(request, runtime, probes, models.runner, began)
     # Kernels are chosen when models are opened: asked behind that, the counters hold all questions.
-    return PeakRatesResponse(roofs, proof(Path(request.record)) if request.record is not None else None)
+    return CeilingsResponse(ceilings, proof(Path(request.record)) if request.record is not None else None)
 
 
 def _probes(threads: int, largest: int | None = None) -> list[ModelProbe]:
@@ -65,8 +65,8 @@ def _probes(threads: int, largest: int | None = None) -> list[ModelProbe]:
     return litert_probes(threads, largest)
 
 
-def _probes_of(again: PeakRates) -> list[ModelProbe]:
-    largest = max((roof.working_set for roof in again.memory), default=0)
+def _probes_of(again: Ceilings) -> list[ModelProbe]:
+    largest = max((ceiling.working_set for ceiling in again.memory), default=0)
     return probes_again(again, _probes(again.threads, largest))
 
 
@@ -151,8 +151,8 @@ class _Models:
 
 def _part(candidate: Candidate) -> str:
     """Candidates of one part share a model."""
-    roof = candidate.roof
-    return f"{type(roof).__name__} {getattr(roof, 'dtype', '')}"
+    ceiling = candidate.ceiling
+    return f"{type(ceiling).__name__} {getattr(ceiling, 'dtype', '')}"
 
 
 if __name__ == "__main__":

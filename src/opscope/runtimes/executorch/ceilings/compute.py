@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, MacPeakRate, kernel_use
-from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT
-from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
-from opscope.runtimes.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.program.ceilings.ceilings import KernelClass, KernelUse, MacCeiling, kernel_use
+from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.ceilings.subgraph import ABSENT
+from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 
 class _Types(NamedTuple):
@@ -101,8 +101,8 @@ def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate[Su
             graph.define("xnn_define_fully_connected", *_FREE, given, weights, ABSENT, left, 0)
 
     kernel = KernelClass.GEMM if rows > 1 else KernelClass.GEMV
-    roof = MacPeakRate(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
-    return ProbeCandidate(roof, times * rows * outputs * inputs, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
+    return ProbeCandidate(ceiling, times * rows * outputs * inputs, build)
 
 
 def _convolution(
@@ -116,8 +116,8 @@ def _convolution(
         values = (given, graph.weights(types.weight, filters), ABSENT, left, 0)
         graph.define("xnn_define_convolution_2d", *_window(width), inputs, outputs, *_FREE, *values)
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
-    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
+    return ProbeCandidate(ceiling, math.prod(dims) * outputs * width * width, build)
 
 
 def _transposed(
@@ -134,8 +134,8 @@ def _transposed(
         values = (given, graph.weights(types.weight, filters), ABSENT, left, 0)
         graph.define("xnn_define_deconvolution_2d", *window, inputs, outputs, *_FREE, *values)
 
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
-    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
+    return ProbeCandidate(ceiling, math.prod(dims) * outputs * width * width, build)
 
 
 def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) -> ProbeCandidate[SubgraphBuilder]:
@@ -148,8 +148,8 @@ def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) ->
         graph.define("xnn_define_depthwise_convolution_2d", *_window(width), channels, *_FREE, *values)
 
     shape = f"{list(dims)} * {list(filters)}"
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
-    return ProbeCandidate(roof, math.prod(dims) * width * width, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
+    return ProbeCandidate(ceiling, math.prod(dims) * width * width, build)
 
 
 def _window(width: int) -> tuple[int, ...]:
@@ -167,5 +167,5 @@ def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Prob
         graph.define("xnn_define_batch_matrix_multiply", first, second, left, _TRANSPOSE_B)
 
     shape = f"{count} of [{rows}, {inner}] x [{inner}, {columns}]"
-    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
-    return ProbeCandidate(roof, count * rows * columns * inner, build)
+    ceiling = MacCeiling(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
+    return ProbeCandidate(ceiling, count * rows * columns * inner, build)

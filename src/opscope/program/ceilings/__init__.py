@@ -1,0 +1,1 @@
+"""Ceilings of a machine, as they were measured: what operators are compared with."""

@@ -1,1 +1,0 @@
-"""Measured ceilings of a machine: the peak rates that operators are compared with."""
