@@ -159,7 +159,7 @@ def _manifest(program: Path, target: RunTarget, rounds: int, seed: int) -> Manif
         warmup=_WARMUP,
         seed=seed,
         order=[[] for _ in range(rounds)],
-        timeout_seconds=60.0,
+        timeout=60.0,
         timed_order=interleaved(_SIDES, rounds, seed),
     )
     return Manifest(

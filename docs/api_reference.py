@@ -11,6 +11,7 @@ import opscope
 from opscope.analysis.compare.compare import EndToEnd, OperatorChange
 from opscope.analysis.latency.latency import Latency
 from opscope.analysis.operators.operators import CategoryTime, Operator
+from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.fleet.analysis.history import LevelChange, Point, Series
 from opscope.fleet.store.entries import StoreEntry
 from opscope.measurements.notebook import NotebookResult
@@ -120,7 +121,14 @@ def _result(kind: type[NotebookResult]) -> str:
 
 
 def _described(kind: type, marks: str) -> str:
-    return f"{marks} {kind.__name__}\n\n" + prose(inspect.getdoc(kind) or "")
+    settings = options_of(kind) if issubclass(kind, ExperimentSettings) else {}
+    rows = "".join(f"| `{name}` | {_cell(said.text)} |\n" for name, said in settings.items())
+    table = f"\n| field | meaning |\n|---|---|\n{rows}" if rows else ""
+    return f"{marks} {kind.__name__}\n\n" + prose(inspect.getdoc(kind) or "") + table
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def prose(docstring: str) -> str:
@@ -151,7 +159,7 @@ def _table(title: str, body: str) -> str:
 def _items(body: str) -> Iterator[tuple[str, str]]:
     pieces = _ITEM.split(body)
     for name, meaning in zip(pieces[1::2], pieces[2::2], strict=True):
-        yield name, " ".join(meaning.split()).replace("|", "\\|")
+        yield name, _cell(" ".join(meaning.split()))
 
 
 def _paragraphs(text: str) -> str:

@@ -16,7 +16,8 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.experiment.config import Config
 from opscope.experiment.config_files import template
-from opscope.experiment.planned import Effort, Experiments
+from opscope.experiment.planned import Experiments
+from opscope.experiment.settings import Settings
 from opscope.workflows.measure.configuration import read_experiments
 
 if sys.version_info >= (3, 11):
@@ -61,7 +62,7 @@ def test_a_model_is_all_that_a_file_needs(tmp_path: Path) -> None:
     """Everything else has the defaults of `opscope profile`."""
     (experiment,) = own('model = "toy_cnn"', tmp_path).experiments
     assert (experiment.name, experiment.model, experiment.target) == ("toy_cnn-local", "toy_cnn", "local")
-    assert experiment.effort == Effort(rounds=10, runs=50, warmup=5)
+    assert experiment.own() == Settings().own()
     assert experiment.variants == ()
 
 
@@ -195,11 +196,11 @@ def test_builds_of_a_runner_are_candidates(tmp_path: Path) -> None:
 
 def test_rounds_may_grow_four_times_unless_said(tmp_path: Path) -> None:
     """And not at all when nothing asks for more."""
-    efforts = [
-        own(f'model = "toy_cnn"\nrounds = 6\n{more}', tmp_path).experiments[0].effort
+    asked = [
+        own(f'model = "toy_cnn"\nrounds = 6\n{more}', tmp_path).experiments[0]
         for more in ("", "until = 0.05", "min_seconds = 2\nmax_rounds = 7")
     ]
-    assert [effort.most_rounds for effort in efforts] == [6, 24, 7]
+    assert [one.most_rounds for one in asked] == [6, 24, 7]
 
 
 V = 'model = "m"\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"]}]\n'
@@ -328,9 +329,9 @@ def test_a_template_parses_back_to_what_it_says(target: str, tmp_path: Path) -> 
     assert {key: raw[key] for key in SAID[target]} == SAID[target]
     assert Path(experiment.model).name == raw["model"]
     assert experiment.target == raw["target"]
-    effort = {name: getattr(experiment.effort, name) for name in ("rounds", "runs", "warmup", "seed")}
+    effort = {name: getattr(experiment, name) for name in ("rounds", "runs", "warmup", "seed")}
     assert effort == {"seed": 0} | {name: raw[name] for name in effort if name in raw}
-    assert experiment.effort.timeout_seconds == raw["timeout"]
+    assert experiment.timeout == raw["timeout"]
     assert [v.name for v in experiment.variants] == [v["name"] for v in raw.get("variants", [])]
     assert [v.role for v in experiment.variants] == ([Role.ACCELERATED, Role.BASELINE] if target == "runner" else [])
 
@@ -401,7 +402,7 @@ def test_the_kits_configuration_is_read_as_it_is(tmp_path: Path) -> None:
     assert (experiment.name, experiment.target) == ("toy_fp16-runner", "runner")
     assert [v.name for v in experiment.variants] == ["mac_sme2_on_t1", "mac_sme2_on_t4", "mac_sme2_off"]
     assert {v.role for v in experiment.variants} == {Role.CANDIDATE}
-    assert (experiment.effort.runs, experiment.effort.warmup) == (10, 1)
+    assert (experiment.runs, experiment.warmup) == (10, 1)
     assert found.notes == ()
 
 
@@ -439,7 +440,7 @@ def test_the_kits_defaults(tmp_path: Path) -> None:
     """100 runs after 10 at one thread, timed, into results beside the artifacts; quiet_runner is another word."""
     found = kit({"model": "a/artifacts/m.pte", "experiments": [{"name": "x", "quiet_runner": "r"}]}, tmp_path)
     (experiment,) = found.experiments
-    assert (experiment.effort.runs, experiment.effort.warmup, experiment.evidence) == (100, 10, False)
+    assert (experiment.runs, experiment.warmup, experiment.evidence) == (100, 10, False)
     assert experiment.variants[0].threads == 1
     assert found.out == Path("a/results")
 

@@ -64,7 +64,7 @@ def test_real_programs_of_two_number_types(toy_programs: dict[str, Path], tmp_pa
         ceilings=False,
         untraced=False,
         ablate=("none",),
-        input_file=labelled(tmp_path / "set.npz"),
+        inputs=labelled(tmp_path / "set.npz"),
     )
     sides = {}
     for dtype, program in toy_programs.items():
@@ -126,7 +126,7 @@ def test_labelled_inputs_run_once_after_everything_that_is_timed(toy_program: Pa
     """Four calls of each variant, untraced and without warm-up; outputs, labels and hashes are in the bundle."""
     target = FakeTarget()
     target.outputs = brightest
-    bundle = measured(toy_program, tmp_path / "out", target, input_file=labelled(tmp_path / "set.npz"))
+    bundle = measured(toy_program, tmp_path / "out", target, inputs=labelled(tmp_path / "set.npz"))
     timed, extra = target.jobs[:-8], target.jobs[-8:]
     assert all(job.inferences == 3 for job in timed)
     assert all((job.inferences, job.warmup, job.traced) == (1, 0, False) for job in extra)
@@ -146,7 +146,7 @@ def test_labelled_inputs_run_once_after_everything_that_is_timed(toy_program: Pa
 
 def test_a_changed_file_of_outputs_is_noticed(toy_program: Path, tmp_path: Path) -> None:
     """By who reads it, and by a validation."""
-    bundle = measured(toy_program, tmp_path / "out", input_file=labelled(tmp_path / "set.npz"))
+    bundle = measured(toy_program, tmp_path / "out", inputs=labelled(tmp_path / "set.npz"))
     np.savez(bundle.path / "variants/baseline/samples.npz", labels=LABELS, output_0=np.ones((4, 4)))
     with pytest.raises(InvalidBundleError, match=NOT_THE_MEASURED_FILE):
         compare(f"{bundle.path}#baseline", f"{bundle.path}#accelerated")
@@ -157,7 +157,7 @@ def test_an_input_that_fails_is_told_and_run_again_with_resume(toy_program: Path
     """The run itself counts; the comparison says why there are no outputs."""
     file = labelled(tmp_path / "set.npz")
     broken = FakeTarget(fail=lambda number: Failure(FailureKind.SIGNAL, "ended by SIGSEGV") if number == 4 else None)
-    bundle = measured(toy_program, tmp_path / "out", broken, input_file=file)
+    bundle = measured(toy_program, tmp_path / "out", broken, inputs=file)
     samples = bundle.manifest.samples
     assert samples is not None
     assert list(samples.failures.values()) == ["input 1: ended by SIGSEGV"]
@@ -165,16 +165,16 @@ def test_an_input_that_fails_is_told_and_run_again_with_resume(toy_program: Path
     assert found is not None
     assert found.reason is not None
     assert "has no outputs of the labelled inputs: input 1: ended by SIGSEGV" in found.reason
-    bundle = measured(toy_program, tmp_path / "out", resume=True, input_file=file)
+    bundle = measured(toy_program, tmp_path / "out", resume=True, inputs=file)
     assert bundle.manifest.samples is not None
     assert (bundle.manifest.samples.failures, len(bundle.manifest.samples.outputs_sha256)) == ({}, 2)
 
 
 def test_other_labelled_inputs_are_not_compared(toy_program: Path, tmp_path: Path) -> None:
     """Neither other images, nor other labels of the same images."""
-    measured(toy_program, tmp_path / "one", input_file=labelled(tmp_path / "one.npz"))
-    measured(toy_program, tmp_path / "two", input_file=labelled(tmp_path / "two.npz", seed=1))
-    measured(toy_program, tmp_path / "three", input_file=labelled(tmp_path / "three.npz", np.array([0, 1, 2, 3])))
+    measured(toy_program, tmp_path / "one", inputs=labelled(tmp_path / "one.npz"))
+    measured(toy_program, tmp_path / "two", inputs=labelled(tmp_path / "two.npz", seed=1))
+    measured(toy_program, tmp_path / "three", inputs=labelled(tmp_path / "three.npz", np.array([0, 1, 2, 3])))
     images = accuracy(tmp_path / "one", tmp_path / "two").reason
     labels = accuracy(tmp_path / "one", tmp_path / "three").reason
     assert images is not None
@@ -197,7 +197,7 @@ def test_labels_that_do_not_fit(arrays: dict[str, np.ndarray], said: str, toy_pr
     """Before anything runs, with the call of numpy that writes such a file."""
     np.savez(tmp_path / "wrong.npz", **arrays)
     with pytest.raises(TraceFormatError, match=said) as caught:
-        measured(toy_program, tmp_path / "out", input_file=str(tmp_path / "wrong.npz"))
+        measured(toy_program, tmp_path / "out", inputs=str(tmp_path / "wrong.npz"))
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("numpy.savez(FILE, images, labels=classes)")
     assert not (tmp_path / "out").exists()
@@ -207,7 +207,7 @@ def test_images_of_other_sizes_are_refused_like_any_input(toy_program: Path, tmp
     """Their first one is what is timed."""
     np.savez(tmp_path / "small.npz", images=np.ones((2, 3, 8, 8), np.float32), labels=np.array([0, 1]))
     with pytest.raises(UsageError, match=r"\[1,3,8,8\], the program takes float32\[1,3,64,64\]"):
-        measured(toy_program, tmp_path / "out", input_file=str(tmp_path / "small.npz"))
+        measured(toy_program, tmp_path / "out", inputs=str(tmp_path / "small.npz"))
 
 
 def test_a_trace_beside_a_bundle_has_no_outputs(toy_program: Path, tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ import sshd
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Manifest, Role, Status
 from opscope.core.errors import UsageError
+from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.phones import on_phone
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
 from opscope.workflows.measure.targets import target_named

@@ -229,7 +229,7 @@ def test_other_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
     given = {"out": tmp_path / "out", "target": FakeTarget(), "clock": FakeClock(), "settings": SMALL}
     with pytest.raises(MismatchError, match=r"input 0 is float32\[1,4\], there float32\[2,4\]"):
         check_programs(exported[0], exported[1], **given)  # type: ignore[arg-type]
-    asked = msgspec.structs.replace(SMALL, input_specs=("float32[1,4]=ones",))
+    asked = msgspec.structs.replace(SMALL, input=("float32[1,4]=ones",))
     with pytest.raises(UsageError, match="float32"):
         check_programs(exported[0], exported[1], **given | {"settings": asked})  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()

@@ -60,7 +60,7 @@ def test_numbers_are_those_of_the_export(programs: Path, tmp_path: Path, target:
 def test_both_runners_compute_the_same(programs: Path, tmp_path: Path) -> None:
     """The inputs of a wish do not depend on the runner."""
     wish = ("float32[7,8]=random(-1,1)",)
-    found = [outputs(profiled(programs / "rows.pte", tmp_path / t, t, input_specs=wish).path)[0] for t in TARGETS]
+    found = [outputs(profiled(programs / "rows.pte", tmp_path / t, t, input=wish).path)[0] for t in TARGETS]
     assert found[0].shape == (7, 4)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
 
@@ -68,13 +68,13 @@ def test_both_runners_compute_the_same(programs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_none(programs: Path, tmp_path: Path, target: str) -> None:
     """An optional tensor that the export left out."""
-    out = profiled(programs / "masked.pte", tmp_path / "out", target, input_specs=("float32[2,8]=ones", "none")).path
+    out = profiled(programs / "masked.pte", tmp_path / "out", target, input=("float32[2,8]=ones", "none")).path
     assert (outputs(out)[0] == 2).all()
 
 
 def test_costs_are_those_of_the_sizes_that_were_given(programs: Path, tmp_path: Path) -> None:
     """7 rows of at most 64 are 7 times 8 times 4 multiplications."""
-    done = profiled(programs / "rows.pte", tmp_path / "out", input_specs=("float32[7,8]",))
+    done = profiled(programs / "rows.pte", tmp_path / "out", input=("float32[7,8]",))
     (variant,) = done.content.variants
     assert variant.analysis is not None
     linear = next(one for one in variant.analysis.operators if "Fully Connected" in one.name)
@@ -88,7 +88,7 @@ def test_costs_are_those_of_the_sizes_that_were_given(programs: Path, tmp_path: 
 def test_arrays_of_a_file(programs: Path, tmp_path: Path, target: str) -> None:
     """Arrays by position; their values are in the bundle, and a changed one is noticed."""
     np.savez(tmp_path / "rows.npz", np.eye(5, 8, dtype=np.float32))
-    out = profiled(programs / "rows.pte", tmp_path / "out", target, input_file=str(tmp_path / "rows.npz")).path
+    out = profiled(programs / "rows.pte", tmp_path / "out", target, inputs=str(tmp_path / "rows.npz")).path
     plan = Bundle.open(out).manifest.plan
     assert plan.inputs[0].source == "arr_0 of rows.npz"
     assert plan.values == "model/inputs.npz"
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_said_before_anything_runs(
 ) -> None:
     """Which input, what it is, what the program takes; and no bundle is begun."""
     with pytest.raises(UsageError, match=said) as caught:
-        profiled(programs / f"{name}.pte", tmp_path / "out", input_specs=wish)
+        profiled(programs / f"{name}.pte", tmp_path / "out", input=wish)
     assert caught.value.hint
     assert not (tmp_path / "out").exists()
 
@@ -142,7 +142,7 @@ def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
 def test_kernels_that_the_package_ships_are_loaded(programs: Path, tmp_path: Path, target: str) -> None:
     """Both runners load the library of quantised kernels for a program that calls them."""
     given = ("float32[2,8]=range",)
-    out = profiled(programs / "quantised.pte", tmp_path / "out", target, input_specs=given).path
+    out = profiled(programs / "quantised.pte", tmp_path / "out", target, input=given).path
     expected = np.clip(np.arange(16, dtype=np.float32).reshape(2, 8), None, 12.7)
     np.testing.assert_allclose(outputs(out)[0], expected, atol=1e-5)
 
@@ -189,9 +189,9 @@ def test_weights_are_found_beside_the_program(apart: tuple[Path, Path], programs
     """By their keys; the bundle has them with their hash, and the result is that of the whole program."""
     program, weights = apart
     tokens = ("int64[1,16]=random(0,1000)",)
-    whole = outputs(profiled(programs / "looked.pte", tmp_path / "whole", input_specs=tokens).path)[0]
+    whole = outputs(profiled(programs / "looked.pte", tmp_path / "whole", input=tokens).path)[0]
     for target in TARGETS:
-        out = profiled(program, tmp_path / target, target, input_specs=tokens).path
+        out = profiled(program, tmp_path / target, target, input=tokens).path
         np.testing.assert_allclose(outputs(out)[0], whole, rtol=1e-5)
         model = Bundle.open(out).manifest.model
         assert (model.data, model.data_size) == (f"model/{weights.name}", weights.stat().st_size)
@@ -229,11 +229,11 @@ def test_a_bundled_program_brings_its_inputs(programs: Path, tmp_path: Path, tar
     bundled = written_bundled(tmp_path)
     found = outputs(profiled(bundled, tmp_path / "bundled", target).path)[0]
     given = ("float32[2,8]=range",)
-    plain = profiled(programs / "scaled.pte", tmp_path / "plain", target, input_specs=given).path
+    plain = profiled(programs / "scaled.pte", tmp_path / "plain", target, input=given).path
     np.testing.assert_array_equal(found, outputs(plain)[0])
     sources = {one.source for one in Bundle.open(tmp_path / "bundled").manifest.plan.inputs}
     assert sources == {"input of the bundled program"}
-    asked = profiled(bundled, tmp_path / "asked", target, input_specs=("float32[2,8]=zeros",)).path
+    asked = profiled(bundled, tmp_path / "asked", target, input=("float32[2,8]=zeros",)).path
     assert (outputs(asked)[0] != found).any()
 
 

@@ -51,16 +51,17 @@ def test_the_same_line_again_finishes_the_run(named: tuple[str, ...], tmp_path: 
     [
         ("--target", {"target": "ssh:board"}, "fake", "ssh:board"),
         ("--threads", {"threads": (1,)}, "1,2", "1"),
+        ("--affinity", {"affinity": (1, 0)}, "all CPUs", "0,1"),
         ("--ablate", {"ablate": ("avx2",)}, "avx512", "avx2"),
         ("--ladder", {"ladder": True}, "--ablate avx512", "--ladder"),
         ("--rounds", {"rounds": 3}, "2", "3"),
         ("--runs", {"runs": 5}, "4", "5"),
         ("--warmup", {"warmup": 0}, "1", "0"),
         ("--seed", {"seed": 7}, "0", "7"),
-        ("--timeout", {"timeout_seconds": 60.5}, "600", "60.5"),
+        ("--timeout", {"timeout": 60.5}, "600", "60.5"),
         ("--traced-only", {"untraced": False}, "runs without tracing, too", "traced runs only"),
         ("--methods", {"methods": ("forward:2",)}, "the only method", "forward, forward"),
-        ("--input", {"input_specs": ("default", "float32[2]=ones")}, "random inputs", "default, float32[2]=ones"),
+        ("--input", {"input": ("default", "float32[2]=ones")}, "random inputs", "default, float32[2]=ones"),
         ("--models", {"models": "mine"}, "the usual directory", "mine"),
     ],
 )
@@ -104,7 +105,7 @@ def test_a_run_is_finished_at_the_pace_it_was_begun(tmp_path: Path) -> None:
 def test_arrays_that_changed_meanwhile_are_other_inputs(tmp_path: Path) -> None:
     """A file of the same name with other values; the same values are the same experiment."""
     program, file = Path(__file__).parents[1] / "data/two_methods.pte", tmp_path / "my.npz"
-    settings = msgspec.structs.replace(BEGUN, input_file=str(file), methods=("prefill",))
+    settings = msgspec.structs.replace(BEGUN, inputs=str(file), methods=("prefill",))
 
     def again(*named: str, resume: bool = True) -> Profiled:
         target, out = FakeTarget(), tmp_path / "out"

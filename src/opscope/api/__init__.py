@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
+    from opscope.experiment.settings import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.checks import Check
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
-    from opscope.workflows.measure.profiling import Settings, default_directory, profile
+    from opscope.workflows.measure.profiling import default_directory, profile
     from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run

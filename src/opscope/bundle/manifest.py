@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import hashlib
 from pathlib import PurePath
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
+from opscope.bundle.settings import DelegateName, ExperimentSettings
 from opscope.core.system.usage import ProcessUsage
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -37,10 +38,6 @@ class Mechanism(str, enum.Enum):
     """The ``cpuid`` instructions of its libraries are trapped and answered with fewer features: x86-64 Linux."""
     HWCAP = "hwcap"
     """Its libraries are told fewer hardware capabilities by ``getauxval``: 64-bit Arm Linux."""
-
-
-DelegateName: TypeAlias = Literal["xnnpack", "none"]
-"""The delegate that runs a LiteRT model, or that none does: LiteRT's own kernels run it all."""
 
 
 class TracingMode(str, enum.Enum):
@@ -247,48 +244,18 @@ class ConfigRequest(msgspec.Struct, frozen=True):
     scheduler: str | None = None
 
 
-class ExperimentRequest(msgspec.Struct, frozen=True):
-    """What was asked for, as it was said, where plan and variants do not tell it: enough to ask for it again.
+class ExperimentRequest(ExperimentSettings, frozen=True, kw_only=True):
+    """What was asked for, as it was said: enough to ask for it again. The plan has more rounds where some were added.
 
     Attributes:
         target: as it was named, for example ``auto``.
-        ablate: feature groups to switch off in the baseline; empty where nobody said.
-        ladder: whether the staircase of features was asked for.
-        rounds: that were asked for; the plan has more where rounds were added.
-        min_seconds: that each variant had to be measured before no rounds were added.
-        until: width of the intervals that rounds were added for; null where none was asked for.
-        max_rounds: most rounds that these two could lead to; null where nobody said.
-        cooldown_seconds: rest between two processes.
-        max_temperature: above which the next process waited; null where nobody said.
-        oversubscribe: whether more threads than usable CPUs were allowed.
-        ceilings: whether ceilings were measured anew; null: kept ones where they held.
-        inputs: of the program, one for each, in words.
-        input_file: .npz with them instead.
-        data: .ptd that was named; null: found beside the program, where it needs one.
         models: the user's directory of models; null for the usual one.
         config: the file that asked for it; null for `opscope profile`.
-        switch: mechanism that was asked for, or ``auto``.
-        untouched: whether a variant without the mechanism was asked for; null where nobody said.
     """
 
     target: str
-    rounds: int
-    ablate: list[str] = []
-    ladder: bool = False
-    min_seconds: float = 0.0
-    until: float | None = None
-    max_rounds: int | None = None
-    cooldown_seconds: float = 0.0
-    max_temperature: float | None = None
-    oversubscribe: bool = False
-    ceilings: bool | None = None
-    inputs: list[str] = []
-    input_file: str | None = None
-    data: str | None = None
     models: str | None = None
     config: ConfigRequest | None = None
-    switch: str = "auto"
-    untouched: bool | None = None
 
 
 class Target(msgspec.Struct, frozen=True):

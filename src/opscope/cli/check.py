@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.cli.output import (
     STANDARD_OUTPUT,
     JsonOption,
-    OversubscribeOption,
     PowerOption,
     QuietOption,
     RemoteDeviceOption,
@@ -22,12 +21,10 @@ from opscope.cli.output import (
     output_target,
     say,
     show,
-    split_words,
     warmup_count,
     write,
 )
 from opscope.core.printable import shell_command
-from opscope.experiment import defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +36,13 @@ if TYPE_CHECKING:
     from opscope.fleet.analysis.fleet_gate import FleetGate
     from opscope.npu.analysis.gate import TilesGate
 
+_OF_PROGRAMS = (
+    *("target", "threads", "oversubscribe", "rounds", "runs", "dtype", "cooldown_seconds", "max_temperature", "seed"),
+    *("timeout", "untraced", "methods", "input", "inputs", "lock", "models"),
+)
 
+
+@with_settings(_OF_PROGRAMS, "Two programs: ")
 def command(
     candidate: Annotated[
         str | None,
@@ -94,60 +97,9 @@ def command(
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Two programs: finish the bundle in --out.")] = False,
-    target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Two programs: where to run, as in `opscope profile`.")
-    ] = None,
+    asked: Asked = NOTHING_ASKED,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
-    threads: Annotated[
-        int | None, typer.Option(help=f"Two programs: size of the thread pool. [default: {defaults.THREADS}]")
-    ] = None,
-    oversubscribe: OversubscribeOption = False,
-    rounds: Annotated[
-        int | None, typer.Option(help=f"Two programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
-    ] = None,
-    runs: Annotated[
-        int | None, typer.Option(help=f"Two programs: measured inferences of each process. [default: {defaults.RUNS}]")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help=f"Two models: number type to export both in. [default: {defaults.DTYPE}]")
-    ] = None,
-    cooldown_seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Two programs: pause between processes.")
-    ] = None,
-    max_temperature: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CELSIUS", help="Two programs: before each process, wait until the machine has cooled to this."
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help=f"Two programs: seed for the order of runs and the inputs. [default: {defaults.SEED}]"),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help=f"Two programs: time limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
-        ),
-    ] = None,
-    traced_only: Annotated[bool, typer.Option("--traced-only", help="Two programs: skip the untraced runs.")] = False,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAME[:N],...", help="Two programs: methods to call in every run.")
-    ] = None,
-    input_specs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="SPEC", help="Two programs: an input of both, as in `opscope profile`."),
-    ] = None,
-    input_file: Annotated[
-        Path | None,
-        typer.Option("--inputs", metavar="FILE.npz", help="Two programs: file with the input arrays of both."),
-    ] = None,
-    lock: Annotated[
-        Literal["wait", "warn", "fail"] | None,
-        typer.Option(help="Two programs: when another run is measuring on the machine, as in `opscope profile`."),
-    ] = None,
-    models: ModelsOption = None,
 ) -> None:
     """Fail when a candidate is slower than its baseline.
 
@@ -173,24 +125,9 @@ def command(
     given: dict[str, object] = {
         "--out": out,
         "--resume": resume or None,
-        "--target": target,
         "--remote-device": remote_device,
         "--power": power,
-        "--threads": threads,
-        "--oversubscribe": oversubscribe or None,
-        "--rounds": rounds,
-        "--runs": runs,
-        "--dtype": dtype,
-        "--cooldown-seconds": cooldown_seconds,
-        "--max-temperature": max_temperature,
-        "--seed": seed,
-        "--timeout": timeout,
-        "--traced-only": traced_only or None,
-        "--methods": methods,
-        "--input": input_specs or None,
-        "--inputs": input_file,
-        "--lock": lock,
-        "--models": models,
+        **asked.words,
     }
     if new is not None:
         _check_no_sides(candidate, against, new, store)
@@ -214,9 +151,9 @@ def command(
             "when a stored history is the baseline",
         )
         report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
-    elif _are_programs(candidate, against, models):
+    elif _are_programs(candidate, against, asked.given.get("models")):
         programs = _Programs(candidate, against, out, resume=resume)
-        report = _measured(programs, _settings(given, warmup), share, budget, quiet=quiet)
+        report = _measured(programs, _settings(asked, remote_device, power, warmup), share, budget, quiet=quiet)
     else:
         from opscope.workflows.analyze.gate import check_any
 
@@ -266,11 +203,11 @@ def _fleet(
     _decide(told, report.store)
 
 
-def _are_programs(candidate: str, against: str, models: Path | None) -> bool:
+def _are_programs(candidate: str, against: str, models: str | None) -> bool:
     """Whether both sides are to be measured now."""
     from opscope.api import check_kinds
 
-    return check_kinds(candidate, against, models)
+    return check_kinds(candidate, against, Path(models) if models else None)
 
 
 class _Programs(NamedTuple):
@@ -282,40 +219,21 @@ class _Programs(NamedTuple):
     resume: bool
 
 
-def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
+def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup: str | None) -> Settings:
     """How two programs are measured: the options that were given, and the usual rest.
 
     Raises:
         UsageError: the warm-up is not a number.
     """
-    from opscope.api import Settings
     from opscope.core.errors import UsageError
     from opscope.workflows.measure.phones import phone_name
 
     count = warmup_count(warmup)
     if count == "auto":
         raise UsageError("programs are measured with a planned warm-up", where="--warmup", hint="give a number from 0")
-    values: dict[str, Any] = {
-        "target": phone_name(given["--target"], given["--remote-device"], given["--power"]) or given["--target"],
-        "threads": None if given["--threads"] is None else (given["--threads"],),
-        "oversubscribe": given["--oversubscribe"],
-        "rounds": given["--rounds"],
-        "runs": given["--runs"],
-        "warmup": count,
-        "dtype": given["--dtype"],
-        "cooldown_seconds": given["--cooldown-seconds"],
-        "max_temperature": given["--max-temperature"],
-        "seed": given["--seed"],
-        "timeout_seconds": given["--timeout"],
-        "untraced": None if given["--traced-only"] is None else False,
-        "methods": None if given["--methods"] is None else split_words(given["--methods"]),
-        "input_specs": None if given["--input"] is None else tuple(given["--input"]),
-        "input_file": None if given["--inputs"] is None else str(given["--inputs"]),
-        "lock": given["--lock"],
-        "models": None if given["--models"] is None else str(given["--models"]),
-    }
+    target = phone_name(asked.given.get("target"), remote_device, power)
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
-    return Settings(ceilings=False, **{name: value for name, value in values.items() if value is not None})
+    return asked.settings(target=target, warmup=count, ceilings=False)
 
 
 def _measured(

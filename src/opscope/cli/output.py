@@ -53,21 +53,6 @@ PowerOption = Annotated[
         "--power", metavar="PROFILE", help="Power settings of an Android device during the run: boost or app-developer."
     ),
 ]
-LockOption = Annotated[
-    Literal["wait", "warn", "fail"],
-    typer.Option(
-        "--lock",
-        help="When another run measures on the machine: wait for it, at most 60 s, and then run beside it (a device "
-        "with a name in a configuration: until it is free); run beside it at once; or fail. Runs beside each other are "
-        "marked.",
-    ),
-]
-OversubscribeOption = Annotated[
-    bool, typer.Option("--oversubscribe", help="Allow more threads than the target has usable CPUs.")
-]
-KeepGoingOption = Annotated[
-    bool, typer.Option("--keep-going", help="Run all processes although the first ones failed alike.")
-]
 WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Warm-up inferences of each process to discard; 0: none."),

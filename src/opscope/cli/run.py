@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.cli.output import (
     JsonOption,
-    KeepGoingOption,
-    LockOption,
-    OversubscribeOption,
     PowerOption,
     QuietOption,
     RemoteDeviceOption,
@@ -28,12 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.hosts.lock import LockMode
+    from opscope.experiment.settings import Settings
     from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 
 _PHONES = forms(kind for kind in KINDS if kind.android)
 
 
+@with_settings(("oversubscribe", "lock", "keep_going"))
 def command(
     config: Annotated[
         Path, typer.Argument(help="Configuration in TOML or JSON (see `opscope init`), or the Arm kit's JSON.")
@@ -61,9 +60,7 @@ def command(
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
-    oversubscribe: OversubscribeOption = False,
-    lock: LockOption = "wait",
-    keep_going: KeepGoingOption = False,
+    asked: Asked = NOTHING_ASKED,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
     ] = None,
@@ -89,7 +86,8 @@ def command(
         hint = "give one; names of experiments follow --only"
         raise UsageError(f"there are several configurations: {', '.join([str(config), *more])}", hint=hint)
     only = [*(only or []), *(more or [])]  # the kit's option takes several words
-    asked = functools.partial(
+    settings = asked.settings()
+    running = functools.partial(
         run,
         config,
         only=only,
@@ -97,7 +95,7 @@ def command(
         analysis_only=analysis_only,
         resume=resume,
         target=phone_name(target, remote_device, power),
-        oversubscribe=oversubscribe,
+        oversubscribe=settings.oversubscribe,
     )
     words = _words(
         config,
@@ -107,11 +105,11 @@ def command(
         remote_device=remote_device,
         power=power,
         scheduler=scheduler,
-        lock=None if lock == "wait" else lock,
+        lock=asked.given.get("lock"),
     )
-    words += ["--oversubscribe"] * oversubscribe
+    words += ["--oversubscribe"] * settings.oversubscribe
     shown = not quiet and not analysis_only and scheduler is None
-    done = _run(asked, words, scheduler, lock, keep_going=keep_going, shown=shown, told=not quiet and not analysis_only)
+    done = _run(running, words, scheduler, settings, shown=shown, told=not quiet and not analysis_only)
     write_json(done, json)
     for note in done.notes:
         say(f"note:  {note}", err=True)
@@ -121,12 +119,11 @@ def command(
 
 
 def _run(
-    asked: Callable[..., RunReport],
+    running: Callable[..., RunReport],
     words: list[str],
     scheduler: str | None,
-    lock: LockMode,
+    settings: Settings,
     *,
-    keep_going: bool,
     shown: bool,
     told: bool,
 ) -> RunReport:
@@ -146,14 +143,14 @@ def _run(
 
             means = Means(
                 scheduler=scheduler,
-                lock=lock,
+                lock=settings.lock,
                 notify=notice,
                 progress_of=watches.progress_of,
                 stages_of=watches.stages_of,
                 finished=finished,
-                keep_going=keep_going,
+                keep_going=settings.keep_going,
             )
-            return asked(means=means)
+            return running(means=means)
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shell_command([*words, '--resume'])}"
         raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None

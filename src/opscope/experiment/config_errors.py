@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from opscope.bundle.settings import choices_of, options_of
 from opscope.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 _PLACED = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?\Z", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
@@ -61,15 +63,12 @@ def typed(
         raise _translated(str(error), raw, kind, where, choices, at) from None
 
 
-_OPTIONS = {"timeout_seconds": "--timeout"}
-
-
-def typed_options(values: Mapping[str, object], kind: type[T]) -> T:
+def typed_options(values: Mapping[str, object], kind: type[S]) -> S:
     """Values of options of the command line as a typed value.
 
     Args:
-        values: by the names of fields; an option has the same name, but for those that say their unit shorter.
-        kind: a Struct.
+        values: by the names of fields.
+        kind: that has them.
 
     Raises:
         UsageError: one does not fit; the message names the option, what was found and what is allowed.
@@ -78,9 +77,12 @@ def typed_options(values: Mapping[str, object], kind: type[T]) -> T:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         problem, path = _placed(str(error))
-        option = _OPTIONS.get(path, f"--{path.replace('_', '-')}")
-        found = shown(_found(values, path))
-        raise UsageError(f"{found} is not allowed; expected {_expected(problem)}", where=option) from None
+        name, found = path.partition("[")[0], _found(values, path)
+        words = choices_of(kind).get(name)
+        expected = f"one of {', '.join(words)}" if words else _expected(problem)
+        hint = did_you_mean(found, words) if words and isinstance(found, str) else None
+        option = options_of(kind)[name].named(name)
+        raise UsageError(f"{shown(found)} is not allowed; expected {expected}", where=option, hint=hint) from None
 
 
 def wrong(where: Path, path: str, problem: str, hint: str | None = None) -> UsageError:
@@ -162,7 +164,7 @@ def _fields(kind: type, path: str) -> list[str]:
 
 def _struct_in(info: Any) -> Any:  # noqa: ANN401 - one of msgspec's descriptions of types
     """The Struct that a field holds, alone, in a list or as one of several."""
-    if isinstance(info, msgspec.inspect.ListType):
+    if isinstance(info, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
         return _struct_in(info.item_type)
     if isinstance(info, msgspec.inspect.UnionType):
         return next((_struct_in(one) for one in info.types if hasattr(_struct_in(one), "fields")), info)

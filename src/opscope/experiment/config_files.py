@@ -9,9 +9,9 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from opscope.bundle.settings import MORE_ROUNDS, USUAL
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.regular_files import opened
-from opscope.experiment import defaults
 from opscope.experiment.config import PLAIN_NAME
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS
@@ -68,14 +68,14 @@ def _filled(name: str, **values: str) -> str:
     text = (files("opscope.experiment") / "templates" / f"{name}.toml").read_text(encoding="utf-8")
     return Template(text).substitute(
         values,
-        dtype=defaults.DTYPE,
-        threads=defaults.THREADS,
-        rounds=defaults.ROUNDS,
-        max_rounds=defaults.MORE_ROUNDS * defaults.ROUNDS,
-        runs=defaults.RUNS,
-        warmup=defaults.WARMUP,
-        seed=defaults.SEED,
-        timeout=f"{defaults.TIMEOUT_SECONDS:g}",
+        dtype=USUAL.dtype,
+        threads=USUAL.threads,
+        rounds=USUAL.rounds,
+        max_rounds=MORE_ROUNDS * USUAL.rounds,
+        runs=USUAL.runs,
+        warmup=USUAL.warmup,
+        seed=USUAL.seed,
+        timeout=f"{USUAL.timeout:g}",
     )
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.manifest import Role
+from opscope.bundle.settings import NOTHING_OFF, choices_of, thread_counts
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, thread_list
+from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, VariantConfig
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.inputs import parse_input
-from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.hosts.target_kinds import KINDS, LOCAL, RUNNER, forms, names
 from opscope.machine import isa
@@ -21,18 +22,12 @@ from opscope.machine import isa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.experiment.config import VariantConfig
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 _MOST_RUNS_OF_VARIANTS = 10_000
 DEFAULT_OUT = "opscope-out"
 DEFAULT_TARGET = LOCAL.name
-CHOICES = {
-    "dtype": ("fp32", "fp16", "int8", "dynamic-int8", "8da4w"),
-    "role": tuple(role.value for role in Role),
-    "schema": ("opscope.config/1",),
-    "delegate": ("xnnpack", "none", "both"),
-}
+CHOICES = {"role": tuple(role.value for role in Role)} | choices_of(VariantConfig) | choices_of(Config)
 _TAKE_BUILDS = [kind for kind in KINDS if kind.builds]
 _DEVICES_OF_BUILDS = [kind for kind in _TAKE_BUILDS if kind.remote]
 _PROGRAMS = {".pte", ".bpte", ".tflite", ".onnx"}
@@ -94,7 +89,7 @@ def _targets(config: Config) -> list[str]:
     """Every target that a file names."""
     if isinstance(config.devices, dict) and config.devices:
         return [own.target for own in config.devices.values()]
-    return [config.target] if config.target else config.targets
+    return [config.target] if config.target else list(config.targets)
 
 
 def _check_devices(raw: object, file: Path) -> None:
@@ -120,8 +115,8 @@ def _check_size(config: Config, experiments: int, file: Path) -> None:
     Raises:
         UsageError: it does; the message says what the product is of.
     """
-    counts = [thread_list(config.threads if one.threads is None else one.threads) for one in config.variants]
-    variants = sum(map(len, counts)) or len(thread_list(config.threads))
+    counts = [thread_counts(config.threads if one.threads is None else one.threads) for one in config.variants]
+    variants = sum(map(len, counts)) or len(thread_counts(config.threads))
     if experiments * variants > _MOST_RUNS_OF_VARIANTS:
         problem = (
             f"{experiments:,} experiments (models x targets x devices) of {variants:,} variants each are more than "
@@ -140,7 +135,7 @@ def _check(config: Config, file: Path) -> None:
         problem = rule(config, file)
         if problem:
             raise problem
-    lists = [("ablate", [] if config.ablate == [NOTHING_OFF] else config.ablate)] + [
+    lists = [("ablate", () if config.ablate == (NOTHING_OFF,) else config.ablate)] + [
         (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
     ]
     for path, groups in lists:
@@ -307,7 +302,7 @@ def _compared(config: Config, file: Path) -> UsageError | None:
 
 
 def _how_long(config: Config, file: Path) -> UsageError | None:
-    problem = _effort(config).limit_problem()
+    problem = config.limit_problem()
     return wrong(file, "max_rounds", *problem) if problem else None
 
 
@@ -317,7 +312,7 @@ def _expanded(config: Config, file: Path) -> list[PlannedVariant]:
 
 
 def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[PlannedVariant]:
-    counts = thread_list(config.threads if variant.threads is None else variant.threads)
+    counts = thread_counts(config.threads if variant.threads is None else variant.threads)
     affinity = config.affinity if variant.affinity is None else variant.affinity
     several = any(one.model for one in config.variants)
     return [
@@ -394,34 +389,23 @@ def _experiment(
     return Experiment(
         name="-".join(filter(None, (*_stems(variants, model), *told, place.device))),
         model=_located(file, model),
-        dtype=config.dtype,
         target=named.text,
-        effort=_effort(config),
         variants=variants,
-        ablate=tuple(config.ablate),
-        ladder=config.ladder,
-        switch=config.switch,
-        untouched=config.untouched,
-        threads=thread_list(config.threads),
-        affinity=tuple(sorted(set(config.affinity))),
         device=place.device,
         needs_worker=place.needs_worker,
-        input_specs=tuple(config.input),
-        input_file=file.parent / config.inputs if config.inputs else None,
-        data=file.parent / config.data if config.data else None,
-        delegate=config.delegate,
-        options=config.session_options,
+        **(config.own() | _located_files(config, file)),
     )
+
+
+def _located_files(config: Config, file: Path) -> dict[str, str]:
+    """Files that the settings name, from where the file stands."""
+    named = {"inputs": config.inputs, "data": config.data}
+    return {name: str(file.parent / path) for name, path in named.items() if path}
 
 
 def _stems(variants: Sequence[PlannedVariant], model: str) -> list[str]:
     """What an experiment is called after: the name of its model, or those of all that its variants run."""
     return list(dict.fromkeys(Path(variant.model or model).stem for variant in variants)) or [Path(model).stem]
-
-
-def _effort(config: Config) -> Effort:
-    names = set(Effort.__struct_fields__) - {"timeout_seconds"}
-    return Effort(timeout_seconds=config.timeout, **{name: getattr(config, name) for name in names})
 
 
 def _comparisons(config: Config, experiment: Experiment) -> list[PlannedComparison]:

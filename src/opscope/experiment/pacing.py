@@ -9,7 +9,7 @@ from opscope.core.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.experiment.planned import Effort
+    from opscope.bundle.settings import ExperimentSettings
     from opscope.experiment.target import RunTarget
 
 _STEP_SECONDS = 2.0
@@ -21,7 +21,7 @@ class Rest:
     """Rests as an experiment asks for them.
 
     Args:
-        effort: with the cool-down and the highest temperature.
+        settings: with the cool-down and the highest temperature.
         target: tells its temperature.
         sleep: how time is spent.
 
@@ -29,8 +29,8 @@ class Rest:
         unreadable: whether a temperature was asked for that cannot be read there; then nothing waits for it.
     """
 
-    def __init__(self, effort: Effort, target: RunTarget, sleep: Callable[[float], None]) -> None:
-        self._cooldown, self._hottest = effort.cooldown_seconds, effort.max_temperature
+    def __init__(self, settings: ExperimentSettings, target: RunTarget, sleep: Callable[[float], None]) -> None:
+        self._cooldown, self._hottest = settings.cooldown_seconds, settings.max_temperature
         self._target, self._sleep = target, sleep
         self.unreadable = self._hottest is not None and target.conditions().temperature_celsius is None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.bundle.manifest import DelegateName, MaskProof, Measurement, PlannedInput
+from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput
+from opscope.bundle.settings import DelegateName
 from opscope.hosts.host import PRINTED
 from opscope.program.ceilings.ceilings import Ceilings
 

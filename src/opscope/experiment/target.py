@@ -9,7 +9,6 @@ import msgspec
 
 from opscope.bundle.manifest import (
     Conditions,
-    DelegateName,
     Environment,
     Failure,
     Measurement,
@@ -17,6 +16,7 @@ from opscope.bundle.manifest import (
     PlannedInput,
     Target,
 )
+from opscope.bundle.settings import DelegateName
 from opscope.core.errors import FeatureError
 from opscope.experiment.protocol import TRACE
 from opscope.machine import isa

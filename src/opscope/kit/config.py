@@ -15,22 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.bundle.manifest import Role
+from opscope.bundle.settings import USUAL, Rounds, Runs, Seed, Text, ThreadCounts, Threads, Warmup, thread_counts
 from opscope.core.errors import did_you_mean
-from opscope.experiment import defaults
-from opscope.experiment.config import PLAIN_NAME, Name, Text, ThreadList, thread_list
+from opscope.experiment.config import PLAIN_NAME, Name
 from opscope.experiment.config_errors import shown, typed, wrong
-from opscope.experiment.planned import (
-    Effort,
-    Experiment,
-    Experiments,
-    PlannedComparison,
-    PlannedVariant,
-    Rounds,
-    Runs,
-    Seed,
-    Threads,
-    Warmup,
-)
+from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
 
 _MASK = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,256})\Z")
 _MODES = ("timing", "xnntrace")
@@ -54,7 +43,7 @@ class KitExperimentConfig(msgspec.Struct, frozen=True):
     mode: Literal["timing", "xnntrace"] = "timing"
     runs: Runs = _RUNS
     warmup: Warmup = _WARMUP
-    threads: ThreadList = msgspec.field(default_factory=lambda: [1])
+    threads: ThreadCounts = 1
     extra_args: list[str] = []
     cpu_affinity: str | int | None = None
 
@@ -87,8 +76,8 @@ class KitConfig(msgspec.Struct, frozen=True):
     experiments: Annotated[list[KitExperimentConfig], msgspec.Meta(min_length=1)]
     output_root: str | None = None
     analysis: KitAnalysis = KitAnalysis()
-    rounds: Rounds = defaults.ROUNDS
-    seed: Seed = defaults.SEED
+    rounds: Rounds = USUAL.rounds
+    seed: Seed = USUAL.seed
 
 
 class _Placed(NamedTuple):
@@ -159,7 +148,7 @@ def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) ->
     arguments, verbose = _arguments(config.extra_args)
     if config.mode == "xnntrace" and verbose:
         runner = verbose
-    counts = thread_list(config.threads)
+    counts = thread_counts(config.threads)
     variants = [
         PlannedVariant(
             name=f"{config.name}_t{threads}" if len(counts) > 1 else config.name,
@@ -266,9 +255,11 @@ def _experiment(
     return Experiment(
         name=name,
         model=str(base / config.model),
-        dtype=defaults.DTYPE,
         target="runner",
-        effort=Effort(rounds=config.rounds, runs=runs, warmup=warmup, seed=config.seed),
+        rounds=config.rounds,
+        runs=runs,
+        warmup=warmup,
+        seed=config.seed,
         variants=tuple(
             msgspec.structs.replace(variant, role=roles.get(variant.name, Role.CANDIDATE)) for variant in variants
         ),

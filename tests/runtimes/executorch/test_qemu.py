@@ -12,13 +12,14 @@ import pytest
 from native_runner import native_target
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, MissingDependencyError
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import Job
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
 from opscope.workflows.analyze.analyses import analyze, compare
 from opscope.workflows.analyze.gate import check
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.reports.combined import combined
 from opscope.workflows.validate.validation import validate
 from qemu import qemu_target

@@ -18,13 +18,14 @@ from native_runner import native_cache, native_target
 from opscope.bundle.manifest import Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.core.system.elf import symbol_size
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import Job, RunTarget, SwitchingTarget
 from opscope.machine import isa
 from opscope.machine.switch.switch import prepared
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.switching import chosen_switch
 
 pytestmark = pytest.mark.runtime

@@ -16,6 +16,7 @@ from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mech
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
@@ -24,7 +25,7 @@ from opscope.runtimes.litert.c_api import check_events
 from opscope.runtimes.litert.installed import installed_litert
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE, EventRow
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.validate.validation import validate
 from texts import ONLY_LITERT
 
@@ -187,7 +188,7 @@ def test_custom_operators_that_the_delegate_has_are_run_and_known(tmp_path: Path
 def test_sizes_that_the_model_leaves_open_are_given(tmp_path: Path) -> None:
     """The batch here: outputs have it, too, and the bundle is complete."""
     settings = Settings(
-        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input_specs=("float32[3,32,32,3]",)
+        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input=("float32[3,32,32,3]",)
     )
     profile(MODELS / "dynamic.tflite", settings=settings, out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest

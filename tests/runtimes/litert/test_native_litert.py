@@ -21,6 +21,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput, Target
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError, UsageError
 from opscope.core.table import Scope
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import Job, RunTarget
 from opscope.hosts.device import Device
 from opscope.hosts.own_directory import MARK, OWN
@@ -42,7 +43,7 @@ from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.native.building import find_compiler, host_architecture
 from opscope.runtimes.native.start import NativeProgram
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
 from qemu import use_emulator

@@ -20,6 +20,7 @@ from opscope.core.errors import (
     TraceFormatError,
     UsageError,
 )
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
@@ -27,7 +28,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.options import SessionChoice, session_choice
 from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
-from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.measure.profiling import profile
 from opscope.workflows.validate.validation import validate
 from texts import HASHES_FIT, NOT_THE_MEASURED_FILE, ONLY_LITERT
 
@@ -133,7 +134,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
 def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
     """Sizes that the model leaves open are given, weights beside it come along."""
     settings = Settings(
-        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input_specs=("float32[2,8]",)
+        rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input=("float32[2,8]",)
     )
     profile(MODELS / "external.onnx", settings=settings, out=tmp_path / "out")
     assert (tmp_path / "out" / "model" / "external.bin").exists()

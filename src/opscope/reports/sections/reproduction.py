@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Role
+from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
 from opscope.core.printable import shell_command
 from opscope.reports.sections.methods import calls_text
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Manifest
 
-_NOTHING_OFF, _ANY_SWITCH = "none", "auto"
 _OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)?")
 _FEWEST_BACKTICKS = 3
 
@@ -92,8 +92,8 @@ def _switched(manifest: Manifest) -> list[tuple[str, str | None]]:
         return []
     if baselines:
         return [("--ablate", ",".join(baselines[0].ablated or []))]
-    asked = manifest.request is None or manifest.request.ablate == [_NOTHING_OFF]
-    return [("--ablate", _NOTHING_OFF)] if asked and manifest.with_role(Role.ACCELERATED) else []
+    asked = manifest.request is None or manifest.request.ablate == (NOTHING_OFF,)
+    return [("--ablate", NOTHING_OFF)] if asked and manifest.with_role(Role.ACCELERATED) else []
 
 
 def _flags(manifest: Manifest) -> Iterator[str]:
@@ -108,25 +108,14 @@ def _said(request: ExperimentRequest | None) -> Iterator[str]:
     """Options that neither the plan nor the variants tell of."""
     if request is None:
         return
-    yield from ["--oversubscribe"] * request.oversubscribe
-    if request.switch != _ANY_SWITCH:
-        yield from ("--switch", request.switch)
-    if request.untouched is not None:
-        yield "--untouched" if request.untouched else "--no-untouched"
-    if request.ceilings is not None:
-        yield "--ceilings" if request.ceilings else "--no-ceilings"
-    options = [
-        ("--min-seconds", request.min_seconds or None),
-        ("--until", request.until),
-        ("--max-rounds", request.max_rounds),
-        ("--cooldown-seconds", request.cooldown_seconds or None),
-        ("--max-temperature", request.max_temperature),
-        *(("--input", one) for one in request.inputs),
-        ("--inputs", request.input_file),
-        ("--data", request.data),
-        ("--models", request.models),
-    ]
-    yield from _given(options)
+    yield from words_of(request, (name for name in ExperimentSettings.__struct_fields__ if name not in _TOLD))
+    yield from _given([("--models", request.models)])
+
+
+_TOLD = {
+    *("ablate", "ladder", "threads", "rounds", "runs", "warmup", "dtype", "seed", "timeout", "untraced", "methods"),
+}
+"""Settings that plan and variants tell of, as they became."""
 
 
 def _given(options: Iterable[tuple[str, str | float | None]]) -> Iterator[str]:

@@ -10,11 +10,11 @@ import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor, VariantInputs
+from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities, target_for
 from opscope.experiment.target_names import parse_target
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Model, Target, Variant
-    from opscope.experiment.planned import Effort, Experiment, PlannedVariant
+    from opscope.bundle.settings import ExperimentSettings
+    from opscope.experiment.planned import Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.measurements.programs import ProgramKind
@@ -131,11 +132,11 @@ def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) 
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
     _check_without_delegate(experiment)
     wrong = next((v.name for v in experiment.variants if v.options and of[v.name] is not ONNX_RUNTIME), None)
-    if wrong or (experiment.options and ONNX_RUNTIME not in kinds):
+    if wrong or (experiment.session_options and ONNX_RUNTIME not in kinds):
         problem = "only a model of ONNX Runtime (.onnx) has options of a session"
         where = f"session_options of {wrong}" if wrong else "session_options"
         raise UsageError(problem, where=where, hint="leave them out")
-    session_choice(experiment.options)
+    session_choice(experiment.session_options)
     for variant in experiment.variants:
         session_choice(variant.options)
 
@@ -195,10 +196,10 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
         if name != NOTHING_OFF:
             check_name(name)
     kind = parse_target(experiment.target, builds_named=True).kind
-    if given is None and not (kind.remote or kind.emulated or experiment.effort.oversubscribe):
+    if given is None and not (kind.remote or kind.emulated or experiment.oversubscribe):
         here = capture(None)
-        for threads in experiment.threads:
-            check_thread_count(threads, experiment.affinity, here)
+        for threads in experiment.thread_counts:
+            check_thread_count(threads, experiment.cpus, here)
 
 
 def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> None:
@@ -214,8 +215,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         OpscopeError: of the kind that fits; nothing is left behind.
     """
     variants, not_switched = variants_of(experiment, target)
-    check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
-    untraceable = _untraceable(target, experiment.effort)
+    check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
+    untraceable = _untraceable(target, experiment)
     models = experiment.all_models
     sources = [program_source(model, experiment.models) for model in models]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
@@ -366,7 +367,8 @@ def _program(experiment: Experiment, model: str, source: Path | None, work: Path
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
-        given = given_files(source, experiment.data if model == experiment.model else None)
+        data = experiment.data if model == experiment.model else None
+        given = given_files(source, Path(data) if data else None)
     return _Program(model, source, bundled_files(given, work), bundled.inputs if bundled else {})
 
 
@@ -381,14 +383,14 @@ def _check_registered(program: Path, target: RunTarget) -> None:
         check_registered(program, libraries(), f"the target {target.describe().kind}")
 
 
-def _untraceable(target: RunTarget, effort: Effort) -> str | None:
+def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
     """Why the target traces nothing, as one sentence; None where it does.
 
     Raises:
         MissingDependencyError: only traced runs are wanted, and there are none.
     """
     reason = capabilities(target).untraceable
-    if reason and not effort.untraced:
+    if reason and not settings.untraced:
         raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
     return reason
 
@@ -401,19 +403,19 @@ def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str
 
 def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:
     """The plan; its runs and warm-up count single calls, those of the experiment rounds of calls."""
-    effort, each = experiment.effort, len(calls) or 1
+    each = len(calls) or 1
     empty = Plan(
         rounds=0,
-        runs=effort.runs * each,
-        warmup=effort.warmup * each,
-        seed=effort.seed,
+        runs=experiment.runs * each,
+        warmup=experiment.warmup * each,
+        seed=experiment.seed,
         order=[],
-        timeout_seconds=effort.timeout_seconds,
+        timeout_seconds=experiment.timeout,
         calls=calls,
     )
     names = [variant.name for variant in variants]
     arms = _Arms(capabilities(target).untraceable is None, _timed_untraced(experiment, target))
-    return _with_rounds(empty, names, effort.rounds, arms=arms)
+    return _with_rounds(empty, names, experiment.rounds, arms=arms)
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
@@ -465,7 +467,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         OpscopeError: of the kind that fits.
     """
     bundle = resumed_bundle(path, experiment.model)
-    manifest, effort = bundle.manifest, experiment.effort
+    manifest = bundle.manifest
     # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
     begun, variants = (
         [v for v in own if v.role is not Role.CONTROL]
@@ -479,10 +481,10 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         raise BundleError(problem, where=path, hint=hint)
     plan, each = manifest.plan, len(manifest.plan.calls) or 1
     asked = {
-        "runs": effort.runs * each,
-        "warmup": effort.warmup * each,
-        "seed": effort.seed,
-        "timeout_seconds": effort.timeout_seconds,
+        "runs": experiment.runs * each,
+        "warmup": experiment.warmup * each,
+        "seed": experiment.seed,
+        "timeout_seconds": experiment.timeout,
     }
     for name, value in asked.items():
         if getattr(plan, name) != value:
@@ -515,13 +517,13 @@ def _check_models(manifest: Manifest, experiment: Experiment, path: Path) -> Non
             raise BundleError(f"{name} was measured with {begun.source}, not with {model}", where=path, hint=_UNDO)
 
 
-def remember(bundle: Bundle, effort: Effort) -> None:
+def remember(bundle: Bundle, settings: ExperimentSettings) -> None:
     """Keep how a run that is finished was paced now, which is written with the next status of the bundle."""
     request = bundle.manifest.request
     if request is None:
         return
     names = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature", "ceilings")
-    request = msgspec.structs.replace(request, **{name: getattr(effort, name) for name in names})
+    request = msgspec.structs.replace(request, **{name: getattr(settings, name) for name in names})
     bundle.manifest = msgspec.structs.replace(bundle.manifest, request=request)
 
 
@@ -545,7 +547,7 @@ def _arms_contradiction(manifest: Manifest, experiment: Experiment, target: RunT
 def _timed_untraced(experiment: Experiment, target: RunTarget) -> bool:
     """Whether variants are also timed without tracing."""
     # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
-    return experiment.effort.untraced and not capabilities(target).always_traces and not runs_builds(experiment)
+    return experiment.untraced and not capabilities(target).always_traces and not runs_builds(experiment)
 
 
 def grow(bundle: Bundle, rounds: int) -> None:

@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.bundle.manifest import LockRecord, Repetition
+    from opscope.bundle.settings import ExperimentSettings
     from opscope.core.system.stages import StageProgress
     from opscope.experiment.engine import Progress
-    from opscope.experiment.planned import Effort, Experiment, Experiments
+    from opscope.experiment.planned import Experiment, Experiments
     from opscope.experiment.target import RunTarget
     from opscope.hosts.lock import LockMode, MachineHold
     from opscope.machine.clock import TimeSource
@@ -194,20 +195,19 @@ def _measured(
     bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None
 ) -> Profiled:
     target = target_of(experiment, bundle.path / bundle.manifest.model.program, target)
-    effort = experiment.effort
-    rest = Rest(effort, target, means.sleep)
+    rest = Rest(experiment, target, means.sleep)
     with bundle.locked():
-        remember(bundle, effort)
+        remember(bundle, experiment)
         with _lock_recorded(bundle, hold):
-            _run_rounds(bundle, effort, target, means, rest)
-            if effort.ceilings is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
-                anew = effort.ceilings is True
+            _run_rounds(bundle, experiment, target, means, rest)
+            if experiment.ceilings is not False and any(repetition.ok for repetition in bundle.manifest.repetitions):
+                anew = experiment.ceilings is True
                 part("ceilings", lambda: measure_ceilings(bundle, target, means.clock, anew=anew), None)
             part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
     with _ANALYSING:
         content, files = _reported(bundle, target)
     runner = bundle.manifest.left_out.runner
-    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
+    notes = [*([runner] if runner else []), *_without_effect(experiment, content, rest)]
     notes += _lock_notes(bundle.manifest.locks[-1:])
     notes += _drawn_notes(bundle)
     return Profiled(bundle.path, content, files, notes)
@@ -267,7 +267,7 @@ def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
             yield f"another run could not be kept away: {lock.problem}"
 
 
-def _run_rounds(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> None:
+def _run_rounds(bundle: Bundle, settings: ExperimentSettings, target: RunTarget, means: Means, rest: Rest) -> None:
     """Run the planned rounds, then more of them until there are enough."""
 
     def heard(done: int, total: int, repetition: Repetition | None) -> None:
@@ -275,11 +275,11 @@ def _run_rounds(bundle: Bundle, effort: Effort, target: RunTarget, means: Means,
         if repetition is not None and done < total:
             rest.take()
 
-    if bundle.manifest.plan.rounds < effort.rounds:
-        grow(bundle, effort.rounds)
+    if bundle.manifest.plan.rounds < settings.rounds:
+        grow(bundle, settings.rounds)
     while True:
         run_experiment(bundle, target, means.clock, complete_inferences, heard, keep_going=means.keep_going)
-        wanted = _rounds_wanted(bundle, effort)
+        wanted = _rounds_wanted(bundle, settings)
         if wanted == bundle.manifest.plan.rounds:
             return
         grow(bundle, wanted)
@@ -291,26 +291,26 @@ def complete_inferences(path: Path) -> int:
     return len(read_trace(path).table.inference_times().duration)
 
 
-def _rounds_wanted(bundle: Bundle, effort: Effort) -> int:
+def _rounds_wanted(bundle: Bundle, settings: ExperimentSettings) -> int:
     """Rounds that a bundle should have: half as many more while it is not enough, up to the most that are allowed."""
     manifest = bundle.manifest
     planned = manifest.plan.rounds
-    more = min(effort.most_rounds, planned + max(1, planned // 2))
+    more = min(settings.most_rounds, planned + max(1, planned // 2))
     if more <= planned or not all(manifest.completed(variant.name) for variant in manifest.variants):
         return planned
     enter("analysing")
     with _ANALYSING:
-        return planned if _enough(content_of(bundle), effort) else more
+        return planned if _enough(content_of(bundle), settings) else more
 
 
-def _enough(content: ReportContent, effort: Effort) -> bool:
+def _enough(content: ReportContent, settings: ExperimentSettings) -> bool:
     """Whether every variant was measured long enough, and every interval is narrow enough."""
     analyses = [result.analysis for result in content.variants if result.analysis]
-    if any(sum(measured_latency(one).samples_ns) < effort.min_seconds * 1e9 for one in analyses):
+    if any(sum(measured_latency(one).samples_ns) < settings.min_seconds * 1e9 for one in analyses):
         return False
-    if effort.until is None:
+    if settings.until is None:
         return True
-    return all(_width(comparison) <= effort.until for comparison in content.comparisons)
+    return all(_width(comparison) <= settings.until for comparison in content.comparisons)
 
 
 def _width(comparison: Comparison) -> float:
@@ -321,9 +321,9 @@ def _width(comparison: Comparison) -> float:
     return (found.ci95[1] - found.ci95[0]) / found.speedup
 
 
-def _without_effect(effort: Effort, content: ReportContent, rest: Rest) -> Iterator[str]:
+def _without_effect(settings: ExperimentSettings, content: ReportContent, rest: Rest) -> Iterator[str]:
     """What was asked for and had no effect, one sentence each."""
     if rest.unreadable:
         yield "this machine reports no temperature, so max_temperature has no effect"
-    if effort.until is not None and not content.comparisons:
+    if settings.until is not None and not content.comparisons:
         yield "nothing is compared with a baseline, so until has no effect"

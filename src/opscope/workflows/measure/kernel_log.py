@@ -89,8 +89,8 @@ def _logged(
         clear=[],
         threads=variant.threads,
         inferences=1,
-        seed=experiment.effort.seed,
-        timeout_seconds=experiment.effort.timeout_seconds,
+        seed=experiment.seed,
+        timeout_seconds=experiment.timeout,
         traced=target.always_traces is not False,
         affinity=variant.affinity,
     )

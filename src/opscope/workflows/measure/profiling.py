@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from opscope.bundle.bundle import check_free
-from opscope.core.errors import UsageError, did_you_mean
+from opscope.bundle.settings import MORE_ROUNDS, NOTHING_OFF, USUAL
+from opscope.core.errors import UsageError
 from opscope.core.files import storage_errors
-from opscope.experiment import defaults
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import NOTHING_OFF, DelegateChoice, Effort, Experiment, SwitchName
+from opscope.experiment.planned import Experiment
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import reserved
-from opscope.hosts.lock import LockMode
-from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.programs import kind_of_program
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
@@ -41,80 +40,6 @@ if TYPE_CHECKING:
     """A ``torch.nn.Module``; torch is not typed here."""
     Tensors: TypeAlias = Any
     """A tensor, or a tuple of tensors."""
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """How a model is profiled.
-
-    Attributes:
-        target: where it runs, see :func:`opscope.workflows.measure.targets.target_named`.
-        ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU; ``none`` alone
-            switches nothing off.
-        ladder: run the whole staircase of the CPU's features instead.
-        switch: mechanism that switches features: ``cpuinfo``, ``trap`` or ``hwcap``; ``auto``: the first that can be
-            proved.
-        untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; None: where no earlier
-            bundle has shown for these libraries that it changes nothing.
-        delegate: of a LiteRT model: ``xnnpack``; ``none`` for LiteRT's own kernels; ``both`` compares the two. None:
-            XNNPACK.
-        session_options: of ONNX Runtime, by name, see :mod:`opscope.runtimes.onnxruntime.options`.
-        threads: sizes of the thread pool, each a pair of variants.
-        oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
-        rounds: repetitions of every variant, each in its own process.
-        runs: measured inferences of each process.
-        warmup: inferences before them that are set aside.
-        dtype: number type to export a registered model in.
-        seed: of the order and of the inputs.
-        timeout_seconds: limit for one process.
-        untraced: run every variant without event tracing too, for its latency; a traced run is for the split.
-        ceilings: of the machine, for every variant, after its repetitions. None: those of an earlier run where a
-            short probe agrees with them, else measured, in some four seconds each. True: measured. False: none.
-        methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
-            ``runs`` and ``warmup`` then count these rounds of calls.
-        models: the user's directory of models; None for the usual one.
-        input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: random tensors of the sizes that
-            the program declares.
-        input_file: .npz with the inputs instead.
-        data: .ptd with weights that the program keeps apart; None: the one beside the program whose keys it looks for.
-        min_seconds: add rounds until each variant was measured that long, warm-up apart.
-        until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
-        max_rounds: most rounds that these two may lead to; None: four times ``rounds``.
-        cooldown_seconds: rest between two processes.
-        max_temperature: in degrees Celsius; the next process waits until the machine is cooler, where it can tell.
-        lock: when another run measures on the machine: ``wait`` for it, at most 60 s, and then measure beside it;
-            ``warn``: measure beside it at once; ``fail``: end with an error. Runs beside each other say so.
-        keep_going: run all processes although the first ones of two variants failed alike.
-    """
-
-    target: str = AUTO.name
-    ablate: tuple[str, ...] = ()
-    ladder: bool = False
-    threads: tuple[int, ...] = (defaults.THREADS,)
-    rounds: int = defaults.ROUNDS
-    runs: int = defaults.RUNS
-    warmup: int = defaults.WARMUP
-    dtype: str = defaults.DTYPE
-    seed: int = defaults.SEED
-    timeout_seconds: float = defaults.TIMEOUT_SECONDS
-    untraced: bool = defaults.UNTRACED
-    ceilings: bool | None = defaults.CEILINGS
-    methods: tuple[str, ...] = ()
-    models: str | None = None
-    oversubscribe: bool = defaults.OVERSUBSCRIBE
-    min_seconds: float = defaults.MIN_SECONDS
-    until: float | None = defaults.UNTIL
-    max_rounds: int | None = None
-    cooldown_seconds: float = defaults.COOLDOWN_SECONDS
-    max_temperature: float | None = defaults.MAX_TEMPERATURE
-    input_specs: tuple[str, ...] = ()
-    input_file: str | None = None
-    data: str | None = None
-    lock: LockMode = "wait"
-    switch: SwitchName = defaults.SWITCH
-    untouched: bool | None = None
-    delegate: DelegateChoice | None = None
-    session_options: dict[str, str] = {}
-    keep_going: bool = False
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -172,8 +97,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         _check_dtype(source, settings, begun, named)
     experiment = planned_experiment(path.name, source, settings, begun)
     if begun is not None:
-        effort = msgspec.structs.replace(experiment.effort, rounds=settings.rounds)
-        check_agreement(begun, msgspec.structs.replace(experiment, effort=effort), named)
+        check_agreement(begun, msgspec.structs.replace(experiment, rounds=settings.rounds), named)
     # A run is finished where it began.
     given = recorded_target(begun.manifest) if begun and target is None else target
     if begun is None:
@@ -190,7 +114,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     Raises:
         UsageError: saying how to get another.
     """
-    if "--dtype" not in named and settings.dtype == defaults.DTYPE:
+    if "--dtype" not in named and settings.dtype == USUAL.dtype:
         return
     models = Path(settings.models) if settings.models else None
     given = begun.manifest.model.given if begun else program_source(source, models) is not None
@@ -211,7 +135,7 @@ def _settings_of(manifest: Manifest, settings: Settings) -> Settings:
         if said & {"min_seconds", "until"} and "max_rounds" not in said:
             paced["max_rounds"] = None
         elif (request.min_seconds or request.until is not None) and not paced.get("max_rounds", True):
-            paced["max_rounds"] = defaults.MORE_ROUNDS * request.rounds  # not those that were added since
+            paced["max_rounds"] = MORE_ROUNDS * request.rounds  # not those that were added since
     settings = msgspec.structs.replace(settings, rounds=rounds, **paced)
     most = None if settings.max_rounds is None else max(settings.max_rounds, rounds)
     return msgspec.structs.replace(settings, max_rounds=most)
@@ -228,25 +152,9 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
     """
     if begun is not None:
         settings = _settings_of(begun.manifest, settings)
-    return Experiment(
-        name=name,
-        model=source,
-        dtype=settings.dtype,
-        target=settings.target,
-        effort=checked_effort(settings),
-        ablate=settings.ablate,
-        ladder=settings.ladder,
-        switch=settings.switch,
-        untouched=settings.untouched,
-        delegate=settings.delegate,
-        options=settings.session_options,
-        threads=settings.threads,
-        methods=settings.methods,
-        models=Path(settings.models) if settings.models else None,
-        input_specs=settings.input_specs,
-        input_file=Path(settings.input_file) if settings.input_file else None,
-        data=Path(settings.data) if settings.data else None,
-    )
+    models = Path(settings.models) if settings.models else None
+    checked = checked_settings(settings)
+    return Experiment(name=name, model=source, target=settings.target, models=models, **checked.own())
 
 
 def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settings, out: Path) -> str:
@@ -265,7 +173,7 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
         raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
     from opscope.runtimes.executorch.export.live import export_live
 
-    checked_effort(settings)
+    checked_settings(settings)
     check_free(out)
     directory = out.with_name(f"{out.name}-model")
     check_free(directory)
@@ -274,25 +182,17 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     return str(export_live(model, inputs, settings.dtype, directory))
 
 
-def checked_effort(settings: Settings) -> Effort:
-    """How much is measured, once it is known that the settings make sense.
+def checked_settings(settings: Settings) -> Settings:
+    """The settings, once it is known that they make sense.
 
     Raises:
         UsageError: naming the option and what it may be.
     """
-    effort = typed_options({key: getattr(settings, key) for key in Effort.__struct_fields__}, Effort)
-    if problem := effort.limit_problem():
+    settings = typed_options(msgspec.structs.asdict(settings), Settings)
+    if problem := settings.limit_problem():
         raise UsageError(problem[0], where="--max-rounds", hint=problem[1])
-    if not settings.threads or min(settings.threads) < 1:
-        raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
-    if settings.switch not in (switches := get_args(SwitchName)):
-        hint = did_you_mean(settings.switch, switches)
-        raise UsageError(f"no mechanism {settings.switch!r}", where="--switch", hint=hint)
-    if settings.delegate is not None and settings.delegate not in (known := get_args(DelegateChoice)):
-        hint = did_you_mean(settings.delegate, known)
-        raise UsageError(f"no delegate {settings.delegate!r}", where="--delegate", hint=hint)
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
         raise UsageError("none must be given alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:
         raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
-    return effort
+    return settings

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import MismatchError, UsageError
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import NOTHING_OFF
+from opscope.experiment.settings import Settings
 from opscope.experiment.target import reserved
 from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.workflows.analyze.gate import check_sides
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
-from opscope.workflows.measure.profiling import Settings, default_directory, planned_experiment
+from opscope.workflows.measure.profiling import default_directory, planned_experiment
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import NEW, OLD
 
@@ -105,7 +106,7 @@ def _check_settings(settings: Settings) -> None:
         UsageError: naming it.
         MismatchError: the target is an emulated CPU.
     """
-    if len(settings.threads) != 1:
+    if len(settings.thread_counts) != 1:
         raise UsageError("two programs are compared at one thread count", where="--threads", hint="give one number")
     if settings.ladder or settings.ablate not in {(), (NOTHING_OFF,)}:
         raise UsageError("nothing is switched off when two programs are compared", where="--ablate")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,6 @@ from opscope.runtimes.executorch.pte import read_executable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from opscope.bundle.manifest import Plan
     from opscope.experiment.inputs import MadeInputs
@@ -130,11 +130,11 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
         NotFoundError: there is no such file.
         TraceFormatError: it is not an .npz.
     """
-    if experiment.input_file is not None and experiment.input_specs:
+    if experiment.inputs is not None and experiment.input:
         raise UsageError("there is --inputs, too", where="--input", hint="leave out one of the two")
-    if experiment.input_file is not None:
-        return read_input_file(experiment.input_file)
-    return [parse_input(text) for text in experiment.input_specs]
+    if experiment.inputs is not None:
+        return read_input_file(Path(experiment.inputs))
+    return [parse_input(text) for text in experiment.input]
 
 
 def _all_of(plan: MethodPlan, bundled: Mapping[str, Sequence[Given]]) -> Sequence[Given]:

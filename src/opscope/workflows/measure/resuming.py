@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from opscope.bundle.manifest import Mechanism, Role
+from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
-from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
 from opscope.measurements.method_calls import planned_calls
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
 
 _HASH = 12
+_ALL_CPUS = "all CPUs"
 
 
 class Contradiction(NamedTuple):
@@ -57,18 +59,21 @@ def check_agreement(bundle: Bundle, experiment: Experiment, named: Collection[st
 def _contradictions(
     bundle: Bundle, experiment: Experiment, named: Collection[str]
 ) -> Iterator[tuple[str, Contradiction | None]]:
-    manifest, effort = bundle.manifest, experiment.effort
+    manifest = bundle.manifest
     plan, request = manifest.plan, manifest.request
     each = len(plan.calls) or 1
     rounds = [plan.rounds, request.rounds] if request else [plan.rounds]
+    counts = _numbers({variant.threads or 0 for variant in manifest.variants})
     yield "--target", target_contradiction(manifest, experiment.target)
-    yield "--threads", _unlike([_numbers({v.threads or 0 for v in manifest.variants})], _numbers(experiment.threads))
+    yield "--threads", _unlike([counts], _numbers(experiment.thread_counts))
+    pinned = [_numbers(variant.affinity) or _ALL_CPUS for variant in manifest.variants]
+    yield "--affinity", _unlike(pinned, _numbers(experiment.cpus) or _ALL_CPUS)
     yield from _switching(manifest, experiment)
-    yield "--rounds", None if effort.rounds in rounds else _unlike([str(rounds[-1])], str(effort.rounds))
-    yield "--runs", _unlike([str((plan.runs or 0) // each)], str(effort.runs))
-    yield "--warmup", _unlike([str((plan.warmup or 0) // each)], str(effort.warmup))
-    yield "--seed", _unlike([str(plan.seed)], str(effort.seed))
-    yield "--timeout", _unlike([f"{plan.timeout_seconds:g}"], f"{effort.timeout_seconds:g}")
+    yield "--rounds", None if experiment.rounds in rounds else _unlike([str(rounds[-1])], str(experiment.rounds))
+    yield "--runs", _unlike([str((plan.runs or 0) // each)], str(experiment.runs))
+    yield "--warmup", _unlike([str((plan.warmup or 0) // each)], str(experiment.warmup))
+    yield "--seed", _unlike([str(plan.seed)], str(experiment.seed))
+    yield "--timeout", _unlike([f"{plan.timeout_seconds:g}"], f"{experiment.timeout:g}")
     timed = "runs without tracing, too" if plan.timed_order else "traced runs only"
     yield "--traced-only", _unlike([timed], "traced runs only")
     yield "--dtype", dtype_contradiction(manifest, experiment)
@@ -93,7 +98,7 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     if not steps and not (request and request.ladder):
         yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
     yield "--delegate", _unlike([_delegate(manifest)], experiment.delegate or "")
-    yield "--session-option", _unlike([_options(manifest)], _pairs(experiment.options))
+    yield "--session-option", _unlike([_options(manifest)], _pairs(experiment.session_options))
     used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)
     yield "--switch", _unlike([used, *([request.switch] if request else [])], experiment.switch)
 
@@ -160,7 +165,7 @@ def data_contradiction(manifest: Manifest, experiment: Experiment) -> Contradict
     if experiment.data is None:
         return None
     recorded, model = manifest.model.data_sha256 or "", manifest.model
-    now = sha256_of(experiment.data)
+    now = sha256_of(Path(experiment.data))
     if now == recorded:
         return None
     kept = f"{model.data} (sha256 {recorded[:_HASH]})" if model.data else "no weights apart"

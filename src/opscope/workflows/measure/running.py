@@ -188,7 +188,7 @@ def _called(asked: Experiments, whole: Experiments, request: ConfigRequest) -> E
 def _oversubscribing(asked: Experiments) -> Experiments:
     """The same experiments with leave to start more threads than there are usable CPUs."""
     replace = msgspec.structs.replace
-    found = tuple(replace(e, effort=replace(e.effort, oversubscribe=True)) for e in asked.experiments)
+    found = tuple(replace(e, oversubscribe=True) for e in asked.experiments)
     return replace(asked, experiments=found)
 
 
@@ -246,7 +246,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), reserved(target):
             variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
-                check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
+                check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
 
 
 _OF_ONE_DEVICE = (DeviceError, FeatureError)

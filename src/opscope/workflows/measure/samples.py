@@ -50,7 +50,7 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     Raises:
         StorageError: the system refused to write into the bundle; the repetitions are safe.
     """
-    path, values = experiment.input_file, bundle.manifest.plan.values
+    path, values = Path(experiment.inputs) if experiment.inputs else None, bundle.manifest.plan.values
     samples = labelled_inputs(path, read_arrays(path)) if path is not None else None
     if path is None or samples is None or values is None:
         return

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.manifest import Role, Variant
+from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.units import counted_text
-from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
 from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
@@ -18,7 +18,8 @@ from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import DelegateName, Environment, Mechanism
+    from opscope.bundle.manifest import Environment, Mechanism
+    from opscope.bundle.settings import DelegateName
     from opscope.experiment.planned import Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.workflows.measure.switching import ChosenSwitch
@@ -57,7 +58,7 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
     if kind is ONNX_RUNTIME:
         own = planned.options if planned else None
-        return msgspec.structs.replace(variant, options=(experiment.options if own is None else own) or None)
+        return msgspec.structs.replace(variant, options=(experiment.session_options if own is None else own) or None)
     return variant
 
 
@@ -160,7 +161,7 @@ def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
 def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
     found = []
     for threads, suffix in _thread_counts(experiment):
-        cpus = list(experiment.affinity)
+        cpus = experiment.cpus
         found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus, switch))
         for number, (names, cleared) in enumerate(steps, 1):
             last = number == len(steps)
@@ -187,7 +188,7 @@ NEW, OLD = "new", "old"
 
 def _two_programs(experiment: Experiment) -> list[Variant]:
     """The model and the one that it is measured by, on the CPU as it is."""
-    (threads,), cpus = experiment.threads, list(experiment.affinity)
+    (threads,), cpus = experiment.thread_counts, experiment.cpus
     roles = {NEW: Role.CANDIDATE, OLD: Role.BASELINE}
     return [Variant(name, role, [], [], threads, cpus) for name, role in roles.items()]
 
@@ -197,14 +198,14 @@ def _as_it_is(experiment: Experiment) -> list[Variant]:
         hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
         raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
     return [
-        Variant(f"runner{suffix}", Role.CANDIDATE, [], [], threads, list(experiment.affinity))
+        Variant(f"runner{suffix}", Role.CANDIDATE, [], [], threads, experiment.cpus)
         for threads, suffix in _thread_counts(experiment)
     ]
 
 
 def _thread_counts(experiment: Experiment) -> list[tuple[int, str]]:
     """Every thread count once, and what it adds to names of variants: nothing where it is the only one."""
-    counts = list(dict.fromkeys(experiment.threads))
+    counts = list(dict.fromkeys(experiment.thread_counts))
     return [(count, f"-t{count}" if len(counts) > 1 else "") for count in counts]
 
 

@@ -1,0 +1,296 @@
+"""How a model is measured: every setting once, with its type, its limits, its usual value and what it means.
+
+From here come the options of the command line, the keys of configurations and their JSON Schema, what a manifest keeps
+of the request, what ``--resume`` compares, and the command that reproduces a run.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_DAY = 86_400.0
+MORE_ROUNDS = 4
+"""How many times the rounds may become where rounds are added and no limit is given."""
+NOTHING_OFF = "none"
+"""In place of feature groups: measure the model as it runs, and switch nothing off."""
+
+Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+ThreadCounts: TypeAlias = Threads | Annotated[tuple[Threads, ...], msgspec.Meta(min_length=1, max_length=64)]
+Rounds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Runs: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Warmup: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 2)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
+Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
+Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Many: TypeAlias = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
+"""As many entries as a person writes."""
+Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
+CpuNumbers: TypeAlias = Annotated[tuple[Cpu, ...], msgspec.Meta(max_length=4096)]
+SessionOptions: TypeAlias = Annotated[
+    dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], msgspec.Meta(max_length=1000)
+]
+DataType: TypeAlias = Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"]
+SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
+"""A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
+DelegateName: TypeAlias = Literal["xnnpack", "none"]
+"""The delegate that runs a LiteRT model, or that none does: LiteRT's own kernels run it all."""
+DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
+"""Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, for a comparison."""
+
+
+class Option(NamedTuple):
+    """How a setting is said on the command line.
+
+    Attributes:
+        meaning: one sentence, also of the key in a configuration.
+        word: of the command line; empty: the name of the field with dashes.
+        metavar: what stands for its value in help texts; empty: its type.
+        usual: what happens without it, where no value says that.
+        each: whether it is given once for each entry; else entries stand in one word, between commas.
+        off: what giving it does, of a word that sets the value to false; empty for others.
+    """
+
+    meaning: str
+    word: str = ""
+    metavar: str = ""
+    usual: str = ""
+    each: bool = False
+    off: str = ""
+
+    @property
+    def text(self) -> str:
+        """What it means, with what happens without it."""
+        return self._with_usual(self.meaning)
+
+    @property
+    def help(self) -> str:
+        """What giving it does."""
+        return self._with_usual(self.off or self.meaning)
+
+    def _with_usual(self, text: str) -> str:
+        return f"{text} [default: {self.usual}]" if self.usual else text
+
+    def named(self, field: str) -> str:
+        """The word of the command line for a field."""
+        return self.word or f"--{field.replace('_', '-')}"
+
+
+def option(meaning: str, **how: Any) -> msgspec.Meta:  # noqa: ANN401 - fields of Option
+    """How a field is said on the command line, and described in schemas."""
+    said = Option(meaning, **how)
+    return msgspec.Meta(description=said.text, extra={"option": said})
+
+
+class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is measured; each field says itself what it means."""
+
+    ablate: Annotated[
+        Many,
+        option(
+            "Feature groups to switch off in the baseline; none: a plain profile.",
+            metavar="FEATURES",
+            usual="the strongest",
+        ),
+    ] = ()
+    ladder: Annotated[bool, option("Switch this CPU's feature groups off one after the other.")] = False
+    switch: Annotated[
+        SwitchName,
+        option(
+            "How features are switched off: cpuinfo, trap (x86-64 Linux), hwcap (64-bit Arm Linux), "
+            "or auto: the first that can be proved.",
+            metavar="MECHANISM",
+        ),
+    ] = "auto"
+    untouched: Annotated[
+        bool | None,
+        option(
+            "With trap or hwcap: run a variant without the mechanism, too.",
+            usual="until a run has shown that it changes nothing",
+        ),
+    ] = None
+    delegate: Annotated[
+        DelegateChoice | None,
+        option(
+            "Of a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, for a comparison.",
+            metavar="NAME",
+            usual="xnnpack",
+        ),
+    ] = None
+    session_options: Annotated[
+        SessionOptions,
+        option(
+            "Of ONNX Runtime, such as graph_optimization_level=basic or mlas.disable_kleidiai=1; once for each.",
+            word="--session-option",
+            metavar="KEY=VALUE",
+            each=True,
+        ),
+    ] = {}
+    threads: Annotated[ThreadCounts, option("Sizes of the thread pool.", metavar="N,N...")] = 1
+    oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.")] = False
+    affinity: Annotated[CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all")] = ()
+    rounds: Annotated[Rounds, option("Repetitions of every variant, each in a new process.")] = 10
+    runs: Annotated[Runs, option("Measured inferences of each process.")] = 50
+    warmup: Annotated[Warmup, option("Warm-up inferences, discarded.")] = 5
+    dtype: Annotated[DataType, option("Number type to export in: fp32, fp16, int8, dynamic-int8 or 8da4w.")] = "fp32"
+    min_seconds: Annotated[
+        Seconds, option("Add rounds until every variant has been measured for this long.", metavar="SECONDS")
+    ] = 0.0
+    until: Annotated[
+        Width | None,
+        option(
+            "Add rounds until the 95 % interval of every speedup is narrower than this share of it, such as 0.02.",
+            metavar="WIDTH",
+        ),
+    ] = None
+    max_rounds: Annotated[
+        Rounds | None, option("Upper limit of rounds where these two add some.", usual=f"{MORE_ROUNDS} x --rounds")
+    ] = None
+    cooldown_seconds: Annotated[Seconds, option("Pause between processes.", metavar="SECONDS")] = 0.0
+    max_temperature: Annotated[
+        Celsius | None,
+        option("Before each process, wait until the machine has cooled to this.", metavar="CELSIUS"),
+    ] = None
+    seed: Annotated[Seed, option("Seed for the order of runs and the inputs.")] = 0
+    timeout: Annotated[Limit, option("Time limit for one process.", metavar="SECONDS")] = 600.0
+    untraced: Annotated[
+        bool,
+        option(
+            "Run every variant without event tracing, too, for its latency.",
+            word="--traced-only",
+            off="Skip the untraced runs; latency then includes tracing overhead.",
+        ),
+    ] = True
+    methods: Annotated[
+        Many,
+        option("Methods to call in every run, for example prefill,decode:16.", metavar="NAME[:N],...", usual="all"),
+    ] = ()
+    input: Annotated[
+        Many,
+        option(
+            "An input, such as float32[1,3,224,224], int64[1,16]=random(0,1000), 5, true or none; once for each.",
+            metavar="SPEC",
+            usual="random, as the program declares",
+            each=True,
+        ),
+    ] = ()
+    inputs: Annotated[
+        Text | None,
+        option(
+            "File with the input arrays instead; with an array labels, labelled inputs for top-1 agreement.",
+            metavar="FILE.npz",
+        ),
+    ] = None
+    data: Annotated[
+        Text | None,
+        option("Weights outside of the program.", metavar="FILE.ptd", usual="the matching file beside it"),
+    ] = None
+    ceilings: Annotated[
+        bool | None,
+        option("Measure the machine's ceilings again, or skip them.", usual="reuse stored ones that still hold"),
+    ] = None
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Sizes of the thread pool, each once, in their order."""
+        return thread_counts(self.threads)
+
+    @property
+    def cpus(self) -> list[int]:
+        """CPUs to stay on, each once, in order; empty for all."""
+        return sorted(set(self.affinity))
+
+    @property
+    def most_rounds(self) -> int:
+        """How far rounds may be added; ``rounds`` when none may."""
+        if self.until is None and not self.min_seconds:
+            return self.rounds
+        return self.max_rounds or MORE_ROUNDS * self.rounds
+
+    def limit_problem(self) -> tuple[str, str | None] | None:
+        """What is wrong with ``max_rounds`` beside the others, and the next step; None: nothing."""
+        if self.max_rounds is None:
+            return None
+        if self.until is None and not self.min_seconds:
+            return "nothing adds rounds", "set until or min_seconds, or leave it out"
+        if self.max_rounds < self.rounds:
+            return f"{self.max_rounds} is less than rounds, which is {self.rounds}", None
+        return None
+
+    def own(self) -> dict[str, Any]:
+        """These settings alone, of a value that says more; one thread count as a number, however it was said."""
+        counts = self.thread_counts
+        threads = counts[0] if len(counts) == 1 else counts
+        return {name: getattr(self, name) for name in ExperimentSettings.__struct_fields__} | {"threads": threads}
+
+
+USUAL = ExperimentSettings()
+"""How a model is measured when nobody says otherwise."""
+
+
+def thread_counts(threads: ThreadCounts) -> tuple[int, ...]:
+    """Thread counts, each once, in their order."""
+    return tuple(dict.fromkeys([threads] if isinstance(threads, int) else threads))
+
+
+def options_of(kind: type[msgspec.Struct]) -> dict[str, Option]:
+    """The options of a type's fields, by their names, in their order; fields without one are left out."""
+    found: dict[str, Option] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        found.update((name, one.extra["option"]) for one in metas if isinstance(one, msgspec.Meta) and one.extra)
+    return found
+
+
+def words_of(settings: ExperimentSettings, names: Iterable[str]) -> Iterator[str]:
+    """The words of the command line that ask for some settings; none for one that is as usual."""
+    options = options_of(ExperimentSettings)
+    for name in names:
+        value, said = getattr(settings, name), options[name]
+        if value != getattr(USUAL, name):
+            yield from _words_of(said.named(name), said, value)
+
+
+def _words_of(word: str, said: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - of any setting
+    if isinstance(value, bool):
+        yield word if value or said.off else f"--no-{word.removeprefix('--')}"
+    elif isinstance(value, dict):
+        yield from (text for key, own in value.items() for text in (word, f"{key}={own}"))
+    elif isinstance(value, tuple):
+        entries = value if said.each else [",".join(map(str, value))]
+        yield from (text for entry in entries for text in (word, str(entry)))
+    else:
+        yield from (word, f"{value:.17g}" if isinstance(value, float) else str(value))
+
+
+def choices_of(kind: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
+    """The words that each field may hold, of the fields that hold one of a few."""
+    hints = {name: _choices(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: words for name, words in hints.items() if words}
+
+
+def _choices(hint: object) -> tuple[str, ...]:
+    if get_origin(hint) is Literal:
+        return tuple(get_args(hint))
+    if get_origin(hint) in {Union, types.UnionType}:
+        return tuple(word for one in get_args(hint) for word in _choices(one))
+    return ()

@@ -1,0 +1,165 @@
+"""Settings of a measurement as options of a command, made from what each setting says of itself."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+import typer
+
+from opscope.bundle.settings import Option, options_of
+from opscope.cli.output import split_words
+from opscope.experiment.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+_FIRST = "target"
+_FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
+_HINTS = get_type_hints(Settings)
+OPTIONS = options_of(Settings)
+
+
+class Asked(NamedTuple):
+    """The settings that were given on a command line, by their names; all others are as usual."""
+
+    given: dict[str, Any]
+
+    def settings(self, **others: Any) -> Settings:  # noqa: ANN401 - values of fields
+        """All settings.
+
+        Args:
+            others: values that stand in place of what was given; None: what was given counts.
+
+        Raises:
+            UsageError: one is not what it may be; the message names the option.
+        """
+        from opscope.experiment.config_errors import typed_options
+
+        stated = {name: value for name, value in others.items() if value is not None}
+        return typed_options(self.given | stated, Settings)
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What was given, by the words of the command line."""
+        return {OPTIONS[name].named(name): value for name, value in self.given.items()}
+
+
+NOTHING_ASKED = Asked({})
+"""In a signature: where the options of settings stand among the others of a command."""
+
+
+def with_settings(
+    only: Collection[str] | None = None, prefix: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given.
+
+    Args:
+        only: names of settings; None for all.
+        prefix: of every help text.
+    """
+    names = sorted(OPTIONS if only is None else only, key=lambda name: (name != _FIRST, list(OPTIONS).index(name)))
+    made = [_parameter(name, OPTIONS[name], prefix) for name in names]
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        parameters = list(inspect.signature(command).parameters.values())
+        place = next(number for number, one in enumerate(parameters) if one.name == "asked")
+        own = [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+
+        @functools.wraps(command)
+        def called(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - what the options hold
+            named = {name: values.pop(name) for name in names}
+            given = {name: value for name, value in named.items() if _was_given(context, name)}
+            command(asked=Asked({name: _read(name, value) for name, value in given.items()}), **values)
+
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        signature = inspect.Signature([context, *own[:place], *made, *own[place + 1 :]])
+        called.__signature__ = signature  # type: ignore[attr-defined]  # typer reads both
+        called.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+        return called
+
+    return decorated
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _parameter(name: str, said: Option, prefix: str) -> inspect.Parameter:
+    text = f"{prefix}{said.help[0].lower()}{said.help[1:]}" if prefix else said.help
+    word, kind, usual = said.named(name), _word_type(name, said), _usual(name, said)
+    words = f"{word}/--no-{word.removeprefix('--')}" if kind == bool | None else word
+    option = typer.Option(words, metavar=said.metavar or None, help=text)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=usual, annotation=Annotated[kind, option])
+
+
+def _word_type(name: str, said: Option) -> Any:  # noqa: ANN401 - a type
+    """The type of an option as typer takes it: lists that stand in one word are a text."""
+    hint = _HINTS[name]
+    if said.each:
+        return list[str] | None
+    plain = {kind for kind in (hint, *get_args(hint)) if kind in {bool, int, float}}
+    if len(plain) != 1 or _is_list(name):
+        return str | None if _usual(name, said) is None else str
+    return next(iter(plain)) if hint in plain else next(iter(plain)) | None
+
+
+def _is_list(name: str) -> bool:
+    """Whether a setting holds, or may hold, several entries."""
+    return any(get_origin(kind) is tuple for kind in (_HINTS[name], *get_args(_HINTS[name])))
+
+
+def _usual(name: str, said: Option) -> Any:  # noqa: ANN401 - of the option's type
+    """The value that help texts show; None where there is none, or where words say it."""
+    default = _FIELDS[name].default
+    if said.off:
+        return False
+    if default is msgspec.NODEFAULT or default == ():
+        return None
+    return str(default) if _is_list(name) else default
+
+
+def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and what the setting holds
+    """The value of a setting from what stands on the command line.
+
+    Raises:
+        UsageError: it is not of the form of its entries.
+    """
+    said, hint = OPTIONS[name], _HINTS[name]
+    if said.off:
+        return not value
+    if get_origin(hint) is dict:
+        return _pairs(value, said.named(name))
+    if said.each:
+        return tuple(value)
+    if not _is_list(name):
+        return value
+    numbers = name in {"threads", "affinity"}
+    return _numbers(value, said.named(name)) if numbers else split_words(value)
+
+
+def _pairs(words: Collection[str], where: str) -> Mapping[str, str]:
+    """Entries as KEY=VALUE."""
+    from opscope.core.errors import UsageError
+
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            hint = "for example graph_optimization_level=basic"
+            raise UsageError(f"{word!r} is not KEY=VALUE", where=where, hint=hint)
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _numbers(text: str, where: str) -> tuple[int, ...]:
+    from opscope.core.errors import UsageError
+
+    words = split_words(text)
+    if not words or not all(word.isdecimal() for word in words):
+        raise UsageError(f"{text!r} is not a list of numbers", where=where, hint=f"for example {where} 1,2")
+    return tuple(int(word) for word in words)
