@@ -20,8 +20,7 @@ from audited import MARK
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings as Asked
 from opscope.api import profile
-from opscope.cli.foreign_code import ASKS, RUNS, code_notice
-from opscope.cli.main import COMMANDS, app
+from opscope.cli.main import ASKS, COMMANDS, RUNS, app, code_notice
 from traces import etdump
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,7 @@ from opscope.fleet.analysis.fleet import fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.nights import RunChange
-from opscope.fleet.reports.fleet import fleet_html, fleet_markdown
-from opscope.fleet.reports.heat_map import MOST_CELLS, MOST_COLUMNS, change_map, distance_map
+from opscope.fleet.reports.fleet import MOST_CELLS, MOST_COLUMNS, change_map, distance_map, fleet_html, fleet_markdown
 from opscope.fleet.reports.history import history_html, history_summary
 from opscope.fleet.reports.sparkline import blocks, sparkline
 from terminal_text import text_of

@@ -8,7 +8,7 @@ import pytest
 
 from opscope.core.errors import UsageError
 from opscope.core.system.elf import AARCH64, ARM, X86_64
-from opscope.hosts.processors import check_processor
+from opscope.hosts.device import check_processor
 
 
 def program(directory: Path, machine: int) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from fakes import at_speed, round_ceilings
 from opscope.program.ceilings.ceilings import Ceilings, Origin
 from opscope.program.ceilings.drift import drift_of
-from opscope.reports.sections.ceilings import ceilings_text
+from opscope.reports.sections.program import ceilings_text
 
 KEPT = msgspec.structs.replace(round_ceilings(), measured_at="2026-01-02T10:15:00+00:00")
 LATER = "2026-01-03T08:00:00+01:00"

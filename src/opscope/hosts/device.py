@@ -13,15 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import DeviceError
+from opscope.core.errors import DeviceError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system.capped_log import trim_log
+from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine, lock_identity
 from opscope.hosts.own_directory import OWN, prepare, remove
 from opscope.hosts.process import log_tail
-from opscope.hosts.processors import check_processor
 from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
 from opscope.hosts.shell import safe_path
 
@@ -32,6 +32,47 @@ if TYPE_CHECKING:
     from opscope.hosts.host import GuardedCommand
     from opscope.hosts.lock import Lock, MachineHold
     from opscope.hosts.shell import RemoteProcess, RemoteShell
+
+
+class Processor(NamedTuple):
+    """A kind of processor, and the machines that its programs may be for.
+
+    Attributes:
+        name: as compilers call it.
+        abi: as the Android NDK calls it.
+        machines: numbers of an ELF file.
+    """
+
+    name: str
+    abi: str
+    machines: frozenset[int]
+
+
+_PROCESSORS = {
+    "aarch64": Processor("aarch64", "arm64-v8a", frozenset({AARCH64, ARM})),
+    "armv8l": Processor("armv7l", "armeabi-v7a", frozenset({ARM})),
+    "armv7l": Processor("armv7l", "armeabi-v7a", frozenset({ARM})),
+    "x86_64": Processor("x86_64", "x86_64", frozenset({X86_64, X86})),
+}
+_BUILT = {AARCH64: "aarch64", ARM: "32-bit Arm", X86_64: "x86-64", X86: "32-bit x86"}
+
+
+def check_processor(program: Path, machine: str, how_to_build: str) -> None:
+    """Refuse a program that was built for another processor than a device's; one that does not tell may run.
+
+    Args:
+        program: the file, here.
+        machine: what ``uname -m`` says on the device.
+        how_to_build: what to do; in it ``{name}`` and ``{abi}`` stand for those of the processor.
+
+    Raises:
+        UsageError: saying for which it was built.
+    """
+    built, known = machine_of(program), _PROCESSORS.get(machine)
+    if built is None or known is None or built in known.machines:
+        return
+    problem = f"the runner was built for {_BUILT.get(built, f'machine {built}')}, the device is {machine}"
+    raise UsageError(problem, where=program, hint=how_to_build.format(name=known.name, abi=known.abi))
 
 
 _ASK_SECONDS, _END_SECONDS = 60.0, 5.0

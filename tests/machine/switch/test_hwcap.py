@@ -13,8 +13,7 @@ from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.hosts.emulator import find_emulator
 from opscope.machine.cpu_reading import hwcap_bits
-from opscope.machine.switch.masks import masks
-from opscope.machine.switch.switch import PreparedSwitch, prepared_for, proof
+from opscope.machine.switch.switch import PreparedSwitch, masks, prepared_for, proof
 from qemu import use_emulator
 from texts import NOBODY_ASKS
 
