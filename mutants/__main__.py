@@ -1,7 +1,8 @@
 """How many small changes of the code the tests of its own room notice, without torch.
 
 ``python -m mutants`` tries a fixed set: one mutant in each of five modules of each of twelve rooms. ``--changed BASE``
-tries five in each module that differs from a commit. Ends with 1 where fewer than five in six are noticed.
+tries five in each module that differs from a commit. A room whose tests fail unchanged is named, and the others are
+tried. Ends with 1 then, and where fewer than five in six are noticed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,19 @@ CPU_SECONDS = 300
 
 
 class Trial(NamedTuple):
-    """A mutant of a module, and the test that noticed it; None where none did."""
+    """A mutant of a module, and what became of it.
+
+    Attributes:
+        module: its path.
+        mutant: the change.
+        killer: the test that noticed it; None where none did, or it was not tried.
+        broken: the test of the room that fails without any change, which is why the mutant was not tried.
+    """
 
     module: str
     mutant: Mutant
     killer: str | None = None
+    broken: str | None = None
 
     @property
     def room(self) -> str:
@@ -62,13 +71,15 @@ def _is_tested(file: Path) -> bool:
     return (ROOT / "tests" / file.relative_to(ROOT / SOURCES).parts[0]).is_dir()
 
 
-def tried(trials: list[Trial], jobs: int) -> Iterator[Trial]:
-    """Try mutants, so many at once; tell of each as soon as it is known, in the given order.
+def tried(trials: list[Trial], made: list[Copy]) -> Iterator[Trial]:
+    """Try mutants, one at a time in each copy; tell of each as soon as it is known, in the given order.
 
-    Raises:
-        SystemExit: a room's tests fail without any change.
+    Those of a room whose tests fail without a change say nothing: they come back untried.
     """
     idle: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    for copy in made:
+        idle.put(copy)
+    broken: dict[str, str | None] = {}
 
     def without_change(module: str) -> str | None:
         copy = idle.get()
@@ -78,6 +89,8 @@ def tried(trials: list[Trial], jobs: int) -> Iterator[Trial]:
             idle.put(copy)
 
     def with_change(trial: Trial) -> Trial:
+        if broken[trial.room]:
+            return trial._replace(broken=broken[trial.room])
         copy = idle.get()
         try:
             with copy.changed(trial.module, trial.mutant.source):
@@ -85,15 +98,11 @@ def tried(trials: list[Trial], jobs: int) -> Iterator[Trial]:
         finally:
             idle.put(copy)
 
-    with copies(jobs) as made, ThreadPoolExecutor(jobs) as pool:
-        for copy in made:
-            idle.put(copy)
+    with ThreadPoolExecutor(len(made)) as pool:
         rooms = {trial.room: trial.module for trial in trials}
         for room, failure in zip(rooms, pool.map(without_change, rooms.values()), strict=True):
+            broken[room] = failure
             print(f"{room:<14} unchanged: {failure or 'passes'}", flush=True)
-            if failure:
-                pool.shutdown(cancel_futures=True)
-                sys.exit(f"mutants: the tests of {room} fail without a change")
         yield from pool.map(with_change, trials)
 
 
@@ -103,22 +112,37 @@ def main() -> int:
     base = options.changed
     trials = list(fixed(options.room or ROOMS) if base is None else changed(base or _main()))
     found = []
-    for trial in tried(trials, options.jobs):
-        found.append(trial)
-        print(f"{_line(trial)}\n    {trial.killer or 'SURVIVED'}", flush=True)
+    with copies(options.jobs) as made:
+        for trial in tried(trials, made):
+            found.append(trial)
+            print(f"{_line(trial)}\n    {_outcome(trial)}", flush=True)
     print(table(found))
-    return int(sum(one.killer is not None for one in found) < LEAST * len(found))
+    return int(not passes(found))
+
+
+def passes(trials: list[Trial]) -> bool:
+    """Whether every room was tried, and five in six mutants were killed."""
+    killed = sum(one.killer is not None for one in trials)
+    return not any(one.broken for one in trials) and killed >= LEAST * len(trials)
 
 
 def table(trials: list[Trial]) -> str:
-    """Killed of tried, by room, and who survived."""
-    rows = []
+    """Killed of tried, by room, who survived, and the rooms whose tests fail without a change."""
+    rows = [""]
     for room in dict.fromkeys(trial.room for trial in trials):
-        own = [trial.killer is not None for trial in trials if trial.room == room]
-        rows.append(f"{room:<14}{sum(own):>4} of {len(own)}")
-    killed = sum(trial.killer is not None for trial in trials)
-    survivors = [_line(trial) for trial in trials if trial.killer is None]
-    return "\n".join(["", *rows, f"{'together':<14}{killed:>4} of {len(trials)}", "", *survivors])
+        own = [trial for trial in trials if trial.room == room]
+        untried = f"  not tried: {own[0].broken} fails unchanged" if own[0].broken else ""
+        rows.append(f"{room:<14}{_killed(own)}{untried}")
+    survivors = [_line(one) for one in trials if one.killer is None and one.broken is None]
+    return "\n".join([*rows, f"{'together':<14}{_killed(trials)}", "", *survivors])
+
+
+def _killed(trials: list[Trial]) -> str:
+    return f"{sum(one.killer is not None for one in trials):>4} of {len(trials)}"
+
+
+def _outcome(trial: Trial) -> str:
+    return "not tried" if trial.broken else trial.killer or "SURVIVED"
 
 
 def _line(trial: Trial) -> str:

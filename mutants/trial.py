@@ -22,15 +22,17 @@ _MOST_SECONDS = 1200
 """Until a process that waits for something counts as one that hangs."""
 _PASSED = {0, 5}
 """Exit codes of pytest: all passed, or there was none to run."""
-# Read by every process of a trial before anything else: torch is not there, and CPU time has a limit.
+# Read by every process of a trial before anything else: the installed torch is not there, and CPU time has a limit.
 _SITE = """
-import os, resource, sys
+import os, resource, site, sys
 from importlib.machinery import PathFinder
 
 class WithoutTorch(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return None if name == "torch" else super().find_spec(name, path, target)
+        found = super().find_spec(name, path, target)
+        installed = found and (found.origin or "").startswith(tuple(site.getsitepackages()))
+        return None if name == "torch" and installed else found
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutTorch
 limit = int(os.environ["MUTANTS_CPU_SECONDS"])

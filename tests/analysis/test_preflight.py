@@ -6,8 +6,10 @@ import jsonschema
 import msgspec
 import pytest
 
+import plans
 from graphs import graph
 from opscope.analysis.findings.message import Severity
+from opscope.analysis.preflight.contents import TensorSummary, tensors_of
 from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
 from opscope.program.model import ProgramModel
@@ -295,3 +297,10 @@ def test_matrix_work_that_cannot_use_sme_is_named_with_its_types(image_model: Me
     (group,) = [one for one in image_model.matrix.groups if one.verdict is SmeSupport.NOT_ELIGIBLE]
     assert group.types
     assert f"{group.form} ({group.types})" in told.title
+
+
+def test_tensors_among_the_values_are_listed() -> None:
+    """From the first value to the last; a number is none, and a damaged program may name what is not there."""
+    plan = plans.Method(plans.tensor(2, 3), plans.tensor(4, dtype="int8"), 1.0).plan()
+    first, second = TensorSummary([2, 3], "float32"), TensorSummary([4], "int8")
+    assert tensors_of(plan, [1, 0, 2, -1, 3]) == [second, first]

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opscope.analysis.compare.compare import EndToEnd
 from opscope.analysis.findings.quality import Grade, Quality, judge
 from opscope.analysis.latency.latency import latency_of
-from opscope.analysis.quality.quality import QualityEvidence, examine_measurement, timed
+from opscope.analysis.quality.quality import DRIFT, DRIFT_P, QualityEvidence, examine_measurement, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
 from opscope.core.stats.effect import Verdict
 
@@ -110,6 +111,15 @@ def test_processes_that_slow_down_are_found() -> None:
     found = judged(of(samples))
     assert found.grade is not Grade.GOOD
     assert {"steady", "settled"} & set(limits(found))
+
+
+@pytest.mark.parametrize(("p_value", "limited"), [(DRIFT_P, True), (np.nextafter(DRIFT_P, 1), False)])
+def test_a_trend_counts_up_to_the_stated_p_value(p_value: float, limited: bool) -> None:
+    """A change of that size alone may be chance."""
+    evidence = series(TEN)
+    (quiet,) = evidence.variants
+    drifting = quiet._replace(series=[replace(one, drift=2 * DRIFT, drift_p=p_value) for one in quiet.series])
+    assert ("steady" in limits(judged(evidence._replace(variants=[drifting])))) is limited
 
 
 def test_two_speeds_are_found() -> None:

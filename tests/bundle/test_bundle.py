@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
-from opscope.bundle.manifest import Failure, FailureKind, PlanSlot, Status, TracingMode
+from opscope.bundle.manifest import BUILD, Failure, FailureKind, PlanSlot, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of, write_atomically
 from programs import write_tiny_program
@@ -161,3 +162,19 @@ def test_a_failed_repetition_is_pending_until_an_attempt_succeeds(tmp_path: Path
     assert done.content.manifest.status is Status.COMPLETE
     assert [rep.attempt for rep in done.content.manifest.repetitions] == [1] * 8 + [2]
     assert done.content.manifest.failures() == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "known"),
+    [
+        ({"executorch": "1.5.1"}, True),
+        ({"executorch": "1.5.1", BUILD: "ab12"}, False),
+        ({"litert": "2.1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_runtime_is_known_unless_the_user_built_it(versions: dict[str, str], known: bool) -> None:
+    """A build of executor_runner may be a debug build, whatever its version says."""
+    bundle = Path(__file__).parents[1] / "data" / "bundles" / "flat-rooms"
+    environment = replace(Bundle.open(bundle).manifest.environment, versions=versions)
+    assert environment.known_runtime is known

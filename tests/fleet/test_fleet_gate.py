@@ -52,10 +52,13 @@ def test_a_device_is_told_from_a_single_series(store: Path) -> None:
     assert alone.slowdown == pytest.approx(0.3, abs=0.02)
     assert alone.origin is not None
     assert alone.origin.first.placed.startswith(LAST)
+    assert alone.origin.before is not None
+    assert alone.origin.before.placed.startswith("2026-01-23")
     assert alone.origin.operators[0].name == "Convolution"
     assert alone.origin.categories[0].after_ns > alone.origin.categories[0].before_ns
     together = [row.origin for row in found.slower if row.common is MoveKind.DEVICE]
     assert {one.first.placed[:10] for one in together if one} == {"2026-01-23"}
+    assert {one.before.placed[:10] for one in together if one and one.before} == {"2026-01-22"}
 
 
 def test_the_first_sentences_say_where_and_why(store: Path) -> None:

@@ -16,9 +16,19 @@ from opscope.fleet.analysis.fleet import fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.nights import RunChange
-from opscope.fleet.reports.fleet import MOST_CELLS, MOST_COLUMNS, change_map, distance_map, fleet_html, fleet_markdown
+from opscope.fleet.reports.fleet import (
+    MOST_CELLS,
+    MOST_COLUMNS,
+    change_map,
+    distance_map,
+    fleet_html,
+    fleet_markdown,
+    speedup_map,
+)
 from opscope.fleet.reports.history import history_html, history_summary
+from opscope.fleet.reports.notebook import fleet_card
 from opscope.fleet.reports.sparkline import blocks, sparkline
+from opscope.reports.notebook.card import MOST_ROWS
 from terminal_text import text_of
 from texts import FIRST_NIGHT
 
@@ -27,7 +37,7 @@ SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untr
 LATENCY = Metric("latency", FigureUnit.TIME)
 
 
-def run(model: str, device: str, latency_ns: float = 1e6, **given: object) -> FleetRun:
+def run(model: str, device: str, latency_ns: float | None = 1e6, **given: object) -> FleetRun:
     """A configuration of which only what matters is said."""
     usual: dict[str, object] = {
         "bundle": f"{device}-{model}",
@@ -106,6 +116,24 @@ def test_distances_are_from_the_fastest_device() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("speedup", "verdict", "cell"),
+    [
+        (2.0, "faster", "<td class=gain2>2.00"),
+        (16.0, "faster", "<td class=gain5>16"),
+        (0.5, "slower", "<td class=loss2>0.50"),
+        (1.1, "no difference", "<td>1.10?"),
+        (None, None, "<td>-"),
+    ],
+)
+def test_speedups_are_those_of_one_variant(speedup: float | None, verdict: str | None, cell: str) -> None:
+    """Over the baseline of the same bundle, whatever the others reached; a question mark where none was shown."""
+    runs = [run("toy", "phone", variant="sme2", speedup=speedup, verdict=verdict), run("toy", "phone", variant="i8mm")]
+    found = speedup_map(fleet("store", runs, []), "sme2")
+    assert found is not None
+    assert found.first == [("toy", cell)]
+
+
 def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
     """As many columns and cells as a page has room for; what is left out is counted."""
     devices, models = range(MOST_COLUMNS + 5), range(MOST_CELLS // MOST_COLUMNS + 10)
@@ -121,6 +149,20 @@ def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
     told = fleet_markdown(made)
     assert f"Speedups of {len(models)} models on {len(devices)} devices are in fleet.html and fleet.json." in told
     assert len(told) < 10_000
+
+
+def test_a_card_has_the_first_runs_and_counts_the_rest() -> None:
+    """What was not measured is said, and has no speedup."""
+    runs = [run("toy", f"d{number:03}") for number in range(MOST_ROWS + 7)]
+    runs.append(run("toy", "a", None, speedup=None, verdict=None))
+    card = fleet_card(fleet("store", runs, []))
+    (grid,) = card.grids
+    assert len(grid.rows) == MOST_ROWS
+    assert grid.rows[:2] == [
+        ["a", "toy", "accelerated", "not measured", ""],
+        ["d000", "toy", "accelerated", "1.00 ms", "2.00x"],
+    ]
+    assert card.lines[0].startswith("8 more")
 
 
 def test_a_fleet_is_told_in_markdown(page: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 
 import pytest
-from mutants.__main__ import ROOMS, Trial, fixed, table
+from mutants.__main__ import ROOMS, Trial, fixed, passes, table, tried
 from mutants.mutations import Mutant, mutants
 from mutants.trial import ROOT, Copy, nearest_first
 
@@ -79,6 +80,17 @@ def test_the_table_names_the_survivors() -> None:
     assert said.split() == "core 1 of 2 together 1 of 2 src/opscope/core/two.py:7: a < b -> a <= b".split()
 
 
+def test_five_in_six_pass() -> None:
+    """Where every room was tried."""
+    killed, survived, untried = (
+        Trial("src/opscope/core/one.py", Mutant(7, "a < b", "a <= b", ""), *ended)
+        for ended in (["a test"], [None], [None, "another"])
+    )
+    assert passes([*[killed] * 5, survived])
+    assert not passes([*[killed] * 4, survived])
+    assert not passes([*[killed] * 60, untried])
+
+
 def test_tests_that_name_the_module_come_first() -> None:
     """By an import of it, or from it."""
     near, others = nearest_first(ROOT, "src/opscope/measurements/findings.py")
@@ -111,3 +123,43 @@ def test_a_change_is_tried_in_a_copy(copy: Copy, edit: tuple[str, str], seconds:
         assert str(copy.failure(module, seconds)).startswith(failure)
         assert (ROOT / module).read_bytes() == before
     assert (Path(copy.root) / module).read_bytes() == before
+
+
+def write_tests(copy: Copy, room: str, text: str) -> None:
+    """Have these tests alone in a room of a copy."""
+    tests = copy.root / "tests" / room
+    shutil.rmtree(tests, ignore_errors=True)
+    tests.mkdir()
+    (tests / "test_value.py").write_text(text, "utf-8")
+
+
+def test_a_test_may_bring_a_torch_of_its_own(copy: Copy) -> None:
+    """Only the installed one is hidden."""
+    module = "src/opscope/patterns/value.py"
+    own = "def test_it(tmp_path, monkeypatch):\n    (tmp_path / 'torch.py').touch()\n"
+    write_tests(copy, "patterns", own + "    monkeypatch.syspath_prepend(tmp_path)\n    import torch\n")
+    assert copy.failure(module, 60) is None
+    write_tests(copy, "patterns", "def test_it():\n    import torch\n")
+    assert copy.failure(module, 60) == "tests/patterns/test_value.py::test_it"
+
+
+def test_a_room_that_fails_unchanged_is_a_finding_and_the_others_are_tried(copy: Copy) -> None:
+    """It is named with the test that fails, and says nothing of its mutants; the run does not pass."""
+    for room, wanted in (("patterns", 1), ("kit", 0)):
+        (copy.root / "src/opscope" / room / "value.py").write_text("VALUE = 0\n", "utf-8")
+        asserted = f"def test_value():\n    assert VALUE == {wanted}\n"
+        write_tests(copy, room, f"from opscope.{room}.value import VALUE\n\n\n{asserted}")
+    mutant = Mutant(1, "0", "2", "VALUE = 2\n")
+    trials = [Trial(f"src/opscope/{room}/value.py", mutant) for room in ("patterns", "kit")]
+    found = list(tried(trials, [copy]))
+    test = "tests/{}/test_value.py::test_value"
+    assert found == [
+        trials[0]._replace(broken=test.format("patterns")),
+        trials[1]._replace(killer=test.format("kit")),
+    ]
+    assert table(found).split("\n")[1:4] == [
+        "patterns         0 of 1  not tried: tests/patterns/test_value.py::test_value fails unchanged",
+        "kit              1 of 1",
+        "together         1 of 2",
+    ]
+    assert not passes(found)

@@ -246,6 +246,7 @@ def test_transposed_and_depthwise_convolutions_of_a_delegate():
         ("AvgPooling2d", ((1, 9, 8, 3),), xnn.Pooling(0, 0, 0, 0, 2, 2, 2, 2, 0, 0), 0, (1, 4, 4, 3)),
         ("MaxPooling2d", ((1, 9, 8, 3),), xnn.Pooling(1, 1, 1, 1, 3, 3, 2, 2, 1, 1), 0, (1, 5, 4, 3)),
         ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(0, 0, 0, 0, 2, 4), 0, (1, 4, 2, 3)),
+        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(1, 3, 2, 1, 2, 4), 0, (1, 6, 3, 3)),
         ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(0, 0, 0, 0, 0, 0), 0, None),
         ("GlobalAvgPooling2d", ((1, 9, 8, 3),), None, 0x40, (1, 1, 1, 3)),
         ("GlobalAvgPooling2d", ((1, 9, 8, 3),), None, 0, (1, 3)),

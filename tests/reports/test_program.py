@@ -214,6 +214,15 @@ def test_the_smallest_modules_are_left_out():
     assert hidden == (1, 0.01)
 
 
+def test_layout_changes_that_are_left_out_are_counted_with_their_time(done):
+    """Those below a tenth of a percent, and what is more than twenty rows."""
+    found = analyze(done.path)
+    row = msgspec.structs.replace(found.layout[0], headline_ns=10.0, share_of_headline=0.01)
+    small = msgspec.structs.replace(row, headline_ns=0.5, share_of_headline=0.0005)
+    made = program_sections(msgspec.structs.replace(found, layout=[row] * 22 + [small]))
+    assert (len(made.layout), made.hidden_layout) == (20, (3, 20.5))
+
+
 def test_texts():
     """Directories of the exporting machine are left out, long lists are cut."""
     assert source_text("/home/me/models/net.py:12") == "net.py:12"

@@ -63,6 +63,7 @@ c4e37d18c101                    vinsertf128
 62f27d484ec1                    vrcp14ps
 62f37d481ac101                  vinsertf32x8
 62f57c4858c1                    vaddph (map 5)
+62f67d4898c1                    vfmadd132ph (map 6)
 8fe878c0c105                    xop vprotb
 8f00                            pop [rax]
 f0480fb10a                      lock cmpxchg
@@ -79,7 +80,7 @@ def test_an_instruction_is_as_long_as_its_encoding(code: str, name: str) -> None
     assert length_at(whole[:-1], 0) is None, name
 
 
-@pytest.mark.parametrize("code", ["06", "27", "9a", "d5", "ea", "0f04", "0f3b", "62f47c48", "c4e8", "4862"])
+@pytest.mark.parametrize("code", ["06", "27", "9a", "d5", "ea", "0f04", "0f3b", "62f47c48", "c4e67d", "c4e8", "4862"])
 def test_what_is_no_instruction_is_said_to_be_none(code: str) -> None:
     """In 64-bit mode, and APX, which is not known."""
     assert length_at(bytes.fromhex(code) + bytes(LONGEST), 0) is None
