@@ -13,7 +13,6 @@ from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError
 from opscope.core.files import head_of, sha256_of
 from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
-from opscope.measurements.export_record import recorded_tokens
 from opscope.measurements.onnx_attribution import session_graph_of, with_onnx_operators
 from opscope.program.model import ProgramModel
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
@@ -21,6 +20,7 @@ from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.export_record import recorded_tokens
 from opscope.runtimes.litert.benchmark_proto import BenchmarkProtoReader
 from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
 from opscope.runtimes.litert.lowering import read_tflite_model

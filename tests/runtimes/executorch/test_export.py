@@ -22,14 +22,14 @@ from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
-from opscope.measurements.export_record import record_of_export
-from opscope.measurements.method_calls import LOOP_CALLS, planned_calls
 from opscope.reports.exporting import export_summary
+from opscope.runtimes.executorch.calls import LOOP_CALLS, planned_calls
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.lower import record_written
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
+from opscope.runtimes.export_record import record_of_export
 from opscope.workflows.export.exporting import checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself

@@ -26,12 +26,12 @@ from opscope.core.outputs import write_outputs
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
 from opscope.measurements.attribution import usable_model
-from opscope.measurements.export_record import RECORD, read_record
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import FP16, QUANTISED, Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG, export_into
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
 from opscope.runtimes.executorch.export.sources import source_of
+from opscope.runtimes.export_record import RECORD, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

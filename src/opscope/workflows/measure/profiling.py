@@ -19,7 +19,7 @@ from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
-from opscope.measurements.programs import kind_of_program
+from opscope.runtimes.registry import EXPORTER, runtime_of
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
@@ -195,7 +195,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     models = Path(settings.models) if settings.models else None
     given = begun.manifest.model.given if begun else program_source(source, models) is not None
     if given:
-        kind = "is converted" if kind_of_program(source) else "is exported"
+        kind = "is exported" if runtime_of(source) is EXPORTER else "is converted"
         problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"
         hint = "leave it out; for another type convert or export the model again: opscope export MODEL --dtype TYPE"
         raise UsageError(problem, where="--dtype", hint=hint)

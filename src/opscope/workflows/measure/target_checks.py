@@ -10,7 +10,6 @@ from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
 from opscope.experiment.target import capabilities, reserved
 from opscope.experiment.target_names import parse_target
-from opscope.measurements.programs import LITERT
 from opscope.runtimes.litert.installed import MODULE, PACKAGE
 from opscope.workflows.measure.checks import (
     Check,
@@ -102,7 +101,7 @@ def _litert(name: str) -> list[Check]:
     if find_spec(MODULE) is None:
         return []
     try:
-        target = target_running(f"model{LITERT.suffix}", name)
+        target = target_running("model.tflite", name)
         version = target.environment().versions[PACKAGE]
         chosen = chosen_switch(target)
     except UsageError:

@@ -11,7 +11,7 @@ from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind, forms
-from opscope.measurements.programs import LITERT, ProgramKind, kind_of_program
+from opscope.runtimes.registry import EXPORTER, runtime_of
 from opscope.workflows.measure.phones import PHONE_VERSIONS, phone_device, phone_target
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+    from opscope.runtimes.runtime import Runtime
 
 
 def target_named(name: str) -> RunTarget:
@@ -110,24 +111,24 @@ def target_running(model: str, name: str) -> RunTarget:
         MissingDependencyError: what the target needs on this machine is missing.
         OpscopeError: likewise, see :func:`target_named`.
     """
-    kind = kind_of_program(model)
-    return target_named(name) if kind is None else _package_target(kind, name)
+    runtime = runtime_of(model)
+    return target_named(name) if runtime is EXPORTER else _package_target(runtime, name)
 
 
-def _package_target(kind: ProgramKind, name: str) -> RunTarget:
+def _package_target(runtime: Runtime, name: str) -> RunTarget:
     """The package of another runtime."""
     from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
     named = parse_target(name)
-    if kind == LITERT:
-        return _litert_target(named, name)
+    if runtime.chooses_delegate:
+        return _litert_target(named, name, runtime.title)
     if named.kind not in (AUTO, LOCAL):
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
-        raise UsageError(f"{kind.runtime} models run on this machine only, not on {name}", where="--target", hint=hint)
+        raise UsageError(f"{runtime.title} models run on this machine only, not on {name}", where="--target", hint=hint)
     return onnxruntime_here()
 
 
-def _litert_target(named: TargetName, name: str) -> RunTarget:
+def _litert_target(named: TargetName, name: str, title: str) -> RunTarget:
     """LiteRT with its native runner, or from Python on this machine.
 
     Raises:
@@ -140,10 +141,10 @@ def _litert_target(named: TargetName, name: str) -> RunTarget:
     kind, address = named
     if named.runner or kind.only_builds:
         hint = f"leave out the runner; {forms((NATIVE, SSH, ADB))} run it with opscope's own"
-        raise UsageError(f"builds of executor_runner do not run {LITERT.runtime} models", where=name, hint=hint)
+        raise UsageError(f"builds of executor_runner do not run {title} models", where=name, hint=hint)
     if kind is SSH:
         if parse_address(address).python:
-            problem = f"a Python of a device runs no {LITERT.runtime} models"
+            problem = f"a Python of a device runs no {title} models"
             raise UsageError(problem, where=name, hint="leave out ?python=: opscope sends its own runner")
         return native_litert_on(_ssh_device(address))
     if kind is ADB:
@@ -185,17 +186,11 @@ def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
     """
     made: dict[tuple[str, str], RunTarget] = {}
     for model, name in variants.values():
-        if (_runtime_of(model), name) not in made:
-            made[_runtime_of(model), name] = target_running(model, name)
+        if (runtime_of(model).name, name) not in made:
+            made[runtime_of(model).name, name] = target_running(model, name)
     if len(made) == 1:
         return next(iter(made.values()))
-    return VariantTargets({own: made[_runtime_of(model), name] for own, (model, name) in variants.items()})
-
-
-def _runtime_of(model: str) -> str:
-    """The runtime of a model by its name; empty for ExecuTorch, which runs all that is exported."""
-    kind = kind_of_program(model)
-    return kind.runtime if kind else ""
+    return VariantTargets({own: made[runtime_of(model).name, name] for own, (model, name) in variants.items()})
 
 
 @functools.cache

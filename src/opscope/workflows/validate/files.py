@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.validation import shown
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, PEAK_RATES, SAMPLES, VARIANTS
+from opscope.bundle.bundle import MANIFEST, MODEL, PEAK_RATES, SAMPLES, VARIANTS
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
@@ -143,9 +143,10 @@ def _read_facts(model: Model, found: Inventory) -> dict[str, object]:
     Raises:
         TraceFormatError: it is damaged.
     """
-    from opscope.workflows.measure.model_files import described_model
+    from opscope.runtimes.registry import runtime_of
 
-    read = described_model(model.source, None, [found.root / model.program])
+    program = found.root / model.program
+    read = runtime_of(program).described(model.source, None, [program], MODEL)
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
 
 

@@ -1,0 +1,90 @@
+"""ExecuTorch as a runtime: the one for which models are exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.runtimes.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.bundle.manifest import Model
+    from opscope.experiment.inputs import InputValue
+    from opscope.runtimes.runtime import NamedValue
+
+
+class ExecuTorch(Runtime):
+    """Runs a .pte, or a .bpte that holds one with its inputs."""
+
+    name = "executorch"
+    title = "ExecuTorch"
+    suffixes = (".pte", ".bpte")
+    takes_data = True
+
+    def program(self, model: str, models: Path | None) -> Path | None:
+        """A file that is no Python, unless it is damaged; else None for what can be exported."""
+        from opscope.runtimes.executorch.bundled import is_bundled
+        from opscope.runtimes.executorch.export.sources import source_of
+        from opscope.runtimes.executorch.pte import read_program
+
+        path = Path(model)
+        if path.is_file() and is_bundled(path):
+            return path
+        if path.suffix == self.suffix or (path.is_file() and path.suffix != ".py"):
+            read_program(path)
+            return path
+        source_of(model, models)
+        return None
+
+    def check_registered(self, program: Path, libraries: Sequence[Path], where: str) -> None:
+        """By the operators and backends that it calls."""
+        from opscope.runtimes.executorch.kernel_libraries import check_registered
+
+        check_registered(program, libraries, where)
+
+    def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
+        """The program of a .bpte, and the inputs of its first test cases."""
+        from opscope.core.files import write_atomically
+        from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
+
+        if not is_bundled(program):
+            return program, {}
+        bundled, alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
+        write_atomically(alone, bundled.program)
+        return alone, bundled.inputs
+
+    def files(self, program: Path, data: Path | None) -> list[Path]:
+        """The program, the records beside it when there are any, and its weights when they are apart."""
+        from opscope.runtimes.executorch.program_files import program_files
+
+        return program_files(program, data)
+
+    def kept_files(self, files: Sequence[Path], work: Path) -> list[Path]:
+        """Records are kept without weights."""
+        from opscope.runtimes.executorch.program_files import kept_files
+
+        return kept_files(files, work)
+
+    def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
+        """With what its plan and its record tell."""
+        from opscope.runtimes.executorch.program_files import described_model
+
+        return described_model(model, source, files, home)
+
+    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
+        """Without names; of no calls, those of the only method, else of ``forward``."""
+        from opscope.runtimes.executorch.calls import inputs_of
+
+        return inputs_of(program, calls)
+
+    def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:  # noqa: ARG002 - whatever they are
+        """None: a program states the largest sizes."""
+        return []
+
+    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+        """As a decode loop does, where the record of the export tells of one."""
+        from opscope.runtimes.executorch.calls import planned_calls
+
+        return planned_calls(program, asked)
