@@ -23,9 +23,9 @@ from opscope.core.errors import InternalError
 from opscope.core.table import EventTable
 from opscope.kit import sides as kit
 from opscope.measurements import analyses, attribution, bundle_kernels
-from opscope.measurements.side import Side
 from opscope.program.cost import node_cost, portable_cost
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.side import Side
 from opscope.workflows.validate import validation
 from programs import write_tiny_program
 from texts import ALL_FEATURES_ON, IF_SHARED, NO_ANSWER, NO_SPLIT, NOTHING_TO_REPORT, REPORT_THE_BUG

@@ -5,22 +5,29 @@ What few runtimes have is here as what holds for the others. A runtime imports n
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.bundle.manifest import Model
     from opscope.experiment.inputs import InputValue
+    from opscope.program.model import ProgramModel
     from opscope.program.structure.plan import Value
     from opscope.program.structure.signature import Signature
+    from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.side import Side
 
     NamedValue: TypeAlias = tuple[str, Value]
 
 _MOST_CALLS = 10_000
+_NO_DELEGATE = "none"
+"""Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
 
 
 class Runtime:
@@ -30,22 +37,35 @@ class Runtime:
         name: in files and in names of formats.
         title: as people call it.
         suffixes: of its programs, the usual one first.
+        readers: module and class of the reader of each format of its traces, the one that its runs leave first.
+        program_hint: what naming the program adds to a trace.
         takes_data: whether its programs may keep their weights in a file that a user names.
         chooses_delegate: whether its programs run with and without a delegate, as they are told.
         has_options: whether a run of it has options by name.
+        has_delegates: whether parts of its programs run in delegates, whose events its traces hold.
+        has_model: whether its programs are read, so that they attribute traces of any format.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    readers: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    program_hint: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False
     chooses_delegate: ClassVar[bool] = False
     has_options: ClassVar[bool] = False
+    has_delegates: ClassVar[bool] = True
+    has_model: ClassVar[bool] = True
 
     @property
     def suffix(self) -> str:
         """The usual end of the names of its programs."""
         return self.suffixes[0]
+
+    @property
+    def trace_format(self) -> str | None:
+        """The format of the traces that its runs leave."""
+        return next(iter(self.readers), None)
 
     def fits(self, path: Path) -> bool:
         """Whether a file is a program of it, or is named like one."""
@@ -155,6 +175,90 @@ class Runtime:
         """
         names = [one.name for one in self.signatures(program)]
         return asked_calls(asked, names) or (names if len(names) > 1 else [])
+
+    def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
+        """Whether a file that starts with these bytes (at least 8) is a program that :meth:`read` takes."""
+        return False
+
+    def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:
+        """The typed picture of a model from its files; see :meth:`model`."""
+        raise NotImplementedError(self.title, program, record, delegated)
+
+    def model(self, program: Path, record: Path | None = None, *, delegated: bool = True) -> ProgramModel:
+        """The typed picture of a model from its files.
+
+        Args:
+            program: its file.
+            record: of the same export; None: modules and source lines are not known.
+            delegated: whether a runtime that chooses its delegate when it loads the model has one.
+
+        Raises:
+            NotFoundError: a file is absent.
+            TraceFormatError: a file is damaged.
+            MismatchError: the record is of another model, or was made after lowering.
+        """
+        files = [program] if record is None else [program, record]
+        stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
+        model = _model(self, *stamps, delegated=delegated)
+        if model.conflict:
+            raise MismatchError(model.conflict, where=record, hint="give the record of the same export, or omit it")
+        return model
+
+    def usable_model(
+        self, program: Path, record: Path | None, *, delegated: bool = True
+    ) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
+        """The typed picture of a model, its record when it can be used, and why it cannot.
+
+        Raises:
+            NotFoundError: the program is absent.
+            TraceFormatError: it is damaged.
+        """
+        try:
+            return self.model(program, record, delegated=delegated), record, None
+        except OpscopeError as error:
+            if record is None or error.where != str(record):
+                raise
+            return self.model(program, delegated=delegated), None, error
+
+    def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:
+        """A side whose operators have their places in the program that ran, and what it says of them.
+
+        Raises:
+            OpscopeError: the program cannot be read.
+        """
+        from opscope.runtimes.attribution import attributed_by_model
+
+        delegated = side.variant is None or side.variant.delegate != _NO_DELEGATE
+        model, record, problem = self.usable_model(program, record, delegated=delegated)
+        return attributed_by_model(side, model, self.first_calls(side, model))._replace(record=record, problem=problem)
+
+    def first_calls(self, side: Side, model: ProgramModel) -> Mapping[str, int]:  # noqa: ARG002 - where they are counted
+        """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
+        return {}
+
+    def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
+        """What a file holds, where it is of this runtime and no trace; ``head`` is its start."""
+        import msgspec
+
+        from opscope.analysis.preflight.contents import summarise_program
+        from opscope.core.files import sha256_of
+
+        if not self.is_program(head):
+            return None
+        model = self.model(path)
+        found = summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
+        return msgspec.structs.replace(found, format=self.suffix.removeprefix("."))
+
+    def check_record(self, path: Path) -> None:
+        """Refuse a record of an export that cannot be read."""
+
+
+@lru_cache(maxsize=4)
+def _model(
+    runtime: Runtime, program: tuple[str, int], record: tuple[str, int] | None = None, *, delegated: bool
+) -> ProgramModel:
+    """Variants of a bundle share a model; a file that changed is read again."""
+    return runtime.read(Path(program[0]), Path(record[0]) if record else None, delegated=delegated)
 
 
 def asked_calls(asked: Sequence[str], names: Sequence[str]) -> list[str]:

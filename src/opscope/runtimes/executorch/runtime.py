@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.bundle.manifest import Model
     from opscope.experiment.inputs import InputValue
+    from opscope.program.model import ProgramModel
     from opscope.runtimes.runtime import NamedValue
 
 
@@ -21,6 +23,8 @@ class ExecuTorch(Runtime):
     name = "executorch"
     title = "ExecuTorch"
     suffixes = (".pte", ".bpte")
+    readers: ClassVar = {"etdump": ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader")}
+    program_hint = "--program MODEL.pte adds shapes, --etrecord adds layers"
     takes_data = True
 
     def program(self, model: str, models: Path | None) -> Path | None:
@@ -88,3 +92,37 @@ class ExecuTorch(Runtime):
         from opscope.runtimes.executorch.calls import planned_calls
 
         return planned_calls(program, asked)
+
+    def is_program(self, head: bytes) -> bool:
+        """By the identifier of its FlatBuffer."""
+        from opscope.runtimes.executorch.pte import is_program
+
+        return is_program(head)
+
+    def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it states it
+        """With the graphs of its delegates, unless it is kept without their payloads, and with its record."""
+        from opscope.program.model import ProgramModel
+        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+        from opscope.runtimes.executorch.pte import read_executable
+        from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+
+        executable = read_executable(program)
+        whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
+        graphs = read_xnn_graphs(program) if whole else ()
+        return ProgramModel(executable, graphs, read_etrecord(record) if record else None)
+
+    def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
+        """Of records of exports, too."""
+        from opscope.analysis.preflight.contents import summarise_record
+        from opscope.core.files import sha256_of
+        from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
+
+        if is_etrecord(head):
+            return summarise_record(read_etrecord(path), str(path), sha256_of(path))
+        return super().summary(path, head)
+
+    def check_record(self, path: Path) -> None:
+        """Refuse an .etrecord that cannot be read."""
+        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+
+        read_etrecord(path)

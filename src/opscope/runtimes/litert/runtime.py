@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from opscope.program.model import ProgramModel
     from opscope.program.structure.signature import Signature
+    from opscope.runtimes.side import Side
 
 
 class LiteRt(Runtime):
@@ -19,6 +21,12 @@ class LiteRt(Runtime):
     name = "litert"
     title = "LiteRT"
     suffixes = (".tflite",)
+    readers: ClassVar = {
+        "litert-trace": ("opscope.runtimes.litert.trace", "LitertTraceReader"),
+        "litert-benchmark": ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
+        "litert-benchmark-proto": ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
+    }
+    program_hint = "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate"
     chooses_delegate = True
 
     def fits(self, path: Path) -> bool:
@@ -44,3 +52,25 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.signatures import read_callable
 
         return read_callable(program).signatures
+
+    def is_program(self, head: bytes) -> bool:
+        """By the identifier of its FlatBuffer."""
+        from opscope.runtimes.litert.tflite import is_tflite_program
+
+        return is_tflite_program(head)
+
+    def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it has none
+        """As LiteRT and its delegate lower it."""
+        from opscope.runtimes.litert.lowering import read_tflite_model
+
+        return read_tflite_model(program, delegated=delegated)
+
+    def first_calls(self, side: Side, model: ProgramModel) -> dict[str, int]:
+        """Its traces count the parts that a delegate took, and do not say where in the graph they are."""
+        from opscope.program.structure.plan import InstructionKind
+
+        if side.format not in self.readers:
+            return {}
+        kinds = {name: [step.kind for step in own.plan.chains[0].steps] for name, own in model.methods.items()}
+        called = InstructionKind.DELEGATE
+        return {name: own.index(called) for name, own in kinds.items() if called in own}

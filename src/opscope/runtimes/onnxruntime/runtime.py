@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.program.structure.signature import Signature
+    from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.side import Side
 
 
 class OnnxRuntime(Runtime):
@@ -19,7 +21,11 @@ class OnnxRuntime(Runtime):
     name = "onnxruntime"
     title = "ONNX Runtime"
     suffixes = (".onnx",)
+    readers: ClassVar = {"onnxruntime-json": ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader")}
+    program_hint = "--program MODEL.onnx adds layers and shapes"
     has_options = True
+    has_delegates = False
+    has_model = False
 
     def fits(self, path: Path) -> bool:
         """By its name, or its first bytes."""
@@ -50,3 +56,9 @@ class OnnxRuntime(Runtime):
         from opscope.runtimes.onnxruntime.signatures import read_signature
 
         return (read_signature(program),)
+
+    def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
+        """By the graph that the sessions ran, which is kept beside their traces."""
+        from opscope.runtimes.onnxruntime.attribution import session_graph_of, with_nodes
+
+        return with_nodes(side, program, session_graph_of(side))

@@ -25,13 +25,13 @@ from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
-from opscope.measurements.attribution import usable_model
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import FP16, QUANTISED, Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG, export_into
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
 from opscope.runtimes.executorch.export.sources import source_of
 from opscope.runtimes.export_record import RECORD, read_record
+from opscope.runtimes.registry import EXPORTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,7 +193,7 @@ def _examined(done: Exported) -> tuple[Preflight, str | None]:
     from opscope.analysis.preflight.preflight import preflight
 
     try:
-        model, _, problem = usable_model(done.program, done.etrecord)
+        model, _, problem = EXPORTER.usable_model(done.program, done.etrecord)
         found = preflight(model, done.program.name, sha256_of(done.program))
     except OpscopeError as error:
         text = f"what was written does not read back: {error.problem}"

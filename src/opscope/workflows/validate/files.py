@@ -151,7 +151,7 @@ def _read_facts(model: Model, found: Inventory) -> dict[str, object]:
 
 
 def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Problem]:
-    from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+    from opscope.runtimes.registry import runtime_of
 
     if model.etrecord is None:
         return
@@ -160,7 +160,7 @@ def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Proble
         text = f"is {shown(model.etrecord_sha256)}, {model.etrecord} has {shown(true)}"
         yield Problem(MANIFEST, f"{at}.etrecord_sha256", text)
     try:
-        read_etrecord(path)
+        runtime_of(found.root / model.program).check_record(path)
     except OpscopeError as error:
         yield Problem(model.etrecord, "", error.problem)
 
