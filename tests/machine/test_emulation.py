@@ -13,9 +13,9 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Target
+from opscope.experiment.checks import State, virtual_check
 from opscope.hosts.facts import environment_of, parts
 from opscope.machine.emulation import emulator_here, marked, reported_emulator
-from opscope.workflows.measure.checks import State, virtual_check
 from opscope.workflows.measure.profiling import Settings, profile
 from programs import write_tiny_program
 from qemu import x86_emulator

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
+    from opscope.experiment.checks import Check
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from opscope.workflows.export.exporting import ExportDone, export
     from opscope.workflows.export.own_models import write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.checks import Check
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import Settings, default_directory, profile
@@ -231,7 +231,7 @@ _MODULES = {
         "kernel_filter",
         "kernels",
     ),
-    "opscope.workflows.measure.checks": ("Check",),
+    "opscope.experiment.checks": ("Check",),
     "opscope.workflows.measure.machine": (
         "FeatureReport",
         "Readiness",

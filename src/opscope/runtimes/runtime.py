@@ -6,6 +6,7 @@ What few runtimes have is here as what holds for the others. A runtime imports n
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.bundle.manifest import Model
+    from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.program.structure.plan import Value
     from opscope.program.structure.signature import Signature
@@ -66,6 +70,76 @@ class Runtime:
     def trace_format(self) -> str | None:
         """The format of the traces that its runs leave."""
         return next(iter(self.readers), None)
+
+    def target(self, named: TargetName) -> RunTarget:
+        """Where its models run, by the name of a target; what few runtimes run on is this machine, from Python.
+
+        Raises:
+            UsageError: they do not run there, or a path is missing.
+            MissingDependencyError: what the target needs on this machine is missing.
+            OpscopeError: a device does not answer, or a file is not there.
+        """
+        from opscope.hosts.target_kinds import AUTO, LOCAL
+
+        if named.kind in {AUTO, LOCAL}:
+            return self.target_here()
+        hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
+        problem = f"{self.title} models run on this machine only, not on {named.text}"
+        raise UsageError(problem, where="--target", hint=hint)
+
+    def target_here(self) -> RunTarget:
+        """This machine, from Python; whatever is missing to run models, as far as it tells the CPU's features."""
+        raise NotImplementedError(self.title)
+
+    def build(
+        self,
+        named: TargetName,
+        runner: Path | None = None,  # noqa: ARG002 - where there are builds
+        arguments: Sequence[str] = (),  # noqa: ARG002
+        program: Path | None = None,  # noqa: ARG002
+    ) -> RunTarget:
+        """A build of the user's on the host that a name tells of.
+
+        Args:
+            named: of a kind that takes builds.
+            runner: the build; None for that of the name.
+            arguments: further arguments for it.
+            program: whose outputs are read; None while it is not there yet.
+
+        Raises:
+            NotFoundError: there is no such runner.
+            UsageError: it cannot be used there.
+            MissingDependencyError: ssh or adb is not installed.
+            DeviceError: the device does not answer.
+        """
+        raise UsageError(f"builds of executor_runner do not run {self.title} models", where=named.text)
+
+    def package(self) -> str:
+        """Name of its package of Python, and of it among the versions of an environment."""
+        return self.name
+
+    def is_installed(self) -> bool:
+        """Whether its package is there; whether it can be used, :meth:`version` tells."""
+        return find_spec(self.name) is not None
+
+    def version(self) -> str:
+        """Of the installed package.
+
+        Raises:
+            MissingDependencyError: it is not installed, or cannot be used.
+        """
+        raise NotImplementedError(self.title)
+
+    def checks(self) -> list[Check]:
+        """What `opscope doctor` says of it on this machine."""
+        from opscope.core.errors import MissingDependencyError
+        from opscope.experiment.checks import Check, State
+
+        try:
+            return [Check(self.name, State.OK, self.version())]
+        except MissingDependencyError as error:
+            problem = f"models ({self.suffix}) cannot be run: {error.problem}"
+            return [Check(self.name, State.NOTE, problem, error.hint or "")]
 
     def fits(self, path: Path) -> bool:
         """Whether a file is a program of it, or is named like one."""

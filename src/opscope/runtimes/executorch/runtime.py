@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.bundle.manifest import Model
+    from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.runtimes.runtime import NamedValue
 
@@ -26,6 +29,36 @@ class ExecuTorch(Runtime):
     readers: ClassVar = {"etdump": ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader")}
     program_hint = "--program MODEL.pte adds shapes, --etrecord adds layers"
     takes_data = True
+
+    def target(self, named: TargetName) -> RunTarget:
+        """On each kind of host, or with a build of the user's there."""
+        from opscope.runtimes.executorch.targets import target_named
+
+        return target_named(named)
+
+    def target_here(self) -> RunTarget:
+        """The Python bindings of the installed package."""
+        from opscope.runtimes.executorch.runners.python import python_here
+
+        return python_here()
+
+    def build(
+        self,
+        named: TargetName,
+        runner: Path | None = None,
+        arguments: Sequence[str] = (),
+        program: Path | None = None,
+    ) -> RunTarget:
+        """A build of executor_runner."""
+        from opscope.runtimes.executorch.targets import build_named
+
+        return build_named(named, runner, arguments, program)
+
+    def checks(self) -> list[Check]:
+        """What exports models and what runs programs, too."""
+        from opscope.runtimes.executorch.readiness import readiness
+
+        return readiness()
 
     def program(self, model: str, models: Path | None) -> Path | None:
         """A file that is no Python, unless it is damaged; else None for what can be exported."""

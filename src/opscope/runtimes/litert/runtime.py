@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.program.structure.signature import Signature
     from opscope.runtimes.side import Side
@@ -28,6 +31,36 @@ class LiteRt(Runtime):
     }
     program_hint = "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate"
     chooses_delegate = True
+
+    def target(self, named: TargetName) -> RunTarget:
+        """Its native runner, or Python on this machine."""
+        from opscope.runtimes.litert.targets import target_named
+
+        return target_named(named)
+
+    def target_here(self) -> RunTarget:
+        """The installed package."""
+        from opscope.runtimes.litert.target import litert_here
+
+        return litert_here()
+
+    def package(self) -> str:
+        """Of the wheel, which is not called as the runtime is."""
+        from opscope.runtimes.litert.installed import PACKAGE
+
+        return PACKAGE
+
+    def is_installed(self) -> bool:
+        """Likewise of its module."""
+        from opscope.runtimes.litert.installed import MODULE
+
+        return find_spec(MODULE) is not None
+
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.litert.installed import installed_litert
+
+        return installed_litert().version
 
     def fits(self, path: Path) -> bool:
         """By its name, or its first bytes."""

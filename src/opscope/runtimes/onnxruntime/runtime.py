@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from opscope.experiment.target import RunTarget
     from opscope.program.structure.signature import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
@@ -26,6 +27,18 @@ class OnnxRuntime(Runtime):
     has_options = True
     has_delegates = False
     has_model = False
+
+    def target_here(self) -> RunTarget:
+        """The installed package."""
+        from opscope.runtimes.onnxruntime.target import onnxruntime_here
+
+        return onnxruntime_here()
+
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
+
+        return installed_onnxruntime().version
 
     def fits(self, path: Path) -> bool:
         """By its name, or its first bytes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor, VariantInputs
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, VariantInputs
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
@@ -22,8 +22,6 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.machine.environment import capture
 from opscope.machine.isa import check_name
-from opscope.program.structure.plan import PlannedTensor as ProgramTensor
-from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
@@ -35,7 +33,7 @@ from opscope.workflows.measure.resuming import (
     target_contradiction,
 )
 from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
-from opscope.workflows.measure.targets import build_target, target_running, targets_running
+from opscope.workflows.measure.targets import target_running, targets_running
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
-    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
     from opscope.runtimes.runtime import Runtime
     from opscope.workflows.measure.shared_inputs import SharedInputs
 
@@ -73,8 +70,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     """
     check_runtime(experiment)
     if runs_builds(experiment):
-        inputs, outputs = _tensors(program) if program else ([], [])
-        return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
+        return VariantTargets({v.name: build_of(experiment, v, program) for v in experiment.variants})
     if given is not None:
         return given
     if not experiment.variants:
@@ -140,16 +136,13 @@ def _check_without_delegate(experiment: Experiment) -> None:
             runtime_of(model).check_without_delegate(Path(model))
 
 
-def build_of(
-    experiment: Experiment, variant: PlannedVariant, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = ()
-) -> ExecutorRunnerTarget:
+def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
     """The build of executor_runner that runs a variant, where the experiment runs.
 
     Args:
         experiment: that runs builds.
         variant: of it.
-        inputs: of the program's method.
-        outputs: likewise.
+        program: whose outputs are read; None while it is not there yet.
 
     Raises:
         NotFoundError: there is no such runner.
@@ -157,15 +150,8 @@ def build_of(
         DeviceError: an Android device does not answer.
     """
     named = parse_target(experiment.target, builds_named=True)
-    return build_target(named, variant.runner, variant.arguments, inputs, outputs)
-
-
-def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs and outputs of the first method of a program; none where one is not a tensor."""
-    plan = read_executable(program).plans[0]
-    sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
-    inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, ProgramTensor)] for s in sides)
-    return inputs, outputs if len(outputs) == len(sides[1]) else []
+    runtime = runtime_of(variant.model or experiment.model)
+    return runtime.build(named, variant.runner, variant.arguments, program)
 
 
 def check_request(path: Path, experiment: Experiment, given: RunTarget | None = None) -> None:

@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How a model is profiled.
 
     Attributes:
-        target: where it runs, see :func:`opscope.workflows.measure.targets.target_named`.
+        target: where it runs, see :func:`opscope.workflows.measure.targets.target_running`.
         ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU; ``none`` alone
             switches nothing off.
         ladder: run the whole staircase of the CPU's features instead.
