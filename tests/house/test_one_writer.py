@@ -28,7 +28,7 @@ OTHERS = {
     "runtimes/executorch/export/process.py": SCRATCH,
     "runtimes/executorch/runners/executor_runner.py": SCRATCH,
     "runtimes/executorch/runners/interpreters.py": SCRATCH,
-    "runtimes/executorch/runners/kernel_counter.py": SCRATCH,
+    "runtimes/counting/kernel_counter.py": SCRATCH,
     "runtimes/executorch/runners/native_answer.py": SCRATCH,
     "runtimes/executorch/runners/python.py": SCRATCH,
     "runtimes/litert/native/jobs.py": SCRATCH,
@@ -59,6 +59,7 @@ REMOVERS = {
     "runtimes/onnxruntime/child.py": ATTEMPT,
     "runtimes/package_target.py": ATTEMPT,
     "runtimes/switching.py": ATTEMPT,
+    "runtimes/executorch/export/checked.py": "outputs that an export wrote, once they are compared",
     "workflows/export/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
 }
 """Modules that remove or rename files, and which."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
+    from opscope.analysis.preflight.exported import ExportRecord
     from opscope.bundle.manifest import Model
+    from opscope.core.system.stages import StepProgress
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import Value
     from opscope.program.structure.signature import Signature
     from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.export_choices import Choice
     from opscope.runtimes.side import Side
 
     NamedValue: TypeAlias = tuple[str, Value]
@@ -325,6 +328,69 @@ class Runtime:
 
     def check_record(self, path: Path) -> None:
         """Refuse a record of an export that cannot be read."""
+
+    def names_model(self, text: str, models: Path | None) -> bool:  # noqa: ARG002 - where models are exported
+        """Whether a text that is no path of a measurement names a program with its inputs, or a model to export."""
+        return False
+
+    def known_models(self, models: Path | None) -> KnownModels:
+        """The models that can be named, without importing any; ``models`` is the user's directory."""
+        raise self._exports_none(models)
+
+    def write_model(self, models: Path | None, name: str) -> Path:
+        """Write a file to begin with into the user's directory of models, and name it."""
+        raise self._exports_none(models, name)
+
+    def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
+        """Name of the files of an export without their suffixes.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        raise self._exports_none(model, choice, models)
+
+    def export(
+        self,
+        model: str,
+        choice: Choice,
+        directory: Path,
+        models: Path | None,
+        tolerance: float | None,
+        heard: StepProgress,
+    ) -> ExportRecord:
+        """Export a model into an existing directory, check what came of it, and write the record.
+
+        Raises:
+            OpscopeError: as `opscope.export` says; what was written stays in the directory.
+        """
+        raise self._exports_none(model, choice, directory, models, tolerance, heard)
+
+    def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
+        """Export a module of this process into an existing directory; its program is named."""
+        raise self._exports_none(module, inputs, dtype, directory)
+
+    def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
+        """What an export is once the weights are left out of the file that tells its layers."""
+        raise self._exports_none(record, directory)
+
+    def _exports_none(self, *_: object) -> UsageError:
+        return UsageError(f"opscope exports no models for {self.title}")
+
+
+class KnownModels(NamedTuple):
+    """Models that can be named: each with what it is, in one line.
+
+    Attributes:
+        registered: here.
+        directory: of the user's own.
+        own: in that directory.
+        elsewhere: how models of other registries are named, as lines.
+    """
+
+    registered: list[tuple[str, str]]
+    directory: Path
+    own: list[tuple[str, str]]
+    elsewhere: list[str]
 
 
 @lru_cache(maxsize=4)

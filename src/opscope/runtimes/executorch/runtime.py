@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
+    from opscope.analysis.preflight.exported import ExportRecord
     from opscope.bundle.manifest import Model
+    from opscope.core.system.stages import StepProgress
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
-    from opscope.runtimes.runtime import NamedValue
+    from opscope.runtimes.export_choices import Choice
+    from opscope.runtimes.runtime import KnownModels, NamedValue
 
 
 class ExecuTorch(Runtime):
@@ -159,3 +162,66 @@ class ExecuTorch(Runtime):
         from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 
         read_etrecord(path)
+
+    def names_model(self, text: str, models: Path | None) -> bool:
+        """A .bpte by its content, or what can be exported."""
+        from opscope.core.errors import OpscopeError
+        from opscope.runtimes.executorch.bundled import is_bundled
+        from opscope.runtimes.executorch.export.sources import source_of
+
+        path = Path(text)
+        if path.is_file() and path.suffix != ".py":
+            return is_bundled(path)
+        try:
+            source_of(text, models)
+        except OpscopeError:
+            return False
+        return True
+
+    def known_models(self, models: Path | None) -> KnownModels:
+        """Those of opscope, of the user, of ExecuTorch's registry and of transformers."""
+        from opscope.runtimes.executorch.export.known_models import known_models
+
+        return known_models(models)
+
+    def write_model(self, models: Path | None, name: str) -> Path:
+        """With a function that builds a network of PyTorch."""
+        from opscope.runtimes.executorch.export.sources import models_directory
+        from opscope.runtimes.executorch.export.user_models import write_model
+
+        return write_model(models_directory(models), name)
+
+    def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
+        """By the model, the backend and the number type."""
+        from opscope.runtimes.executorch.export.sources import source_of
+
+        return choice.stem(source_of(model, models).name)
+
+    def export(
+        self,
+        model: str,
+        choice: Choice,
+        directory: Path,
+        models: Path | None,
+        tolerance: float | None,
+        heard: StepProgress,
+    ) -> ExportRecord:
+        """In a process of its own."""
+        from opscope.runtimes.executorch.export.checked import checked
+        from opscope.runtimes.executorch.export.process import export_into
+
+        done = export_into(model, choice, directory, models=models, heard=heard)
+        heard("checking what was written")
+        return checked(self, done, model, choice, tolerance)
+
+    def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
+        """From a copy of a module of PyTorch."""
+        from opscope.runtimes.executorch.export.live import export_live
+
+        return export_live(module, inputs, dtype, directory)
+
+    def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
+        """Of its .etrecord."""
+        from opscope.runtimes.executorch.export.checked import with_slim_record
+
+        return with_slim_record(record, directory)

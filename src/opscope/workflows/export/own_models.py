@@ -13,9 +13,8 @@ def write_model(name: str, models: str | Path | None = None) -> Path:
         models: the directory; None: ``OPSCOPE_MODELS``, else ``opscope-models``.
 
     Raises:
-        OpscopeError: as :func:`opscope.runtimes.executorch.export.user_models.write_model` says.
+        OpscopeError: the name is none of a model, or a file is there already.
     """
-    from opscope.runtimes.executorch.export.sources import models_directory
-    from opscope.runtimes.executorch.export.user_models import write_model as write
+    from opscope.runtimes.registry import EXPORTER
 
-    return write(models_directory(None if models is None else Path(models)), name)
+    return EXPORTER.write_model(None if models is None else Path(models), name)

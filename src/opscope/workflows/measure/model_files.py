@@ -9,11 +9,10 @@ from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import ExportError, NotFoundError, UsageError
 from opscope.core.files import storage_errors
 from opscope.core.system.stages import enter
-from opscope.runtimes.executorch.export.choices import Choice
-from opscope.runtimes.executorch.export.process import EXPORT_LOG
-from opscope.runtimes.export_record import RECORD
-from opscope.runtimes.registry import RUNTIMES, runtime_of
-from opscope.workflows.export.exporting import checked_export, with_kept_log
+from opscope.runtimes.export_choices import Choice
+from opscope.runtimes.export_record import EXPORT_LOG, RECORD
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
+from opscope.workflows.export.exporting import with_kept_log
 
 if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
@@ -68,8 +67,8 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
     try:
         enter(stage)
         choice = Choice(experiment.dtype)
-        record = checked_export(
-            experiment.model, choice, work, experiment.models, None, heard=lambda step: enter(stage, step)
+        record = EXPORTER.export(
+            experiment.model, choice, work, experiment.models, None, lambda step: enter(stage, step)
         )
     except ExportError as error:
         raise with_kept_log(error, work, out) from error

@@ -263,15 +263,13 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     if inputs is None:
         hint = "give a tensor or a tuple of tensors of the shapes to export for"
         raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
-    from opscope.runtimes.executorch.export.live import export_live
-
     checked_effort(settings)
     check_free(out)
     directory = out.with_name(f"{out.name}-model")
     check_free(directory)
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    return str(export_live(model, inputs, settings.dtype, directory))
+    return str(EXPORTER.export_live(model, inputs, settings.dtype, directory))
 
 
 def checked_effort(settings: Settings) -> Effort:

@@ -19,7 +19,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
+from opscope.runtimes.counting.kernel_counter import COUNTS
 from opscope.runtimes.executorch.runners.native_answer import read_outputs, write_inputs
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.answer import RunnerCall, SentFile
