@@ -60,7 +60,7 @@ REMOVERS = {
     "runtimes/package_target.py": ATTEMPT,
     "runtimes/switching.py": ATTEMPT,
     "runtimes/executorch/export/checked.py": "outputs that an export wrote, once they are compared",
-    "workflows/export/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
+    "workflows/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
 }
 """Modules that remove or rename files, and which."""
 WRITERS = {

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.program_sides import check_kinds
     from opscope.workflows.analyze.sides import read
-    from opscope.workflows.export.exporting import ExportDone, export
-    from opscope.workflows.export.own_models import write_model
+    from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
@@ -221,11 +220,11 @@ _MODULES = {
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.program_sides": ("check_kinds",),
     "opscope.workflows.analyze.sides": ("read",),
-    "opscope.workflows.export.exporting": (
+    "opscope.workflows.exporting": (
         "ExportDone",
         "export",
+        "write_model",
     ),
-    "opscope.workflows.export.own_models": ("write_model",),
     "opscope.workflows.kernels.kernel_view": (
         "count_kernels",
         "kernel_filter",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from opscope.runtimes.runtime import Runtime
 
 _HEAD = 8
-EXPORTER: Runtime = ExecuTorch()
-"""Runs the programs that no other runtime claims, and what is exported."""
+EXPORTER = ExecuTorch()
+"""The one for which models are exported; it runs the programs that no other claims."""
 RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime()]
 """In the order in which they are asked and told of."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
-    from opscope.analysis.preflight.exported import ExportRecord
     from opscope.bundle.manifest import Model
-    from opscope.core.system.stages import StepProgress
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import Value
     from opscope.program.structure.signature import Signature
     from opscope.runtimes.attribution import AttributedSide
-    from opscope.runtimes.export_choices import Choice
     from opscope.runtimes.side import Side
 
     NamedValue: TypeAlias = tuple[str, Value]
@@ -75,12 +72,11 @@ class Runtime:
         return next(iter(self.readers), None)
 
     def target(self, named: TargetName) -> RunTarget:
-        """Where its models run, by the name of a target; what few runtimes run on is this machine, from Python.
+        """Where its models run, by the name of a target: unless it says otherwise, from Python on this machine.
 
         Raises:
-            UsageError: they do not run there, or a path is missing.
-            MissingDependencyError: what the target needs on this machine is missing.
-            OpscopeError: a device does not answer, or a file is not there.
+            UsageError: they do not run there.
+            OpscopeError: what the target needs is missing, or a device does not answer.
         """
         from opscope.hosts.target_kinds import AUTO, LOCAL
 
@@ -101,19 +97,13 @@ class Runtime:
         arguments: Sequence[str] = (),  # noqa: ARG002
         program: Path | None = None,  # noqa: ARG002
     ) -> RunTarget:
-        """A build of the user's on the host that a name tells of.
+        """A build of the user's on the host that a name tells of; where no runner is given, that of the name.
 
-        Args:
-            named: of a kind that takes builds.
-            runner: the build; None for that of the name.
-            arguments: further arguments for it.
-            program: whose outputs are read; None while it is not there yet.
+        With a program, its output values are read.
 
         Raises:
-            NotFoundError: there is no such runner.
-            UsageError: it cannot be used there.
-            MissingDependencyError: ssh or adb is not installed.
-            DeviceError: the device does not answer.
+            UsageError: there are no such builds, or this one cannot be used there.
+            OpscopeError: the build or what reaches the host is missing, or a device does not answer.
         """
         raise UsageError(f"builds of executor_runner do not run {self.title} models", where=named.text)
 
@@ -126,11 +116,7 @@ class Runtime:
         return find_spec(self.name) is not None
 
     def version(self) -> str:
-        """Of the installed package.
-
-        Raises:
-            MissingDependencyError: it is not installed, or cannot be used.
-        """
+        """Of the installed package; a MissingDependencyError says why it cannot be used."""
         raise NotImplementedError(self.title)
 
     def checks(self) -> list[Check]:
@@ -176,11 +162,7 @@ class Runtime:
         return program, {}
 
     def files(self, program: Path, data: Path | None) -> list[Path]:  # noqa: ARG002 - where weights are named
-        """A program that was named, and all that belongs to it; ``data`` are weights that were named.
-
-        Raises:
-            OpscopeError: the weights are missing, or not those of the program.
-        """
+        """A program that was named, and all that belongs to it; ``data`` are weights that were named."""
         return [program]
 
     def kept_files(self, files: Sequence[Path], work: Path) -> list[Path]:  # noqa: ARG002 - for what is changed
@@ -193,7 +175,7 @@ class Runtime:
         Args:
             model: as it was named.
             source: the program that was named; None for a model that was exported.
-            files: as the bundle keeps them, the program first.
+            files: the program first, then its weights.
             home: directory of the bundle that they lie in.
         """
         from opscope.bundle.manifest import Model
@@ -208,7 +190,7 @@ class Runtime:
             etrecord=None,
             sha256=sha256_of(program),
             size=program.stat().st_size,
-            methods=[one.name for one in self.signatures(program)],
+            methods=self.methods(program),
             backends=[],
             data=f"{home}/{weights[0].name}" if weights else None,
             data_sha256=sha256_of(weights[0]) if weights else None,
@@ -219,13 +201,12 @@ class Runtime:
         """Methods that a caller can name; never empty."""
         raise NotImplementedError(self.title, program)
 
-    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
-        """Inputs of the methods that a process calls, in the order of their first calls; of no calls, the usual one.
+    def methods(self, program: Path) -> list[str]:
+        """Names of all methods."""
+        return [one.name for one in self.signatures(program)]
 
-        Raises:
-            UsageError: one of them cannot be given its inputs.
-            TraceFormatError: the program is damaged.
-        """
+    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
+        """Inputs of the methods that a process calls, in the order of their first calls; of no calls, the usual one."""
         known = {one.name: one for one in self.signatures(program)}
         return {name: known[name].inputs for name in dict.fromkeys(calls) or [next(iter(known))]}
 
@@ -242,15 +223,12 @@ class Runtime:
     def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
         """The methods that a process calls over and over; empty for a program with one method.
 
-        Args:
-            program: whose methods they are.
-            asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish: each method once.
+        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once.
 
         Raises:
             UsageError: the program has no such method, or the count is not a number.
-            TraceFormatError: the program is damaged.
         """
-        names = [one.name for one in self.signatures(program)]
+        names = self.methods(program)
         return asked_calls(asked, names) or (names if len(names) > 1 else [])
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
@@ -262,17 +240,12 @@ class Runtime:
         raise NotImplementedError(self.title, program, record, delegated)
 
     def model(self, program: Path, record: Path | None = None, *, delegated: bool = True) -> ProgramModel:
-        """The typed picture of a model from its files.
+        """The typed picture of a model; without the record of its export, modules and source lines are not known.
 
-        Args:
-            program: its file.
-            record: of the same export; None: modules and source lines are not known.
-            delegated: whether a runtime that chooses its delegate when it loads the model has one.
+        ``delegated``: whether a runtime that chooses its delegate when it loads the model has one.
 
         Raises:
-            NotFoundError: a file is absent.
-            TraceFormatError: a file is damaged.
-            MismatchError: the record is of another model, or was made after lowering.
+            OpscopeError: a file is absent or damaged, or the record is of another model, or was made after lowering.
         """
         files = [program] if record is None else [program, record]
         stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
@@ -284,12 +257,7 @@ class Runtime:
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True
     ) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
-        """The typed picture of a model, its record when it can be used, and why it cannot.
-
-        Raises:
-            NotFoundError: the program is absent.
-            TraceFormatError: it is damaged.
-        """
+        """The typed picture of a model, its record when it can be used, and why it cannot."""
         try:
             return self.model(program, record, delegated=delegated), record, None
         except OpscopeError as error:
@@ -298,11 +266,7 @@ class Runtime:
             return self.model(program, delegated=delegated), None, error
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:
-        """A side whose operators have their places in the program that ran, and what it says of them.
-
-        Raises:
-            OpscopeError: the program cannot be read.
-        """
+        """A side whose operators have their places in the program that ran, and what it says of them."""
         from opscope.runtimes.attribution import attributed_by_model
 
         delegated = side.variant is None or side.variant.delegate != _NO_DELEGATE
@@ -328,69 +292,6 @@ class Runtime:
 
     def check_record(self, path: Path) -> None:
         """Refuse a record of an export that cannot be read."""
-
-    def names_model(self, text: str, models: Path | None) -> bool:  # noqa: ARG002 - where models are exported
-        """Whether a text that is no path of a measurement names a program with its inputs, or a model to export."""
-        return False
-
-    def known_models(self, models: Path | None) -> KnownModels:
-        """The models that can be named, without importing any; ``models`` is the user's directory."""
-        raise self._exports_none(models)
-
-    def write_model(self, models: Path | None, name: str) -> Path:
-        """Write a file to begin with into the user's directory of models, and name it."""
-        raise self._exports_none(models, name)
-
-    def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
-        """Name of the files of an export without their suffixes.
-
-        Raises:
-            NotFoundError: there is no such model.
-        """
-        raise self._exports_none(model, choice, models)
-
-    def export(
-        self,
-        model: str,
-        choice: Choice,
-        directory: Path,
-        models: Path | None,
-        tolerance: float | None,
-        heard: StepProgress,
-    ) -> ExportRecord:
-        """Export a model into an existing directory, check what came of it, and write the record.
-
-        Raises:
-            OpscopeError: as `opscope.export` says; what was written stays in the directory.
-        """
-        raise self._exports_none(model, choice, directory, models, tolerance, heard)
-
-    def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
-        """Export a module of this process into an existing directory; its program is named."""
-        raise self._exports_none(module, inputs, dtype, directory)
-
-    def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
-        """What an export is once the weights are left out of the file that tells its layers."""
-        raise self._exports_none(record, directory)
-
-    def _exports_none(self, *_: object) -> UsageError:
-        return UsageError(f"opscope exports no models for {self.title}")
-
-
-class KnownModels(NamedTuple):
-    """Models that can be named: each with what it is, in one line.
-
-    Attributes:
-        registered: here.
-        directory: of the user's own.
-        own: in that directory.
-        elsewhere: how models of other registries are named, as lines.
-    """
-
-    registered: list[tuple[str, str]]
-    directory: Path
-    own: list[tuple[str, str]]
-    elsewhere: list[str]
 
 
 @lru_cache(maxsize=4)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Model
+import msgspec
+
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from opscope.bundle.manifest import Model
+
 RECORD_SUFFIX = ".etrecord"
-_DATA_SUFFIX = ".ptd"
+DATA_SUFFIX = ".ptd"
 _SHOWN = 3
 _SLIM = "slim"
 _HOW = "name it with --data FILE.ptd; the exporter wrote it beside the program"
@@ -56,7 +59,7 @@ def _check(program: Path, named: Path, needed: Sequence[str]) -> None:
 
 
 def _beside(program: Path, needed: Sequence[str]) -> Path:
-    fitting = [path for path in sorted(program.parent.glob(f"*{_DATA_SUFFIX}")) if _fits(path, needed)]
+    fitting = [path for path in sorted(program.parent.glob(f"*{DATA_SUFFIX}")) if _fits(path, needed)]
     own = [path for path in fitting if path.stem == program.stem]
     if len(own or fitting) == 1:
         return (own or fitting)[0]
@@ -99,38 +102,22 @@ def program_files(source: Path, data: Path | None = None) -> list[Path]:
     return [*found, source.with_name(RECORD)] if record_of_export(source) else found
 
 
-def described_model(model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
-    """What a manifest says about a model.
-
-    Args:
-        model: as it was named.
-        source: the .pte that was named; None for a model that was exported.
-        files: as the bundle keeps them, the program first.
-        home: directory of the bundle that they lie in.
-    """
+def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: str) -> Model:
+    """What a manifest says about a model, with what its plan and the records beside it tell."""
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
-    plan = executable.outline()
     payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
-    weights = next((file for file in files if file.suffix == _DATA_SUFFIX), None)
-    records = [file for file in files if file.suffix == RECORD_SUFFIX]
-    return Model(
+    etrecord = next((file for file in files if file.suffix == RECORD_SUFFIX), None)
+    return msgspec.structs.replace(
+        told,
         name=record.name if source is None and record else program.stem,
-        source=model,
         dtype=record.dtype if record else None,
-        program=f"{home}/{program.name}",
-        etrecord=f"{home}/{records[0].name}" if records else None,
-        etrecord_sha256=sha256_of(records[0]) if records else None,
-        sha256=sha256_of(program),
-        size=program.stat().st_size,
-        methods=[method.name for method in plan.methods],
-        backends=plan.backends(),
+        etrecord=f"{home}/{etrecord.name}" if etrecord else None,
+        etrecord_sha256=sha256_of(etrecord) if etrecord else None,
+        backends=executable.outline().backends(),
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         tokens=recorded_tokens(program),
-        data=f"{home}/{weights.name}" if weights else None,
-        data_sha256=sha256_of(weights) if weights else None,
-        data_size=weights.stat().st_size if weights else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.runtimes.runtime import Runtime
 
@@ -20,7 +20,23 @@ if TYPE_CHECKING:
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.runtimes.export_choices import Choice
-    from opscope.runtimes.runtime import KnownModels, NamedValue
+    from opscope.runtimes.runtime import NamedValue
+
+
+class KnownModels(NamedTuple):
+    """Models that can be named: each with what it is, in one line.
+
+    Attributes:
+        registered: here.
+        directory: of the user's own.
+        own: in that directory.
+        elsewhere: how models of other registries are named, as lines.
+    """
+
+    registered: list[tuple[str, str]]
+    directory: Path
+    own: list[tuple[str, str]]
+    elsewhere: list[str]
 
 
 class ExecuTorch(Runtime):
@@ -109,9 +125,16 @@ class ExecuTorch(Runtime):
 
     def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
         """With what its plan and its record tell."""
-        from opscope.runtimes.executorch.program_files import described_model
+        from opscope.runtimes.executorch.program_files import DATA_SUFFIX, with_facts
 
-        return described_model(model, source, files, home)
+        weights = [file for file in files if file.suffix == DATA_SUFFIX]
+        return with_facts(super().described(model, source, [files[0], *weights], home), source, files, home)
+
+    def methods(self, program: Path) -> list[str]:
+        """Of its plans."""
+        from opscope.runtimes.executorch.pte import read_executable
+
+        return [plan.name for plan in read_executable(program).plans]
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
         """Without names; of no calls, those of the only method, else of ``forward``."""
@@ -164,7 +187,7 @@ class ExecuTorch(Runtime):
         read_etrecord(path)
 
     def names_model(self, text: str, models: Path | None) -> bool:
-        """A .bpte by its content, or what can be exported."""
+        """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
         from opscope.core.errors import OpscopeError
         from opscope.runtimes.executorch.bundled import is_bundled
         from opscope.runtimes.executorch.export.sources import source_of
@@ -179,20 +202,31 @@ class ExecuTorch(Runtime):
         return True
 
     def known_models(self, models: Path | None) -> KnownModels:
-        """Those of opscope, of the user, of ExecuTorch's registry and of transformers."""
-        from opscope.runtimes.executorch.export.known_models import known_models
+        """The models that can be named, without importing any; ``models`` is the user's directory."""
+        from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
+        from opscope.runtimes.executorch.export.registry import MODELS
+        from opscope.runtimes.executorch.export.sources import models_directory
+        from opscope.runtimes.executorch.export.user_models import user_models
 
-        return known_models(models)
+        directory = models_directory(models)
+        elsewhere = [
+            f"executorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}",
+            *(f"  with {needed}: {', '.join(names)}" for needed, names in NEEDS.items()),
+            "transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded",
+            "MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init --model writes one",
+        ]
+        own = [(mine.name, mine.summary) for mine in user_models(directory)]
+        return KnownModels([(row.name, row.summary) for row in MODELS], directory, own, elsewhere)
 
     def write_model(self, models: Path | None, name: str) -> Path:
-        """With a function that builds a network of PyTorch."""
+        """Write a file to begin with into the user's directory of models, and name it."""
         from opscope.runtimes.executorch.export.sources import models_directory
         from opscope.runtimes.executorch.export.user_models import write_model
 
         return write_model(models_directory(models), name)
 
     def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
-        """By the model, the backend and the number type."""
+        """Name of the files of an export without their suffixes."""
         from opscope.runtimes.executorch.export.sources import source_of
 
         return choice.stem(source_of(model, models).name)
@@ -206,7 +240,11 @@ class ExecuTorch(Runtime):
         tolerance: float | None,
         heard: StepProgress,
     ) -> ExportRecord:
-        """In a process of its own."""
+        """Export a model into an existing directory, check what came of it, and write the record.
+
+        Raises:
+            OpscopeError: as `opscope.export` says; what was written stays in the directory.
+        """
         from opscope.runtimes.executorch.export.checked import checked
         from opscope.runtimes.executorch.export.process import export_into
 
@@ -215,13 +253,13 @@ class ExecuTorch(Runtime):
         return checked(self, done, model, choice, tolerance)
 
     def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
-        """From a copy of a module of PyTorch."""
+        """Export a copy of a module of this process into an existing directory; its program is named."""
         from opscope.runtimes.executorch.export.live import export_live
 
         return export_live(module, inputs, dtype, directory)
 
     def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
-        """Of its .etrecord."""
+        """What an export is once the weights are left out of its .etrecord."""
         from opscope.runtimes.executorch.export.checked import with_slim_record
 
         return with_slim_record(record, directory)

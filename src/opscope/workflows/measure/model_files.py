@@ -12,7 +12,7 @@ from opscope.core.system.stages import enter
 from opscope.runtimes.export_choices import Choice
 from opscope.runtimes.export_record import EXPORT_LOG, RECORD
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
-from opscope.workflows.export.exporting import with_kept_log
+from opscope.workflows.exporting import with_kept_log
 
 if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment

@@ -19,7 +19,7 @@ from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
-from opscope.runtimes.registry import EXPORTER, runtime_of
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
@@ -120,7 +120,8 @@ class Settings(msgspec.Struct, frozen=True):
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
-    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|tflite|onnx|py)(?=:|$)", "", path.name)
+    suffixes = "|".join(re.escape(suffix) for suffix in (".py", *(one for own in RUNTIMES for one in own.suffixes)))
+    called = path.resolve().name if path.is_dir() else re.sub(rf"({suffixes})(?=:|$)", "", path.name)
     name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 

@@ -164,3 +164,16 @@ def with_kept_log(error: ExportError, work: Path, out: Path) -> ExportError:
             write_outputs({kept: blocks_of(work / EXPORT_LOG)})
             return ExportError(error.problem, where=kept, hint=error.hint)
     raise AssertionError("unreachable: names are not limited")
+
+
+def write_model(name: str, models: str | Path | None = None) -> Path:
+    """Write a file to begin with into the user's directory of models, and name it.
+
+    Args:
+        name: of the model and of the file.
+        models: the directory; None: ``OPSCOPE_MODELS``, else ``opscope-models``.
+
+    Raises:
+        OpscopeError: the name is none of a model, or a file is there already.
+    """
+    return EXPORTER.write_model(None if models is None else Path(models), name)
