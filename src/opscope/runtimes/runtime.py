@@ -38,7 +38,7 @@ class Runtime:
     """A runtime.
 
     Attributes:
-        name: in files and in names of formats.
+        name: in files, and what names of its formats begin with.
         title: as people call it.
         suffixes: of its programs, the usual one first.
         readers: module and class of the reader of each format of its traces, the one that its runs leave first.
@@ -112,7 +112,7 @@ class Runtime:
         return self.name
 
     def is_installed(self) -> bool:
-        """Whether its package is there; whether it can be used, :meth:`version` tells."""
+        """Whether its package is there; whether it can be used, ``version`` tells."""
         return find_spec(self.name) is not None
 
     def version(self) -> str:
@@ -232,11 +232,11 @@ class Runtime:
         return asked_calls(asked, names) or (names if len(names) > 1 else [])
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
-        """Whether a file that starts with these bytes (at least 8) is a program that :meth:`read` takes."""
+        """Whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""
         return False
 
     def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:
-        """The typed picture of a model from its files; see :meth:`model`."""
+        """The typed picture of a model from its files, as ``model`` says."""
         raise NotImplementedError(self.title, program, record, delegated)
 
     def model(self, program: Path, record: Path | None = None, *, delegated: bool = True) -> ProgramModel:
