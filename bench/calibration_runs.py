@@ -26,8 +26,8 @@ from opscope.experiment.schedule import interleaved
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native import native_here
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.experiments import complete_inferences
-from opscope.workflows.measure.model_files import described_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +166,7 @@ def _manifest(program: Path, target: RunTarget, rounds: int, seed: int) -> Manif
         opscope=__version__,
         created=SystemClock().now().isoformat(timespec="seconds"),
         status=Status.RUNNING,
-        model=described_model(str(program), program, [program]),
+        model=runtime_of(program).described(str(program), program, [program], "model"),
         plan=plan,
         variants=[Variant(name, role, [], [], 1) for name, role in zip(_SIDES, roles, strict=True)],
         target=target.describe(),

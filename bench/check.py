@@ -37,7 +37,7 @@ from opscope.runtimes.executorch.export.live import export_live
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
 LAYERS, WIDTH, ROWS = 20, 256, 64
 PLANTED = (0, 0, 0, 0, 1, 2, 4)

@@ -58,11 +58,13 @@ from opscope.program.operators.kinds import KINDS, Category, Kind
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
 from opscope.runtimes.executorch.export.lower import ModelGraph
+from opscope.runtimes.registry import RUNTIMES
+from opscope.runtimes.runtime import Runtime
 from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.rules import AREAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from typer._click import Command
 
@@ -124,6 +126,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": errors(),
         REFERENCE / "python-api.md": python_api(),
         REFERENCE / "store.md": store_views(),
+        REFERENCE / "runtimes.md": runtimes(),
         REFERENCE / "targets.md": targets(),
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
@@ -212,6 +215,31 @@ def targets() -> str:
     text = "What `--target` of the commands and `target` in a configuration take.\n"
     rows = [[f"`{kind.form}`", kind.meaning] for kind in KINDS_OF_TARGETS]
     return _page("Targets", "src/opscope/hosts/target_kinds.py", text, _table(["target", "where models run"], rows))
+
+
+def runtimes() -> str:
+    """What a runtime says of itself, member by member, and which runtimes say something of their own."""
+    text = (
+        "What opscope asks of a runtime. One is an object of a subclass of `opscope.runtimes.runtime.Runtime`, in\n"
+        "`src/opscope/runtimes/NAME/runtime.py`, and an entry of `opscope.runtimes.registry.RUNTIMES`; nothing else\n"
+        "knows its name. What it does not say, the base class says. `tests/support/made_runtime.py` is a whole one.\n"
+    )
+    facts = re.findall(r"^    (\w+): (.+)$", inspect.getdoc(Runtime) or "", re.MULTILINE)
+    members = [(n, own) for n, own in vars(Runtime).items() if inspect.isfunction(own) and not n.startswith("_")]
+    said = _table(["fact", "what it says", "said by"], [[f"`{n}`", meaning, _overriding(n)] for n, meaning in facts])
+    asked = [[f"`{name}`", _first_line(own), _overriding(name)] for name, own in members]
+    answered = _table(["question", "answer", "answered by"], asked)
+    return _page("Runtimes", "src/opscope/runtimes/runtime.py", text, said, answered)
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`")
+
+
+def _overriding(name: str) -> str:
+    """Runtimes with a member of their own."""
+    own = [runtime.title for runtime in RUNTIMES if name in vars(type(runtime))]
+    return "all" if len(own) == len(RUNTIMES) else ", ".join(own)
 
 
 def taxonomy() -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fuzz.corpus import kept
 from fuzz.targets import WHERE, target_named
 from opscope.core.errors import TraceFormatError
-from opscope.readers.registry import BUILT_IN
+from opscope.readers.registry import built_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,7 +60,7 @@ def fixtures(reader: str) -> Iterator[tuple[bytes, EventTable]]:
 
 def read(reader: str, data: bytes) -> EventTable | None:
     """The events of a file; None where it is refused."""
-    module = next(module for module, name in BUILT_IN if name == reader)
+    module = next(module for module, name in built_in() if name == reader)
     instance: Reader = getattr(import_module(module), reader)()
     if not instance.sniff(data[:64]):
         return None

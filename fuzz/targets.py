@@ -339,7 +339,7 @@ def _follow_program(data: bytes) -> object:
 
 
 def _read_log(data: bytes) -> object:
-    from opscope.runtimes.executorch.xnnpack.log import parse_kernel_log
+    from opscope.readers.kernel_log import parse_kernel_log
 
     return parse_kernel_log(data)
 
@@ -657,7 +657,7 @@ TARGETS = (
     ),
     Target(
         "xnnpack-log",
-        "opscope.runtimes.executorch.xnnpack.log",
+        "opscope.readers.kernel_log",
         _read_log,
         _logs,
         (b"microkernel '", b"Using ", b" (", b": "),

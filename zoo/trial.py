@@ -114,11 +114,12 @@ def _next_step(record: Record) -> str:
 
 
 def _exported(record: Record, entry: Entry, place: Path) -> Record:
+    from opscope.runtimes.executorch.export.checked import checked
     from opscope.runtimes.executorch.export.child import serve
-    from opscope.runtimes.executorch.export.choices import Choice
     from opscope.runtimes.executorch.export.process import Exported
     from opscope.runtimes.executorch.export.protocol import ExportRequest
-    from opscope.workflows.export.exporting import checked
+    from opscope.runtimes.export_choices import Choice
+    from opscope.runtimes.registry import EXPORTER
 
     choice, directory = Choice(record.dtype), place / "exported"
     directory.mkdir()
@@ -127,7 +128,7 @@ def _exported(record: Record, entry: Entry, place: Path) -> Record:
     )
     program = directory / f"{choice.stem(entry.name)}.pte"
     etrecord = None if done.etrecord_problem else program.with_suffix(".etrecord")
-    found = checked(Exported(program, etrecord, entry.name, done), entry.source, choice)
+    found = checked(EXPORTER, Exported(program, etrecord, entry.name, done), entry.source, choice)
     delegations = [method.delegation for method in found.methods]
     worst = max((method.eager for method in found.methods), key=lambda eager: eager.max_rel_error or 0.0)
     export = Export(

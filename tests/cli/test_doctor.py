@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.experiment.checks import State, switching_check
 from opscope.experiment.protocol import ProbeAnswer
-from opscope.workflows.measure.checks import State, switching_check
 from texts import CXX_DOES_NOT_WORK
 
 pytestmark = pytest.mark.runtime

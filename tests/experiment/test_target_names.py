@@ -18,7 +18,7 @@ from opscope.hosts.target_kinds import KINDS, forms
 from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.running import run
-from opscope.workflows.measure.targets import target_named
+from opscope.workflows.measure.targets import target_running
 from programs import write_tiny_program
 
 WRITTEN = ("auto", "native", "local", "runner:PATH", "ssh:HOST", "adb[:SERIAL]", "qemu-aarch64")
@@ -62,7 +62,7 @@ def test_a_configuration_takes_what_profile_takes(name: str, tmp_path: Path) -> 
 def test_a_configuration_refuses_what_profile_refuses(name: str, tmp_path: Path) -> None:
     """With the same words, and its own place."""
     with pytest.raises(UsageError) as typed:
-        target_named(name)
+        target_running("model.pte", name)
     with pytest.raises(UsageError) as written:
         configured(name, tmp_path)
     assert (typed.value.problem, typed.value.hint) == (written.value.problem, written.value.hint)
@@ -120,4 +120,4 @@ def test_an_experiment_on_auto_is_finished_where_it_began(tmp_path: Path) -> Non
 def test_a_runner_that_is_missing_is_not_found(tmp_path: Path) -> None:
     """Its name is one of a target all the same."""
     with pytest.raises(NotFoundError):
-        target_named(f"runner:{tmp_path / 'none'}")
+        target_running("model.pte", f"runner:{tmp_path / 'none'}")

@@ -28,7 +28,7 @@ OTHERS = {
     "runtimes/executorch/export/process.py": SCRATCH,
     "runtimes/executorch/runners/executor_runner.py": SCRATCH,
     "runtimes/executorch/runners/interpreters.py": SCRATCH,
-    "runtimes/executorch/runners/kernel_counter.py": SCRATCH,
+    "runtimes/counting/kernel_counter.py": SCRATCH,
     "runtimes/executorch/runners/native_answer.py": SCRATCH,
     "runtimes/executorch/runners/python.py": SCRATCH,
     "runtimes/litert/native/jobs.py": SCRATCH,
@@ -59,7 +59,8 @@ REMOVERS = {
     "runtimes/onnxruntime/child.py": ATTEMPT,
     "runtimes/package_target.py": ATTEMPT,
     "runtimes/switching.py": ATTEMPT,
-    "workflows/export/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
+    "runtimes/executorch/export/checked.py": "outputs that an export wrote, once they are compared",
+    "workflows/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
 }
 """Modules that remove or rename files, and which."""
 WRITERS = {

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from opscope.readers.registry import BUILT_IN
+from opscope.readers.registry import built_in
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 prefixes = pytest.importorskip("fuzz.prefixes", reason="the fuzzer is not part of a source distribution")
 _LENGTHS = 24
 
 
-@pytest.mark.parametrize("reader", [name for _, name in BUILT_IN])
+@pytest.mark.parametrize("reader", [name for _, name in built_in()])
 def test_a_file_that_was_cut_is_known_for_it(reader: str) -> None:
     """It reads the same figures, is refused, or says that it is cut; lines are cut between, too."""
     files = list(prefixes.fixtures(reader))

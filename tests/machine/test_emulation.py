@@ -13,10 +13,10 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Target
+from opscope.experiment.checks import State, virtual_check
 from opscope.experiment.settings import Settings
 from opscope.hosts.facts import environment_of, parts
 from opscope.machine.emulation import emulator_here, marked, reported_emulator
-from opscope.workflows.measure.checks import State, virtual_check
 from opscope.workflows.measure.profiling import profile
 from programs import write_tiny_program
 from qemu import x86_emulator

@@ -15,8 +15,8 @@ from opscope.bundle.manifest import SampleRun, VariantInputs
 from opscope.core.errors import InvalidBundleError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
-from opscope.measurements.side import Side
 from opscope.measurements.sides import bundle_side
+from opscope.runtimes.side import Side
 from programs import tiny_program
 
 SMALL = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)

@@ -14,7 +14,7 @@ from aie_traces import Span, Tile, json_text, words_text
 from opscope.core.errors import EmptyTraceError, NotFoundError, TraceFormatError
 from opscope.npu.workflows.aie import analyze_tiles
 from opscope.npu.workflows.sides import is_tiles
-from opscope.readers.registry import BUILT_IN, GROUP, traces_in
+from opscope.readers.registry import GROUP, built_in, traces_in
 from opscope.workflows.analyze.inspection import inspect
 from opscope.workflows.reports.conversion import convert
 from traces import etdump
@@ -202,4 +202,4 @@ def test_built_in_readers_are_those_that_are_published() -> None:
     """Two lists, since looking up what is installed takes longer than most traces."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     published = project["project"]["entry-points"][GROUP].values()
-    assert sorted(published) == sorted(":".join(place) for place in BUILT_IN)
+    assert sorted(published) == sorted(":".join(place) for place in built_in())

@@ -9,7 +9,7 @@ import pytest
 
 from native_runner import native_cache
 from opscope.core.errors import MissingDependencyError
-from opscope.runtimes.executorch.runners.kernel_evidence import CountedLibrary, backend_library, counted_library
+from opscope.runtimes.counting.kernel_evidence import CountedLibrary, backend_library, counted_library
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from qemu import qemu_target
 

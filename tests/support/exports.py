@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opscope.analysis.preflight.exported import ExportRecord
-from opscope.runtimes.executorch.export.choices import Choice
+from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.process import Exported, export_model
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
-from opscope.workflows.export.exporting import checked
+from opscope.runtimes.export_choices import Choice
+from opscope.runtimes.registry import EXPORTER
 from scrub import plain
 from session_files import made_once
 
@@ -90,7 +91,7 @@ def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnn
 
 def record_of(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> ExportRecord:
     """The record of such an export."""
-    return checked(served(directory, model, dtype, backend), model, Choice(dtype, backend))
+    return checked(EXPORTER, served(directory, model, dtype, backend), model, Choice(dtype, backend))
 
 
 def shared_export(model: str, dtype: str) -> Path:

@@ -17,17 +17,17 @@ import sshd
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Manifest, Role, Status
 from opscope.core.errors import UsageError
+from opscope.experiment.checks import State
 from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE
-from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
-from opscope.workflows.measure.targets import target_named
+from opscope.workflows.measure.targets import target_running
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from texts import NO_RUNNER, NOT_ON_ANDROID
@@ -102,7 +102,7 @@ def test_a_build_for_another_processor_is_refused_before_it_is_sent(board: sshd.
     runner = tmp_path / "runner"
     runner.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(11) + (183).to_bytes(2, "little") + bytes(44))
     with pytest.raises(UsageError, match="built for aarch64, the device is x86_64") as caught:
-        target_named(f"ssh:{board.address}&runner={runner}")
+        target_running("model.pte", f"ssh:{board.address}&runner={runner}")
     assert caught.value.hint == "build it for Linux on x86_64"
     assert not (board.home / OWN / "runners").exists()
 

@@ -12,11 +12,11 @@ import pytest
 from documents import ROOT
 from exports import served
 from opscope.core.files import sha256_of
-from opscope.measurements.attribution import read_model
-from opscope.measurements.export_record import record_of_export
 from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.export_record import record_of_export
+from opscope.runtimes.registry import read_model
 from texts import CXX_DOES_NOT_WORK
 
 DEMO = ROOT / "demo"

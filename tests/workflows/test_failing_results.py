@@ -22,10 +22,11 @@ from opscope.bundle.manifest import Failure, FailureKind, Status
 from opscope.core.errors import InternalError
 from opscope.core.table import EventTable
 from opscope.kit import sides as kit
-from opscope.measurements import analyses, attribution, bundle_kernels
-from opscope.measurements.side import Side
+from opscope.measurements import analyses, bundle_kernels
 from opscope.program.cost import node_cost, portable_cost
+from opscope.runtimes import attribution
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.side import Side
 from opscope.workflows.validate import validation
 from programs import write_tiny_program
 from texts import ALL_FEATURES_ON, IF_SHARED, NO_ANSWER, NO_SPLIT, NOTHING_TO_REPORT, REPORT_THE_BUG

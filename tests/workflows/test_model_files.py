@@ -17,7 +17,8 @@ from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, default_directory, profile
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
-from opscope.workflows.measure.model_files import bundled_files, given_files, program_source
+from opscope.runtimes.executorch.program_files import kept_files, program_files
+from opscope.workflows.measure.model_files import program_source
 from programs import write_tiny_program
 
 WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}
@@ -28,7 +29,7 @@ def test_only_the_record_changes_on_its_way_into_a_bundle(tmp_path: Path) -> Non
     record, program = tmp_path / "m.etrecord", tmp_path / "m.pte"
     full = archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS})
     record.write_bytes(full)
-    found = bundled_files([program, record], tmp_path / "work")
+    found = kept_files([program, record], tmp_path / "work")
     assert found == [program, tmp_path / "work" / "slim" / "m.etrecord"]
     assert found[1].read_bytes() == slim_etrecord(record)
     assert record.read_bytes() == full
@@ -52,7 +53,7 @@ def test_a_record_is_found_beside_its_program(name: str, tmp_path: Path) -> None
     program = write_tiny_program(tmp_path)
     (tmp_path / "tiny.pte.etrecord").write_bytes(b"other")
     (tmp_path / name).write_bytes(SMALL)
-    assert given_files(program) == [program, tmp_path / name]
+    assert program_files(program) == [program, tmp_path / name]
 
 
 def test_a_directory_stands_for_the_program_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def test_a_bundle_is_named_after_the_model_as_it_was_called(model: str, name: st
 def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     """What was never copied cannot be told of later."""
     with pytest.raises(NotFoundError, match="no such file"):
-        bundled_files([tmp_path / "gone.etrecord"], tmp_path)
+        kept_files([tmp_path / "gone.etrecord"], tmp_path)
 
 
 @pytest.fixture(scope="module")

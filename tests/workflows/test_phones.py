@@ -22,15 +22,16 @@ from native_runner import native_cache, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import UsageError
+from opscope.experiment.checks import State
 from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
+from opscope.hosts.devices import PHONE_VERSIONS
 from opscope.hosts.own_directory import OWN
 from opscope.runtimes.native.building import host_architecture
-from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.phones import PHONE_VERSIONS, on_phone, phone_name
+from opscope.workflows.measure.phones import on_phone, phone_name
 from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks
 from programs import write_tiny_program

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
+    from opscope.experiment.checks import Check
     from opscope.experiment.settings import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.program_sides import check_kinds
     from opscope.workflows.analyze.sides import read
-    from opscope.workflows.export.exporting import ExportDone, export
-    from opscope.workflows.export.own_models import write_model
+    from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.checks import Check
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import default_directory, profile
@@ -222,17 +221,17 @@ _MODULES = {
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.program_sides": ("check_kinds",),
     "opscope.workflows.analyze.sides": ("read",),
-    "opscope.workflows.export.exporting": (
+    "opscope.workflows.exporting": (
         "ExportDone",
         "export",
+        "write_model",
     ),
-    "opscope.workflows.export.own_models": ("write_model",),
     "opscope.workflows.kernels.kernel_view": (
         "count_kernels",
         "kernel_filter",
         "kernels",
     ),
-    "opscope.workflows.measure.checks": ("Check",),
+    "opscope.experiment.checks": ("Check",),
     "opscope.workflows.measure.machine": (
         "FeatureReport",
         "Readiness",

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
-_TRACES = (".etdump", "trace.litert.json", "trace.onnxruntime.json")
+_TRACE = re.compile(r".*(\.etdump|trace\.\w+\.json)\Z")
+"""The name of a trace, whatever runtime leaves it."""
 TALK = {"request.json", "answer.json", "ended.json"}
 """What a process is asked and answers, while it runs."""
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
@@ -142,7 +143,7 @@ def leftovers(manifest: Manifest, found: Inventory, homes: Collection[str]) -> I
         name = path.rpartition("/")[2]
         if _TEMPORARY.match(name) or name in _PASSING[manifest.status]:
             yield Problem(path, "", "is a temporary file of a run or a report that was killed")
-        elif name.endswith(_TRACES) and path.rpartition("/")[0] in recorded and path not in traces:
+        elif _TRACE.match(name) and path.rpartition("/")[0] in recorded and path not in traces:
             yield Problem(path, "", "is the trace of no repetition of the manifest")
     for path in found.directories:
         match path.split("/"):

@@ -24,32 +24,19 @@ def command(models: ModelsOption = None) -> None:
 
     Your own models are the files of a directory; their first docstring line is shown, and they are not run.
     """
-    from opscope.runtimes.executorch.export.registry import MODELS
-    from opscope.runtimes.executorch.export.sources import models_directory
-    from opscope.runtimes.executorch.export.user_models import user_models
+    from opscope.runtimes.registry import EXPORTER
 
-    directory = models_directory(models)
-    own = user_models(directory)
-    width = max([len(row.name) for row in MODELS] + [len(mine.name) for mine in own])
-    for row in MODELS:
-        say(f"{row.name:<{width}}  {row.summary}")
-    if own:
+    known = EXPORTER.known_models(models)
+    width = max(len(name) for name, _ in (*known.registered, *known.own))
+    for name, summary in known.registered:
+        say(f"{name:<{width}}  {summary}")
+    if known.own:
         from opscope.reports.content.text import plain
 
         say()
-        say(f"in {directory}:")
-        for mine in own:
-            say(f"{mine.name:<{width}}  {plain(mine.summary, 200)}")
-    _tell_registries()
-
-
-def _tell_registries() -> None:
-    """What else can be named: ExecuTorch's examples with what they need, and architectures of transformers."""
-    from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
-
+        say(f"in {known.directory}:")
+        for name, summary in known.own:
+            say(f"{name:<{width}}  {plain(summary, 200)}")
     say()
-    say(f"executorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}")
-    for needed, names in NEEDS.items():
-        say(f"  with {needed}: {', '.join(names)}")
-    say("transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded")
-    say("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init --model writes one")
+    for line in known.elsewhere:
+        say(line)

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Task
 
     from opscope.bundle.manifest import Repetition
-    from opscope.core.system.stages import StageProgress
+    from opscope.core.system.stages import StageProgress, StepProgress
     from opscope.experiment.engine import Progress as RunProgress
-    from opscope.runtimes.executorch.export.lower import StepProgress
 
 _BESIDE = 36
 """Columns of a bar and of the time behind it."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import Value
 
+InputValue: TypeAlias = "Array | int | float | bool | None"
+"""The value of an input that came with a program; None where it holds none."""
 GRAMMAR = (
     "TYPE[SIZE,...] with =zeros, =ones, =range, =random or =random(LOW,HIGH) after it, a number, true, false, none, "
     "or default"

@@ -188,7 +188,8 @@ class Capabilities(NamedTuple):
 
     Attributes:
         untraceable: why nothing is traced there, as one sentence; None: what is asked to be traced is.
-        always_traces: whether every run is traced, so that none shows the latency without tracing.
+        always_traces: whether every run is traced, so that none shows the latency without tracing; false: none is, and
+            None: what is asked to be.
         is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
             switched off, and it runs the method that it chooses.
         host: the machine that it runs on; None for one that tells nothing of it.
@@ -201,7 +202,7 @@ class Capabilities(NamedTuple):
     """
 
     untraceable: str | None = None
-    always_traces: bool = False
+    always_traces: bool | None = None
     is_build: bool = False
     host: Host | None = None
     backend: Callable[[], Path] | None = None

@@ -32,8 +32,8 @@ from opscope.kit.kernel_sources import kit_kernels
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparisons_of
-from opscope.measurements.side import Side, Warmup
 from opscope.measurements.trace_sides import marked
+from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.accuracy import Accuracy
     from opscope.bundle.bundle import Bundle
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
     Array: TypeAlias = NDArray[Any]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.timing import Floats
     from opscope.core.parts import PartFailure
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
 
 def analysis_of(side: Side) -> Analysis:

@@ -2,66 +2,29 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
 from opscope.analysis.findings.message import part_warning
-from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError, OpscopeError, reading
-from opscope.core.files import head_of, sha256_of
+from opscope.core.files import sha256_of
 from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
-from opscope.measurements.export_record import recorded_tokens
-from opscope.measurements.onnx_attribution import session_graph_of, with_onnx_operators
 from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
-from opscope.program.model import ProgramModel
-from opscope.program.structure.plan import InstructionKind, PlannedTensor
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
-from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
-from opscope.runtimes.litert.benchmark_proto import BenchmarkProtoReader
-from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
-from opscope.runtimes.litert.lowering import read_tflite_model
-from opscope.runtimes.litert.tflite import is_tflite_program
-from opscope.runtimes.litert.trace import LitertTraceReader
-from opscope.runtimes.onnxruntime.profile import OnnxRuntimeProfileReader
+from opscope.runtimes.export_record import recorded_tokens
+from opscope.runtimes.registry import runtime_attributing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+    from pathlib import Path
 
     from opscope.analysis.operators.attribution import Attributions
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Model
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
-_HEAD = 8
 _OTHER = "give the program that was run: its operators must match the trace"
-_NO_DELEGATE = "none"
-"""Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
 _OTHER_RECORD = "give the record of the same export, or omit it"
-
-
-def read_model(program: Path, etrecord: Path | None = None, *, delegated: bool = True) -> ProgramModel:
-    """The typed picture of a model from its files.
-
-    Args:
-        program: the .pte or .tflite.
-        etrecord: the ETRecord of the same export; None: modules and source lines are not known.
-        delegated: whether a runtime that chooses its delegate when it loads the model has one.
-
-    Raises:
-        NotFoundError: a file is absent.
-        TraceFormatError: a file is damaged.
-        MismatchError: the record is of another model, or was made after lowering.
-    """
-    files = [program] if etrecord is None else [program, etrecord]
-    stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
-    model = _model(*stamps, delegated=delegated)
-    if model.conflict:
-        raise MismatchError(model.conflict, where=etrecord, hint=_OTHER_RECORD)
-    return model
 
 
 def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
@@ -90,12 +53,7 @@ def _as_far_as_known(side: Side, attributed: Callable[[], Side]) -> Side:
 
 
 def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
-    if side.format == OnnxRuntimeProfileReader.name:
-        etrecord, problem = None, None
-        named, found = with_onnx_operators(side, program, session_graph_of(side))
-    else:
-        model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
-        found, named = _attributions(side, model)
+    named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
     tokens = side.tokens or recorded_tokens(program)
@@ -126,11 +84,7 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
-        if side.format == OnnxRuntimeProfileReader.name:
-            named, found = with_onnx_operators(side, program, session_graph_of(side))
-            return _attributed(named, found, _info(program, None, None, verified=True), None)
-        model, etrecord, problem = usable_model(program, etrecord, delegated=_is_delegated(side))
-        found, named = _attributions(side, model)
+        named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
     except InvalidBundleError:
         raise
     except OpscopeError as error:
@@ -138,10 +92,6 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
     return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
-
-
-def _is_delegated(side: Side) -> bool:
-    return side.variant is None or side.variant.delegate != _NO_DELEGATE
 
 
 def _check_hashes(bundle: Bundle, recorded: Model) -> None:
@@ -153,75 +103,6 @@ def _check_hashes(bundle: Bundle, recorded: Model) -> None:
 def _hash_of(path: Path) -> str:
     with reading(path):
         return sha256_of(path)
-
-
-def usable_model(
-    program: Path, etrecord: Path | None, *, delegated: bool = True
-) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
-    """The typed picture of a model, its record when it can be used, and why it cannot.
-
-    ``delegated`` is false for a run in which the runtime was told to leave its delegate out.
-
-    Raises:
-        NotFoundError: the program is absent.
-        TraceFormatError: it is damaged.
-    """
-    try:
-        return read_model(program, etrecord, delegated=delegated), etrecord, None
-    except OpscopeError as error:
-        if etrecord is None or error.where != str(etrecord):
-            raise
-        return read_model(program, delegated=delegated), None, error
-
-
-@lru_cache(maxsize=4)
-def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None, *, delegated: bool) -> ProgramModel:
-    """Variants of a bundle share a model; a file that changed is read again."""
-    path = Path(program[0])
-    if is_tflite_program(head_of(path, _HEAD)):
-        return read_tflite_model(path, delegated=delegated)
-    executable = read_executable(path)
-    # A program may be kept without the payloads of its delegates.
-    whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
-    graphs = read_xnn_graphs(path) if whole else ()
-    return ProgramModel(executable, graphs, read_etrecord(Path(etrecord[0])) if etrecord else None)
-
-
-def _attributions(side: Side, model: ProgramModel) -> tuple[Attributions, Side]:
-    side = side._replace(table=side.table.with_delegate_calls_from(_first_calls(side, model)))
-    table = side.table.with_method_names(method_names(side.table, model))
-    return attribute(table, model, _inputs(side, model)), side._replace(table=table)
-
-
-_COUNTED_CALLS = (LitertTraceReader.name, BenchmarkTextReader.name, BenchmarkProtoReader.name)
-"""Formats that count the parts that a delegate took, and do not say where in the graph they are."""
-
-
-def _first_calls(side: Side, model: ProgramModel) -> dict[str, int]:
-    """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
-    if side.format not in _COUNTED_CALLS:
-        return {}
-    kinds = {name: [step.kind for step in own.plan.chains[0].steps] for name, own in model.methods.items()}
-    return {name: own.index(InstructionKind.DELEGATE) for name, own in kinds.items() if InstructionKind.DELEGATE in own}
-
-
-def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ...]]]:
-    """Shapes of the inputs that were recorded beside the trace, by method."""
-    if side.bundle is None or side.variant is None:
-        return {}
-    measured = [r.measurement for r in side.bundle.manifest.completed(side.variant.name) if r.measurement]
-    if not measured:
-        return {}
-    shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
-    called = list(dict.fromkeys(side.bundle.manifest.plan.of(side.variant.name).calls))
-    if not called:
-        return dict.fromkeys(model.methods, shapes)
-    found: dict[str, Sequence[tuple[int, ...]]] = {}
-    for method in called:
-        plan = model.methods[method].plan if method in model.methods else None
-        count = sum(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs) if plan else 0
-        found[method], shapes = shapes[:count], shapes[count:]
-    return found
 
 
 def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *, verified: bool) -> ProgramInfo:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.kernel_evidence import EvidenceRun
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
 
 def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Environment, Manifest, Variant
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
 _NOT_KNOWN = "not known"
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
     from opscope.core.table.places import OperatorKey
-    from opscope.measurements.side import Side
     from opscope.program.kernels.calls import OperatorCalls
+    from opscope.runtimes.side import Side
 
 
 def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> JoinedCalls | None:

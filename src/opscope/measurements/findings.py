@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.finding import Finding, RuledOut
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.measurements.side import Side
     from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.runtimes.side import Side
 
 
 def findings_of(

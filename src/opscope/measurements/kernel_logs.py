@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.kernels.kernel_sources import registered_source
 from opscope.experiment.protocol import LOG
-from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
+from opscope.readers.kernel_log import read_kernel_log
 
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_sources import KernelSource

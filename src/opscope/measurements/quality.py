@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.analysis.quality.disturbance import VariantCalls
     from opscope.analysis.quality.quality_machine import Circumstances
     from opscope.bundle.manifest import Manifest
-    from opscope.measurements.side import Side
+    from opscope.runtimes.side import Side
 
 
 def quality_of(

@@ -11,8 +11,8 @@ from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
 from opscope.core.errors import NotFoundError, RunError, did_you_mean
 from opscope.core.parts import PartFailure, explained, part
-from opscope.measurements.side import Side, Warmup
 from opscope.measurements.trace_sides import marked
+from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MismatchError
-from opscope.measurements.side import Side, Warmup
+from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,19 +24,14 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 GROUP = "opscope.readers"
-BUILT_IN = (
-    ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader"),
-    ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader"),
-    ("opscope.runtimes.litert.trace", "LitertTraceReader"),
-    ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
-    ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
+_RUNTIMES = "opscope.runtimes.registry"
+_OF_NO_RUNTIME = (
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),
     ("opscope.readers.events_table", "EventsParquetReader"),
     ("opscope.kit.readers.csv", "KitTimelineReader"),
 )
-"""Readers of this package, the most common format first; also published in the group, for other packages to see."""
 _HEAD = 64
 _START = 1 << 12
 _PACKED = (".gz", ".zst")
@@ -119,9 +114,22 @@ class DirectoryTraces(NamedTuple):
     others: dict[str, int]
 
 
+def built_in() -> list[tuple[str, str]]:
+    """Readers of this package, module and class, the most common format first; also published in the group."""
+    from importlib import import_module  # noqa: PLC0415 - runtimes lie above, and are asked when a trace is read
+
+    runtimes = import_module(_RUNTIMES).RUNTIMES
+    return [*(place for runtime in runtimes for place in runtime.readers.values()), *_OF_NO_RUNTIME]
+
+
 def readers() -> list[Reader]:
     """All installed readers that can be loaded, built-in ones first."""
     return [reader for reader in _candidates() if not isinstance(reader, str)]
+
+
+def first_reader() -> Reader:
+    """That of the most common format, with which no other is loaded."""
+    return next(reader for reader in _candidates() if not isinstance(reader, str))
 
 
 def _candidates() -> Iterator[Reader | str]:
@@ -131,7 +139,7 @@ def _candidates() -> Iterator[Reader | str]:
     """
     from importlib import import_module  # noqa: PLC0415 - only for readers that are asked
 
-    for module, name in BUILT_IN:
+    for module, name in built_in():
         yield _instance(getattr(import_module(module), name))
     yield from map(_loaded, _points())
 

@@ -12,6 +12,7 @@ from opscope.core.units import count_text, counted_text, macs_text, share_text, 
 from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
+from opscope.runtimes.registry import EXPORTER, RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,8 @@ def preflight_summary(preflight: Preflight, here: str | None = None) -> Renderab
         preflight: of a program.
         here: what is to be said of the machine on which it was asked.
     """
-    kind = "tflite" if preflight.partition_rules.startswith("LiteRT") else "pte"
+    runtime = next((one for one in RUNTIMES if preflight.partition_rules.startswith(one.title)), EXPORTER)
+    kind = runtime.suffix.removeprefix(".")
     parts: list[RenderableType] = [Text(f"{plain(preflight.path)} ({kind})", style="dim")]
     for method in preflight.methods:
         parts += _method(method, elsewhere=here is not None)

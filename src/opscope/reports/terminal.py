@@ -46,6 +46,7 @@ from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import coverage_sentence, layer_text
 from opscope.reports.sections.shift import closing_changes, matched_text, shift_section
+from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -198,17 +199,7 @@ def _how_known(analysis: Analysis) -> str:
     if analysis.program is not None:
         return f"layers: {coverage_sentence(analysis)}"
     known = "layers: operators are known by name only"
-    form = analysis.trace.format
-    own = next((text for start, text in _PROGRAMS.items() if form.startswith(start)), _PTE)
-    return f"{known}; {own}"
-
-
-_PTE = "--program MODEL.pte adds shapes, --etrecord adds layers"
-_PROGRAMS = {
-    "litert": "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate",
-    "onnxruntime": "--program MODEL.onnx adds layers and shapes",
-}
-"""By how the names of formats begin."""
+    return f"{known}; {(runtime_of_format(analysis.trace.format) or EXPORTER).program_hint}"
 
 
 def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import errno
 import hashlib
 import time
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
+from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.files import write_atomically, written_atomically
+from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunAnswer, RunRequest
 from opscope.experiment.tensors import as_type, random_inputs
+from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.usage import usage_between, usage_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from opscope.bundle.manifest import Measurement, Tensor
+    from opscope.bundle.manifest import MaskProof
+    from opscope.core.system.usage import ProcessUsage
     from opscope.experiment.tensors import Array
-    from opscope.machine.off_cpu import OffCpuMeter
 
 Called = TypeVar("Called")
 
@@ -76,6 +81,85 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
         with np.load(values, allow_pickle=False) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(tensors))]
     return [as_type(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
+
+
+class Inferred(NamedTuple):
+    """Durations of every call as the caller sees them, and what the system did meanwhile.
+
+    Attributes:
+        wall_ns: of every call.
+        off_cpu_ns: of every call; None where nothing tells.
+        usage: of the system over the calls behind the warm-up.
+    """
+
+    wall_ns: list[int]
+    off_cpu_ns: list[int] | None
+    usage: ProcessUsage | None
+
+
+def inferred(
+    request: RunRequest, calls: Iterator[Called], run: Callable[[Iterable[Called], list[int], OffCpuMeter], None]
+) -> Inferred:
+    """The warm-up and the measured calls of a request.
+
+    Args:
+        request: says how many there are.
+        calls: in turn, without an end.
+        run: makes some of them, and keeps how long each took; see :func:`timed_calls`.
+    """
+    wall: list[int] = []
+    with OffCpuMeter(request.threads) as meter:
+        run(islice(calls, request.warmup), wall, meter)
+        began = usage_now()
+        run(islice(calls, request.inferences - request.warmup), wall, meter)
+        return Inferred(wall, meter.off_cpu_ns(wall), usage_between(began, usage_now()))
+
+
+class Stages(NamedTuple):
+    """``time.perf_counter_ns`` when the process began, its runtime was there, the model loaded, and the calls made."""
+
+    began: int
+    started: int
+    loaded: int
+    measured: int
+
+
+def measurement_of(  # noqa: PLR0913 - each is one thing that a process tells
+    request: RunRequest,
+    done: Inferred,
+    stages: Stages,
+    outputs: Sequence[Array],
+    *,
+    inputs: list[Tensor],
+    versions: Mapping[str, str],
+    mask: MaskProof | None,
+    threads: int | None = None,
+    peak: int | None = None,
+) -> Measurement:
+    """What a process reports, once its trace is written; the outputs are written here.
+
+    ``peak`` is the memory that it needed so far, where what followed may need more; None: as it is now.
+
+    Raises:
+        StorageError: there is no room for the outputs.
+    """
+    save_outputs(request.outputs, outputs)
+    written = time.perf_counter_ns()
+    return Measurement(
+        mask=mask,
+        threads=threads,
+        inputs=inputs,
+        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+        output_sha256=digest(outputs),
+        wall_ns=done.wall_ns,
+        start_ns=stages.started - stages.began,
+        load_ns=stages.loaded - stages.started,
+        peak_rss_bytes=own_peak() if peak is None else peak,
+        versions=dict(versions),
+        write_ns=written - stages.measured,
+        off_cpu_ns=done.off_cpu_ns,
+        usage=done.usage,
+    )
 
 
 def timed_calls(

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from opscope.hosts.lock import LockRequest, MachineHold
 
 
+FROM_PYTHON = "models ran from Python instead (target local): memory and start-up include Python"
+"""What it means that Python stands in for a native runner."""
+
+
 class HostedTarget:
     """A target as far as its host answers for it.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import MissingDependencyError
-from opscope.runtimes.executorch.runners.kernel_counter import find_compiler
+from opscope.runtimes.counting.kernel_counter import find_compiler
 
 
 def compiler(place: Path, name: str, machine: str, code: int = 0) -> Path:

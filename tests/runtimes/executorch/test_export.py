@@ -22,15 +22,16 @@ from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
-from opscope.measurements.export_record import record_of_export
-from opscope.measurements.method_calls import LOOP_CALLS, planned_calls
 from opscope.reports.exporting import export_summary
+from opscope.runtimes.executorch.calls import LOOP_CALLS, planned_calls
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
-from opscope.runtimes.executorch.export.choices import Choice
+from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.lower import record_written
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
-from opscope.workflows.export.exporting import checked
+from opscope.runtimes.export_choices import Choice
+from opscope.runtimes.export_record import record_of_export
+from opscope.runtimes.registry import EXPORTER
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -165,7 +166,7 @@ def test_a_program_that_computes_something_else_is_refused(tmp_path: Path) -> No
     """The error says by how much, and nothing claims that the export is done."""
     done = served(tmp_path, f"{MODELS}:wrong")
     with pytest.raises(ExportError, match="does not agree with the model in PyTorch") as raised:
-        checked(done, "wrong", Choice("fp32"))
+        checked(EXPORTER, done, "wrong", Choice("fp32"))
     assert "--tolerance" in (raised.value.hint or "")
     assert not (tmp_path / "export.json").exists()
 
@@ -190,7 +191,7 @@ def test_attention_that_is_written_out_leaves_no_masking_to_portable_kernels(tmp
         done = served(tmp_path / name, f"{ATTENTION}:{name}")
         with np.load(tmp_path / name / CHECKS / outputs_file("program", 0)) as found:
             outputs.append(found["arr_0"])
-        portable = checked(done, name, Choice("fp32")).methods[0].delegation.portable
+        portable = checked(EXPORTER, done, name, Choice("fp32")).methods[0].delegation.portable
         stayed.append({group.operator.removeprefix("aten::") for group in portable})
     assert stayed[0] > {"eq.Scalar_out", "logical_not.out", "any.out", "full_like.out", "where.self_out"}
     assert stayed[1] == {"expand_copy.out"}
@@ -202,7 +203,7 @@ def test_a_record_that_does_not_read_back_costs_no_export(tmp_path: Path) -> Non
     done = served(tmp_path, f"{ATTENTION}:masked")
     assert done.etrecord
     done.etrecord.write_bytes(done.etrecord.read_bytes()[:-200])
-    record = checked(done, "masked", Choice("fp32"))
+    record = checked(EXPORTER, done, "masked", Choice("fp32"))
     assert record.etrecord_problem == "not an ETRecord: the member ETRECORD_V0 is missing"
     assert record_of_export(done.program) == record
     printed = Console(file=io.StringIO(), width=200)

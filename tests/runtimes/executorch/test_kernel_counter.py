@@ -18,8 +18,8 @@ from opscope.experiment.target import Job
 from opscope.program.kernels.calls import KernelCalls
 from opscope.readers.kernel_counts import read_kernel_counts
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners import kernel_counter
-from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, build_counter, counter_environment, find_compiler
+from opscope.runtimes.counting import kernel_counter
+from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter, counter_environment, find_compiler
 
 pytestmark = pytest.mark.runtime
 CLEAR = {"sme2": [], "sme": SME2, "neon": SME}

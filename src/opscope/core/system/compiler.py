@@ -55,3 +55,29 @@ def usual_compiler(consequence: str, hint: str) -> Compiler:
             return found
     problem = f"the C++ compiler {named} (CXX) does not work" if named else "there is no C++ compiler"
     raise MissingDependencyError(f"{problem}: {consequence}", hint=hint)
+
+
+def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross: Sequence[str] = ("g++",)) -> Compiler:
+    """The compiler for an architecture: as the environment names it, that of this machine, or the usual cross compiler.
+
+    Args:
+        arch: as in ``opscope.machine.isa``.
+        here: that of this machine; None: another system.
+        consequence: as of :func:`usual_compiler`, and likewise the hint, which is for this machine's.
+        hint: see there.
+        cross: compilers of a cross toolchain that do.
+
+    Raises:
+        MissingDependencyError: none answers.
+    """
+    variable = f"OPSCOPE_CXX_{arch.upper()}"
+    named = os.environ.get(variable)
+    if named is None and arch == here:
+        return usual_compiler(consequence, hint)
+    commands = [shlex.split(named)] if named else [[f"{arch}-linux-gnu-{name}"] for name in cross]
+    found = next(filter(None, map(answering_compiler, commands)), None)
+    if found is None:
+        problem = f"there is no C++ compiler for {arch}, {shlex.join(commands[0])}: {consequence}"
+        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
+        raise MissingDependencyError(problem, hint=hint)
+    return found

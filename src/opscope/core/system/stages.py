@@ -29,6 +29,14 @@ class StageProgress(Protocol):
         ...
 
 
+class StepProgress(Protocol):
+    """Hears which step a piece of work is at, where it has no stages."""
+
+    def __call__(self, step: str) -> None:
+        """Called before each step."""
+        ...
+
+
 @contextlib.contextmanager
 def heard_by(listener: StageProgress | None) -> Iterator[None]:
     """Let a listener hear the stages of this thread within the block; None leaves the one that there is."""

@@ -37,7 +37,7 @@ from opscope.kit.readers.run import (
     KitRun,
     StatedMedian,
 )
-from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
+from opscope.readers.kernel_log import read_kernel_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
-import shlex
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import MissingDependencyError
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
-from opscope.core.system.compiler import answering_compiler, usual_compiler
+from opscope.core.system.compiler import compiler_for
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -41,7 +39,8 @@ def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
         MissingDependencyError: there is no compiler for the architecture, or it fails.
         StorageError: the cache cannot be written.
     """
-    source, compiler = _FOLDER / _SOURCES[mechanism], _compiler(ARCHITECTURES[mechanism])
+    source, here = _FOLDER / _SOURCES[mechanism], isa.architecture(platform.machine())
+    compiler = compiler_for(ARCHITECTURES[mechanism], here, _CONSEQUENCE, _HINT, ("g++", "gcc"))
     texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]
     parts = (compiler.version, *compiler.command, *_FLAGS, *texts)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -49,25 +48,6 @@ def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
     if not is_whole(path):
         _build(compiler, source, path)
     return path
-
-
-def _compiler(arch: str) -> Compiler:
-    """The compiler for an architecture: that of this machine, or the usual cross compiler.
-
-    Raises:
-        MissingDependencyError: none answers.
-    """
-    variable = f"OPSCOPE_CXX_{arch.upper()}"
-    named = os.environ.get(variable)
-    if named is None and isa.architecture(platform.machine()) == arch:
-        return usual_compiler(_CONSEQUENCE, _HINT)
-    command = shlex.split(named) if named else [f"{arch}-linux-gnu-g++"]
-    found = answering_compiler(command) or (None if named else answering_compiler([f"{arch}-linux-gnu-gcc"]))
-    if found is None:
-        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
-        problem = f"there is no C++ compiler for {arch}, {shlex.join(command)}: {_CONSEQUENCE}"
-        raise MissingDependencyError(problem, hint=hint)
-    return found
 
 
 def _build(compiler: Compiler, source: Path, path: Path) -> None:

@@ -20,7 +20,7 @@ from opscope.core.json import from_json
 from opscope.measurements.notebook import shown_as
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.registry import runtime_of_format
 
 if TYPE_CHECKING:
     from opscope.npu.analysis.compare import TilesComparison, TilesSide
@@ -51,7 +51,7 @@ def is_tiles(path: str | Path) -> bool:
 
 
 def _reads_tiles(reader: Reader | None) -> bool:
-    if reader is None or reader.name == EtdumpReader.name:
+    if reader is None or runtime_of_format(reader.name):
         return False  # the usual case, told before the readers of tiles are even imported
     from opscope.npu.readers.files import TilesReader
 

@@ -48,9 +48,9 @@ from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import MethodRow, method_rows, order_sentence, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import (
-    NODES_OF_A_GRAPH,
     bound_text,
     boundary_text,
+    is_delegated,
     layer_text,
     program_sections,
     source_text,
@@ -269,7 +269,7 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
     moving = sum(row.shown_share for row in analysis.categories if row.category is Category.DATA_MOVEMENT) * scale
     portable = sum(row.shown_share for row in analysis.backends if row.backend == "portable") * scale
     delegated = sum(r.shown_share for r in analysis.backends if r.backend not in {"portable", "framework"}) * scale
-    if analysis.trace.format != NODES_OF_A_GRAPH:
+    if is_delegated(analysis):
         tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
         tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
     tiles.append(HeadlineFigure("data movement", units.share_text(moving), _moving_note(analysis)))

@@ -15,6 +15,7 @@ from opscope.program.ceilings.ceilings import Origin
 from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.content import headline_ns
 from opscope.reports.content.text import plain
+from opscope.runtimes.registry import runtime_of_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,8 +204,10 @@ def _no_layers(program: ProgramInfo) -> str:
     return "there is no export record (.etrecord) beside the program"
 
 
-NODES_OF_A_GRAPH = "onnxruntime-json"
-"""Format of traces whose operators are nodes that a session ran, and no events of a delegate."""
+def is_delegated(analysis: Analysis) -> bool:
+    """Whether the operators of a trace are events of delegates, and not nodes of a graph that a session ran."""
+    runtime = runtime_of_format(analysis.trace.format)
+    return runtime is None or runtime.has_delegates
 
 
 def coverage_sentence(analysis: Analysis) -> str:
@@ -212,7 +215,7 @@ def coverage_sentence(analysis: Analysis) -> str:
     found = {row.attribution: row for row in analysis.coverage}
     if not found:
         return "nothing ran in a delegate"
-    delegated = analysis.trace.format != NODES_OF_A_GRAPH
+    delegated = is_delegated(analysis)
     how = "a replay of XNNPACK's rewrites predicts every event" if delegated else "by the graph that ran"
     words = {
         Attribution.EXACT: f"is attributed exactly: {how}",

@@ -5,7 +5,7 @@ Source of the layout: ``devtools/bundled_program/schema/bundled_program_schema.f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, TraceFormatError
@@ -18,11 +18,9 @@ from opscope.readers.mapped import mapped_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from opscope.experiment.inputs import InputValue
     from opscope.experiment.tensors import Array
     from opscope.readers.flatbuffer import Tables
-
-Given: TypeAlias = "Array | int | float | bool | None"
-"""The value of an input; None where the file holds none."""
 
 _IDENTIFIER = b"BP"
 _SUITES, _PROGRAM = 1, 2
@@ -42,7 +40,7 @@ class BundledProgram(NamedTuple):
     """
 
     program: bytes
-    inputs: dict[str, tuple[Given, ...]]
+    inputs: dict[str, tuple[InputValue, ...]]
 
 
 def is_bundled(path: Path) -> bool:
@@ -77,8 +75,8 @@ def read_bundled(path: Path) -> BundledProgram:
     return BundledProgram(bytes(data[int(first[0]) : int(first[0] + count[0])]), inputs)
 
 
-def _values(table: Tables, path: Path) -> list[Given]:
-    values: list[Given] = [None] * len(table)
+def _values(table: Tables, path: Path) -> list[InputValue]:
+    values: list[InputValue] = [None] * len(table)
     for number, rows, tables in union(table, 0):
         found = _read(number, tables, path)
         for row, value in zip(rows, found, strict=True):
@@ -86,7 +84,7 @@ def _values(table: Tables, path: Path) -> list[Given]:
     return values
 
 
-def _read(number: int, tables: Tables, path: Path) -> list[Given]:
+def _read(number: int, tables: Tables, path: Path) -> list[InputValue]:
     """Values of one type; None for those of a type that this version does not know."""
     if number == _TENSOR:
         return [*_tensors(tables, path)]

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import cycle, islice
+from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.files import write_atomically
-from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.core.system.launch import end_with_parent
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.affinity import stay_on
-from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.switch.switch import proof
-from opscope.machine.usage import usage_between, usage_now
-from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
+from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
 from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
@@ -32,9 +31,9 @@ from opscope.runtimes.litert.trace import SCHEMA, LitertInference, LitertTrace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from opscope.core.system.usage import ProcessUsage
     from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
+    from opscope.machine.off_cpu import OffCpuMeter
     from opscope.runtimes.litert.c_api import Call
     from opscope.runtimes.litert.signatures import CalledSignature
 
@@ -63,38 +62,32 @@ def run(request: RunRequest, began: int) -> Measurement:
     stay_on(request.affinity)
     installed = installed_litert()
     started = time.perf_counter_ns()
-    traced, delegate = request.trace is not None, request.delegate or DELEGATE
-    model = CompiledModel(installed.library, request.program, delegate, request.threads, profiled=traced)
+    delegate, profiled = request.delegate or DELEGATE, request.trace is not None
+    model = CompiledModel(installed.library, request.program, delegate, request.threads, profiled=profiled)
     declared = read_callable(Path(request.program))
     sizes = open_sizes(declared, request.calls, request.inputs)
     calls = called_signatures(declared, model.calls(sizes), request.calls)
     loaded = time.perf_counter_ns()
     inputs = _fill(model, calls, request)
-    inferred = _infer(model, calls, request)
+    traced: list[LitertInference] | None = None if request.trace is None else []
+    called = (calls[name] for name in cycle(request.calls or calls))
+    done = inferred(request, called, partial(_call, model, traced))
     # Before the model runs no kernel was chosen: asked behind it, the counters hold all questions.
     proved = proof(Path(request.record)) if request.record is not None else None
     measured = time.perf_counter_ns()
     if request.trace is not None:
         first = next(iter(calls))
-        told = LitertTrace(SCHEMA, installed.version, delegate, request.threads, first, inferred.traced)
+        told = LitertTrace(SCHEMA, installed.version, delegate, request.threads, first, traced or [])
         write_atomically(Path(request.trace), msgspec.json.encode(told))
     outputs = [array for own in calls.values() for array in _outputs(model, own)]
-    save_outputs(request.outputs, outputs)
-    written = time.perf_counter_ns()
-    return Measurement(
-        mask=proved,
-        threads=None,
+    return measurement_of(
+        request,
+        done,
+        Stages(began, started, loaded, measured),
+        outputs,
         inputs=inputs,
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-        output_sha256=digest(outputs),
-        wall_ns=inferred.wall_ns,
-        start_ns=started - began,
-        load_ns=loaded - started,
-        peak_rss_bytes=own_peak(),
         versions={PACKAGE: installed.version, "numpy": np.__version__},
-        write_ns=written - measured,
-        off_cpu_ns=inferred.off_cpu_ns,
-        usage=inferred.usage,
+        mask=proved,
     )
 
 
@@ -121,42 +114,12 @@ def _outputs(model: CompiledModel, own: _Called) -> list[Array]:
     return found
 
 
-class _Inferred(NamedTuple):
-    """Durations of every call as the caller sees them, and what the system and the profiler tell of them.
-
-    Attributes:
-        wall_ns: of every call.
-        off_cpu_ns: of every call; None where nothing tells.
-        usage: of the system over the calls behind the warm-up.
-        traced: every call with its events; empty without tracing.
-    """
-
-    wall_ns: list[int]
-    off_cpu_ns: list[int] | None
-    usage: ProcessUsage | None
-    traced: list[LitertInference]
-
-
-def _infer(model: CompiledModel, calls: Mapping[str, _Called], request: RunRequest) -> _Inferred:
-    wall: list[int] = []
-    traced: list[LitertInference] = []
-    order = cycle(request.calls or calls)
-    with OffCpuMeter(request.threads) as meter:
-        warmup = [calls[name] for name in islice(order, request.warmup)]
-        measured = [calls[name] for name in islice(order, request.inferences - request.warmup)]
-        told = traced if request.trace is not None else None
-        _call(model, warmup, wall, meter, told)
-        began = usage_now()
-        _call(model, measured, wall, meter, told)
-        return _Inferred(wall, meter.off_cpu_ns(wall), usage_between(began, usage_now()), traced)
-
-
 def _call(
     model: CompiledModel,
+    traced: list[LitertInference] | None,
     called: Iterable[_Called],
     wall: list[int],
     meter: OffCpuMeter,
-    traced: list[LitertInference] | None,
 ) -> None:
     """Call signatures in turn. Events are fetched between calls only."""
     clock = time.perf_counter_ns

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind
+from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.core.system.usage import ProcessUsage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from opscope.bundle.manifest import MaskProof, Tensor
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
 """Prefixes of the files with inputs and outputs, and the name of the answer."""
@@ -44,6 +46,34 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
     load_ns: int = 0
     write_ns: int = 0
     peak_rss_bytes: int = 0
+
+    def measurement(  # noqa: PLR0913 - what a runner does not tell of itself
+        self,
+        *,
+        mask: MaskProof | None,
+        threads: int | None,
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        output_sha256: str | None,
+        versions: Mapping[str, str],
+        spent: int,
+    ) -> Measurement:
+        """The measurement of a repetition; ``spent`` is the time to read and keep what the runner left, in ns."""
+        return Measurement(
+            mask=mask,
+            threads=threads,
+            inputs=inputs,
+            outputs=outputs,
+            output_sha256=output_sha256,
+            wall_ns=self.warmup_ns + self.wall_ns,
+            start_ns=self.start_ns,
+            load_ns=self.load_ns,
+            peak_rss_bytes=self.peak_rss_bytes,
+            versions=dict(versions),
+            write_ns=self.write_ns + spent,
+            off_cpu_ns=self.off_cpu_ns,
+            usage=self.usage,
+        )
 
 
 Answer = TypeVar("Answer", bound=RunnerAnswer)

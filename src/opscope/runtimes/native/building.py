@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.system.cache import VARIABLE, made_in_place
-from opscope.core.system.compiler import answering_compiler, usual_compiler
+from opscope.core.system.compiler import compiler_for, usual_compiler
 from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
 from opscope.machine import isa
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 SHARED = Path(__file__).with_name("cpp") / "runner.h"
 """What all runners share; the first argument of the compiler says where it lies."""
 _COMPILE_SECONDS, _START_SECONDS = 180, 60
+_CONSEQUENCE = "the native runner cannot be built"
 COMPILER_HINT = (
     "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 )
@@ -42,31 +41,15 @@ def host_architecture() -> str | None:
         return None
 
 
-def find_compiler() -> Compiler:
-    """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
-
-    Raises:
-        MissingDependencyError: none does.
-    """
-    return usual_compiler("the native runner cannot be built", COMPILER_HINT)
-
-
-def compiler_for(arch: str) -> Compiler:
-    """The compiler for an architecture: as the environment names it, the usual cross compiler, or that of this machine.
+def find_compiler(arch: str | None = None) -> Compiler:
+    """The compiler for an architecture; None: for this machine, whatever it is.
 
     Raises:
         MissingDependencyError: none answers.
     """
-    variable = f"OPSCOPE_CXX_{arch.upper()}"
-    named = os.environ.get(variable)
-    if named is None and arch == host_architecture():
-        return find_compiler()
-    command = shlex.split(named) if named else [f"{arch}-linux-gnu-g++"]
-    found = answering_compiler(command)
-    if found is None:
-        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
-        raise MissingDependencyError(f"there is no C++ compiler for {arch}: {shlex.join(command)}", hint=hint)
-    return found
+    if arch is None:
+        return usual_compiler(_CONSEQUENCE, COMPILER_HINT)
+    return compiler_for(arch, host_architecture(), _CONSEQUENCE, COMPILER_HINT)
 
 
 def source_flags(source: Path) -> list[str]:

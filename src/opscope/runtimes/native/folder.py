@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import sha256_of
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
-from opscope.runtimes.native.building import build_key, compile_to, compiler_for
+from opscope.runtimes.native.building import build_key, compile_to, find_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> R
         MissingDependencyError: a compiler for it is missing, or lacks a library.
         StorageError: it cannot be kept.
     """
-    compiler = compiler_for(arch)
+    compiler = find_compiler(arch)
     hashes = (*made_of.runtime.values(), *map(sha256_of, made_of.libraries))
     key = build_key(compiler, made_of.source, made_of.flags, *hashes)
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"

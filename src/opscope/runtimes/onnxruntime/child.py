@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,10 +23,8 @@ from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.machine.affinity import stay_on
-from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.switch.switch import proof
-from opscope.machine.usage import usage_between, usage_now
-from opscope.runtimes.child import answer_request, digest, input_arrays, save_outputs, timed_calls
+from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -32,11 +32,11 @@ from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.runtimes.onnxruntime.signatures import read_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from opscope.core.system.usage import ProcessUsage
     from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
+    from opscope.machine.off_cpu import OffCpuMeter
     from opscope.program.structure.signature import Signature
     from opscope.runtimes.onnxruntime.options import SessionChoice
 
@@ -82,7 +82,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     # The session reads them where they are: these names keep them there until the last call.
     values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
     binding = _bound(session, signature, values)
-    inferred = _infer(session, binding, request)
+    done = inferred(request, repeat(0), partial(_call, session, binding))
     # The session chose its kernels when it was made: asked behind it, the counters hold all questions.
     proved = proof(Path(request.record)) if request.record is not None else None
     outputs: list[Array] = [np.ascontiguousarray(array) for array in binding.copy_outputs_to_cpu()]
@@ -93,22 +93,15 @@ def run(request: RunRequest, began: int) -> Measurement:
         _keep_graph(runtime, request, choice, version)
     if traces is not None:
         Path(traces).rmdir()
-    save_outputs(request.outputs, outputs)
-    written = time.perf_counter_ns()
-    return Measurement(
-        mask=proved,
-        threads=None,
+    return measurement_of(
+        request,
+        done,
+        Stages(began, started, loaded, measured),
+        outputs,
         inputs=tensors,
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-        output_sha256=digest(outputs),
-        wall_ns=inferred.wall_ns,
-        start_ns=started - began,
-        load_ns=loaded - started,
-        peak_rss_bytes=peak,
         versions={PACKAGE: version, "numpy": np.__version__},
-        write_ns=written - measured,
-        off_cpu_ns=inferred.off_cpu_ns,
-        usage=inferred.usage,
+        mask=proved,
+        peak=peak,
     )
 
 
@@ -175,22 +168,7 @@ def _bound(session: Session, signature: Signature, values: Sequence[Any]) -> Any
     return binding
 
 
-class _Inferred(NamedTuple):
-    """Durations of every call as the caller sees them, and what the system did meanwhile.
-
-    Attributes:
-        wall_ns: of every call.
-        off_cpu_ns: of every call; None where nothing tells.
-        usage: of the system over the calls behind the warm-up.
-    """
-
-    wall_ns: list[int]
-    off_cpu_ns: list[int] | None
-    usage: ProcessUsage | None
-
-
-def _infer(session: Session, binding: Any, request: RunRequest) -> _Inferred:  # noqa: ANN401 - likewise
-    wall: list[int] = []
+def _call(session: Session, binding: Any, calls: Iterable[int], wall: list[int], meter: OffCpuMeter) -> None:  # noqa: ANN401 - likewise
     clock, run_model = time.perf_counter_ns, session.run_with_iobinding
 
     def call(_: int) -> tuple[int, int]:
@@ -198,11 +176,7 @@ def _infer(session: Session, binding: Any, request: RunRequest) -> _Inferred:  #
         run_model(binding)
         return before, clock()
 
-    with OffCpuMeter(request.threads) as meter:
-        timed_calls(range(request.warmup), wall, meter, call)
-        began = usage_now()
-        timed_calls(range(request.inferences - request.warmup), wall, meter, call)
-        return _Inferred(wall, meter.off_cpu_ns(wall), usage_between(began, usage_now()))
+    timed_calls(calls, wall, meter, call)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.measurements.results import AnalysisResult, ComparisonResult
-    from opscope.measurements.side import Warmup
     from opscope.npu.workflows.results import TilesComparisonResult
+    from opscope.runtimes.side import Warmup
 
 
 def analyze(

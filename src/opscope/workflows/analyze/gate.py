@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.gate import Criterion
     from opscope.analysis.latency.timing import Floats
-    from opscope.measurements.side import Side, Warmup
     from opscope.npu.workflows.results import TilesGateResult
+    from opscope.runtimes.side import Side, Warmup
 
 
 _CHOICES = {"category": tuple(category.value for category in Category)}

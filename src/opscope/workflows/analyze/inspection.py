@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.core.errors import UsageError
 from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of
 from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:
-    from opscope.analysis.preflight.contents import ProgramSummary
-    from opscope.measurements.side import Warmup
+    from opscope.runtimes.side import Warmup
     from opscope.workflows.analyze.inspected import Inspected
 
 _HEAD = 1 << 16
@@ -50,29 +47,18 @@ def inspect(
 
 
 def _summary(path: Path, head: bytes) -> Inspected | None:
-    from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+    from opscope.readers.registry import first_reader
+    from opscope.runtimes.registry import RUNTIMES
 
-    if EtdumpReader().sniff(head):
+    if first_reader().sniff(head):
         return None  # the usual case, told before other formats are even imported
-    from opscope.analysis.preflight.contents import summarise_kernels, summarise_record
-    from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
-    from opscope.runtimes.executorch.pte import is_program
-    from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
-    from opscope.runtimes.litert.tflite import is_tflite_program
+    from opscope.analysis.preflight.contents import summarise_kernels
+    from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
 
-    if is_program(head) or is_tflite_program(head):
-        return _program(path, "tflite" if is_tflite_program(head) else "pte")
-    if is_etrecord(head):
-        return summarise_record(read_etrecord(path), str(path), sha256_of(path))
+    for runtime in RUNTIMES:
+        found = runtime.summary(path, head)
+        if found is not None:
+            return found
     if is_kernel_log(head):
         return summarise_kernels(read_kernel_log(path), str(path), sha256_of(path))
     return None
-
-
-def _program(path: Path, kind: str) -> ProgramSummary:
-    from opscope.analysis.preflight.contents import summarise_program
-    from opscope.measurements.attribution import read_model
-
-    model = read_model(path)
-    found = summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
-    return msgspec.structs.replace(found, format=kind)

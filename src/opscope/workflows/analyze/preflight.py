@@ -28,9 +28,9 @@ def preflight(path: str | Path) -> PreflightResult:
     """
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
-    from opscope.measurements.attribution import read_model
     from opscope.measurements.notebook import shown_as
     from opscope.measurements.program_results import PreflightResult
+    from opscope.runtimes.registry import read_model
 
     place = Path(path)
     _check(place)
@@ -41,14 +41,12 @@ def _check(path: Path) -> None:
     """Refuse what is not a program with a word on what is expected."""
     from opscope.readers.mapped import mapped_file
     from opscope.readers.other_files import not_recognised
-    from opscope.runtimes.executorch.pte import is_program
-    from opscope.runtimes.litert.tflite import is_tflite_program
+    from opscope.runtimes.registry import runtime_of_content
 
     if path.is_dir():
         hint = "name the .pte or .tflite; in a bundle it is in the directory model"
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
-    head = bytes(mapped_file(path)[:_HEAD])
-    if not (is_program(head) or is_tflite_program(head)):
+    if runtime_of_content(bytes(mapped_file(path)[:_HEAD])) is None:
         known = "a .tflite, or a .pte as written by `opscope profile` or ExecuTorch's exporter"
         hint = f"give {known}; `opscope analyze` reads traces"
         raise not_recognised(path, hint=hint)

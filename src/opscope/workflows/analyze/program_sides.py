@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opscope.core.errors import OpscopeError, UsageError
+from opscope.core.errors import UsageError
 from opscope.core.printable import shell_command
-
-_PROGRAMS = (".pte", ".bpte")
 
 
 def is_program(side: str, models: Path | None = None) -> bool:
@@ -17,21 +15,12 @@ def is_program(side: str, models: Path | None = None) -> bool:
         side: as on the command line.
         models: the user's directory of models.
     """
-    from opscope.runtimes.executorch.bundled import is_bundled
-    from opscope.runtimes.executorch.export.sources import source_of
+    from opscope.runtimes.registry import EXPORTER
 
     path = Path(side)
-    if path.suffix in _PROGRAMS:
+    if path.suffix in EXPORTER.suffixes:
         return True
-    if path.is_dir() or "#" in side:
-        return False
-    if path.is_file() and path.suffix != ".py":
-        return is_bundled(path)
-    try:
-        source_of(side, models)
-    except OpscopeError:
-        return False
-    return True
+    return not path.is_dir() and "#" not in side and EXPORTER.names_model(side, models)
 
 
 def check_kinds(candidate: str, against: str, models: Path | None = None) -> bool:

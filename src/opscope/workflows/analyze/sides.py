@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import NotFoundError, UsageError
-from opscope.measurements.side import ProgramFiles
 from opscope.measurements.trace_sides import trace_side
+from opscope.runtimes.side import ProgramFiles
 
 if TYPE_CHECKING:
     from opscope.measurements.results import EventsResult
-    from opscope.measurements.side import Side, Warmup
+    from opscope.runtimes.side import Side, Warmup
 
 
 def read(path: str | Path, *, program: str | Path | None = None, etrecord: str | Path | None = None) -> EventsResult:

@@ -34,8 +34,8 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         TraceFormatError: it is none of these, or damaged.
     """
     from opscope.measurements.kernel_logs import log_source
+    from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
     from opscope.readers.recordings.recording import is_recording, read_recording
-    from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
 
     head, variant = _head(path), label or path.stem
     if head.startswith(MAGIC):

@@ -13,7 +13,7 @@ from opscope.core.errors import FeatureError, UsageError, did_you_mean
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
 from opscope.measurements.program_results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass
-from opscope.runtimes.executorch.runners.kernel_evidence import exported_kernels
+from opscope.runtimes.counting.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.kernels.kernel_sources import file_source, split_label
 
@@ -149,7 +149,7 @@ def count_kernels(
     """
     from opscope.experiment.target import reserved
     from opscope.machine.clock import SystemClock
-    from opscope.runtimes.executorch.runners.kernel_evidence import backend_library, count_variant, counted_library
+    from opscope.runtimes.counting.kernel_evidence import backend_library, count_variant, counted_library
     from opscope.workflows.measure.targets import recorded_target
 
     place, label = split_label(str(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opscope.core.errors import OpscopeError
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.cache import VARIABLE, find_cache
-from opscope.workflows.measure.checks import Check, State
+from opscope.experiment.checks import Check, State
 
 
 def environment_checks() -> list[Check]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor, VariantInputs
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, VariantInputs
 from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
-from opscope.core.files import sha256_of, write_atomically
+from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
@@ -22,21 +22,8 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.machine.environment import capture
 from opscope.machine.isa import check_name
-from opscope.measurements.method_calls import planned_calls
-from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
-from opscope.program.structure.plan import PlannedTensor as ProgramTensor
-from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
-from opscope.runtimes.executorch.kernel_libraries import check_registered
-from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import check_without_delegate
-from opscope.runtimes.onnxruntime.options import session_choice
-from opscope.workflows.measure.model_files import (
-    bundled_files,
-    described_model,
-    exported_files,
-    given_files,
-    program_source,
-)
+from opscope.runtimes.registry import RUNTIMES, runtime_of
+from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
 from opscope.workflows.measure.resuming import (
     Contradiction,
@@ -46,7 +33,7 @@ from opscope.workflows.measure.resuming import (
     target_contradiction,
 )
 from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
-from opscope.workflows.measure.targets import build_target, target_running, targets_running
+from opscope.workflows.measure.targets import target_running, targets_running
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:
@@ -54,12 +41,11 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Model, Target, Variant
     from opscope.bundle.settings import ExperimentSettings
+    from opscope.experiment.inputs import InputValue
     from opscope.experiment.planned import Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
-    from opscope.measurements.programs import ProgramKind
-    from opscope.runtimes.executorch.bundled import Given
-    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+    from opscope.runtimes.runtime import Runtime
     from opscope.workflows.measure.shared_inputs import SharedInputs
 
 
@@ -85,8 +71,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     """
     check_runtime(experiment)
     if runs_builds(experiment):
-        inputs, outputs = _tensors(program) if program else ([], [])
-        return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
+        return VariantTargets({v.name: build_of(experiment, v, program) for v in experiment.variants})
     if given is not None:
         return given
     if not experiment.variants:
@@ -103,62 +88,62 @@ def check_runtime(experiment: Experiment) -> None:
     Raises:
         UsageError: naming the option.
     """
-    kinds = [kind_of_program(model) for model in experiment.all_models]
-    if experiment.against is not None and len({kind.runtime if kind else None for kind in kinds}) > 1:
+    used = [runtime_of(model) for model in experiment.all_models]
+    if experiment.against is not None and len(set(used)) > 1:
         problem = "the two models run in different runtimes"
         hint = "measure both in one file, see the page compare-two-runtimes; or profile each, and compare the bundles"
         raise UsageError(problem, where=experiment.model, hint=hint)
-    _check_options(experiment, kinds)
-    if kinds[0] is None:
-        return
-    if experiment.data is not None:
-        problem = f"a {kinds[0].suffix} says itself where its weights are"
+    _check_options(experiment, used)
+    if experiment.data is not None and not used[0].takes_data:
+        problem = f"a {used[0].suffix} says itself where its weights are"
         raise UsageError(problem, where="--data", hint="leave it out")
-    if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
+    listed = experiment.variants or experiment.against is not None
+    if used[0].chooses_delegate and experiment.delegate == "both" and listed:
         problem = "--delegate both makes the variants itself"
         raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")
 
 
-def _check_options(experiment: Experiment, kinds: Sequence[ProgramKind | None]) -> None:
+def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
     """Refuse options of runtimes that run none of the models that they are for.
 
     Raises:
         UsageError: naming the option.
     """
-    of = {one.name: kind_of_program(one.model or experiment.model) for one in experiment.variants}
-    wrong = next((v.name for v in experiment.variants if v.delegate is not None and of[v.name] is not LITERT), None)
-    if wrong or (experiment.delegate is not None and LITERT not in kinds):
-        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+    of = {one.name: runtime_of(one.model or experiment.model) for one in experiment.variants}
+    named = [v.name for v in experiment.variants if v.delegate is not None]
+    wrong = next((name for name in named if not of[name].chooses_delegate), None)
+    if wrong or (experiment.delegate is not None and not any(one.chooses_delegate for one in used)):
+        able = " or ".join(f"a {one.title} model ({one.suffix})" for one in RUNTIMES if one.chooses_delegate)
+        problem = f"only {able} runs with and without its delegate"
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
     _check_without_delegate(experiment)
-    wrong = next((v.name for v in experiment.variants if v.options and of[v.name] is not ONNX_RUNTIME), None)
-    if wrong or (experiment.session_options and ONNX_RUNTIME not in kinds):
-        problem = "only a model of ONNX Runtime (.onnx) has options of a session"
+    wrong = next((v.name for v in experiment.variants if v.options and not of[v.name].has_options), None)
+    if wrong or (experiment.session_options and not any(one.has_options for one in used)):
+        able = " or ".join(f"a model of {one.title} ({one.suffix})" for one in RUNTIMES if one.has_options)
+        problem = f"only {able} has options of a session"
         where = f"session_options of {wrong}" if wrong else "session_options"
         raise UsageError(problem, where=where, hint="leave them out")
-    session_choice(experiment.session_options)
+    for runtime in used:
+        runtime.check_options(experiment.session_options)
     for variant in experiment.variants:
-        session_choice(variant.options)
+        of[variant.name].check_options(variant.options)
 
 
 def _check_without_delegate(experiment: Experiment) -> None:
     """Refuse models that cannot do without the delegate where it is left out."""
     asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
     for model, delegate in asked or [(experiment.model, experiment.delegate)]:
-        if delegate in {"none", "both"} and kind_of_program(model) is LITERT:
-            check_without_delegate(Path(model))
+        if delegate in {"none", "both"}:
+            runtime_of(model).check_without_delegate(Path(model))
 
 
-def build_of(
-    experiment: Experiment, variant: PlannedVariant, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = ()
-) -> ExecutorRunnerTarget:
+def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
     """The build of executor_runner that runs a variant, where the experiment runs.
 
     Args:
         experiment: that runs builds.
         variant: of it.
-        inputs: of the program's method.
-        outputs: likewise.
+        program: whose outputs are read; None while it is not there yet.
 
     Raises:
         NotFoundError: there is no such runner.
@@ -166,15 +151,8 @@ def build_of(
         DeviceError: an Android device does not answer.
     """
     named = parse_target(experiment.target, builds_named=True)
-    return build_target(named, variant.runner, variant.arguments, inputs, outputs)
-
-
-def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs and outputs of the first method of a program; none where one is not a tensor."""
-    plan = read_executable(program).plans[0]
-    sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
-    inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, ProgramTensor)] for s in sides)
-    return inputs, outputs if len(outputs) == len(sides[1]) else []
+    runtime = runtime_of(variant.model or experiment.model)
+    return runtime.build(named, variant.runner, variant.arguments, program)
 
 
 def check_request(path: Path, experiment: Experiment, given: RunTarget | None = None) -> None:
@@ -288,11 +266,11 @@ class _Program(NamedTuple):
     model: str
     source: Path | None
     files: list[Path]
-    inputs: Mapping[str, Sequence[Given]]
+    inputs: Mapping[str, Sequence[InputValue]]
 
     def described(self, home: str) -> Model:
         """What a manifest says of it, where its files lie in this directory of the bundle."""
-        return described_model(self.model, self.source, self.files, home)
+        return runtime_of(self.files[0]).described(self.model, self.source, self.files, home)
 
 
 def _check_unlike(programs: Sequence[_Program]) -> None:
@@ -360,16 +338,16 @@ def _owner(experiment: Experiment, model: str) -> str:
 
 def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:
     """A program, exported where needed; what differs from the files that were given is written to ``work``."""
-    bundled = read_bundled(source) if source is not None and is_bundled(source) else None
-    if source is not None and bundled is not None:
-        source = work / f"{source.stem}.pte"
-        write_atomically(source, bundled.program)
+    runtime = runtime_of(model)
+    inputs: Mapping[str, Sequence[InputValue]] = {}
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
+        runtime = runtime_of(source)
+        source, inputs = runtime.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
-        given = given_files(source, Path(data) if data else None)
-    return _Program(model, source, bundled_files(given, work), bundled.inputs if bundled else {})
+        given = runtime.files(source, Path(data) if data else None)
+    return _Program(model, source, runtime.kept_files(given, work), inputs)
 
 
 def _check_registered(program: Path, target: RunTarget) -> None:
@@ -380,7 +358,7 @@ def _check_registered(program: Path, target: RunTarget) -> None:
     """
     libraries = capabilities(target).libraries
     if libraries is not None:
-        check_registered(program, libraries(), f"the target {target.describe().kind}")
+        runtime_of(program).check_registered(program, libraries(), f"the target {target.describe().kind}")
 
 
 def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
@@ -398,7 +376,7 @@ def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
 def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
     """The methods that a process calls; a build of the user's calls the one that it chooses, unless one is named."""
     chooses = capabilities(target).is_build and not experiment.methods
-    return [] if chooses else planned_calls(program, experiment.methods)
+    return [] if chooses else runtime_of(program).calls(program, experiment.methods)
 
 
 def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:

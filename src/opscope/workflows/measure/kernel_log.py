@@ -9,15 +9,15 @@ import msgspec
 from opscope.core.errors import DeviceError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import LOG
-from opscope.experiment.target import Job, reserved
-from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
+from opscope.experiment.target import Job, capabilities, reserved
+from opscope.readers.kernel_log import read_kernel_log
 from opscope.workflows.measure.experiment_bundle import build_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.experiment.planned import Experiment, PlannedVariant
-    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+    from opscope.experiment.target import RunTarget
 
 
 class KernelEvidence(msgspec.Struct, frozen=True):
@@ -81,9 +81,7 @@ def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> Kernel
         return KernelEvidence(experiment.name, variant.name, str(place / LOG), 0, f"{error}; {error.hint}")
 
 
-def _logged(
-    experiment: Experiment, variant: PlannedVariant, target: ExecutorRunnerTarget, place: Path
-) -> KernelEvidence:
+def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, place: Path) -> KernelEvidence:
     job = Job(
         program=experiment.model,
         clear=[],
@@ -91,7 +89,7 @@ def _logged(
         inferences=1,
         seed=experiment.seed,
         timeout_seconds=experiment.timeout,
-        traced=target.always_traces is not False,
+        traced=capabilities(target).always_traces is not False,
         affinity=variant.affinity,
     )
     failure = target.execute(job, place).failure

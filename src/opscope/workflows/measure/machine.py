@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import MissingDependencyError
-from opscope.experiment.target_names import parse_target
-from opscope.machine import environment, isa
-from opscope.runtimes.executorch.installed import (
-    RUNTIME_HINT,
-    TRACES_SINCE,
-    TRIED,
-    installed_runtime,
-    library_directory,
-)
-from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
-from opscope.runtimes.executorch.runners.python import python_here
-from opscope.runtimes.litert.installed import installed_litert
-from opscope.runtimes.native.building import find_compiler
-from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
-from opscope.workflows.measure.checks import (
+from opscope.experiment.checks import (
     Check,
     State,
     governor_check,
     load_check,
-    problem_check,
     switching_check,
     virtual_check,
 )
+from opscope.experiment.target_names import parse_target
+from opscope.machine import environment, isa
+from opscope.runtimes.registry import EXPORTER, RUNTIMES
 from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SPACE_LIMIT = 1 << 30
 
@@ -88,7 +70,7 @@ def features(*, mechanisms: bool = True) -> FeatureReport:
         MissingDependencyError: executorch is not installed.
         FeatureError: the CPU or the library is not one whose features can be switched.
     """
-    here = python_here()
+    here = EXPORTER.target_here()
     probed = chosen_switch(here).probe
     fields = frozenset(probed.fields)
     have = {group.name for group in isa.present(probed.arch, fields)}
@@ -137,11 +119,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
     here = environment.capture([])
     return [
         _python(),
-        _executorch(),
-        _torch(),
-        _runner(),
-        _package("litert", ".tflite", lambda: installed_litert().version),
-        _package("onnxruntime", ".onnx", lambda: installed_onnxruntime().version),
+        *(check for runtime in RUNTIMES for check in runtime.checks()),
         _switching(),
         _space(directory or Path()),
         *environment_checks(),
@@ -153,7 +131,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
 
 def _switching() -> Check:
     """What can be switched off here, and by which mechanisms."""
-    here = python_here()
+    here = EXPORTER.target_here()
     found = switching_check(lambda: chosen_switch(here).probe)
     if found.state is not State.OK:
         return found
@@ -164,65 +142,6 @@ def _switching() -> Check:
 def _python() -> Check:
     found = ".".join(str(part) for part in sys.version_info[:3])
     return Check("python", State.OK, found)
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _executorch() -> Check:
-    name, found = "executorch", _installed("executorch")
-    if found is None:
-        return Check(name, State.PROBLEM, "not installed: traces can be analysed, models cannot be run", RUNTIME_HINT)
-    try:
-        runtime = installed_runtime()
-    except MissingDependencyError as error:
-        return problem_check(name, error)
-    if not runtime.traces:
-        limit = f"{found}: it writes no traces, so latency is measured and not split into operators"
-        return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")
-    return _tried(name, found)
-
-
-def _tried(name: str, found: str) -> Check:
-    """A version as it is, and whether it is one of those that were tried."""
-    tried = TRIED[name]
-    if found.partition("+")[0] in tried:
-        return Check(name, State.OK, found)
-    return Check(name, State.NOTE, f"{found}: not tried with opscope; tried: {', '.join(tried)}")
-
-
-def _torch() -> Check:
-    found = _installed("torch")
-    if found is None:
-        hint = "to export models: pip install 'opscope[executorch]'"
-        return Check("torch", State.NOTE, "not installed: programs (.pte) can be profiled, models not exported", hint)
-    return _tried("torch", found)
-
-
-def _runner() -> Check:
-    """What runs programs here: the native runner, else the Python bindings."""
-    name = "runner"
-    try:
-        library_directory()
-        compiler = find_compiler()
-    except MissingDependencyError as error:
-        if local_obstacle():
-            return Check(name, State.PROBLEM, f"nothing runs programs here: {error.problem}", NO_RUNNER_HINT)
-        limit = f"Python bindings: {error.problem}; each process takes over a second to start"
-        return Check(name, State.NOTE, limit, error.hint or "")
-    return Check(name, State.OK, f"native, built with {compiler.version}")
-
-
-def _package(name: str, suffix: str, version: Callable[[], str]) -> Check:
-    """Whether models of another runtime can be run."""
-    try:
-        return Check(name, State.OK, version())
-    except MissingDependencyError as error:
-        return Check(name, State.NOTE, f"models ({suffix}) cannot be run: {error.problem}", error.hint or "")
 
 
 def _space(directory: Path) -> Check:

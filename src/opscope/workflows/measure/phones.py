@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,49 +9,10 @@ import msgspec
 from opscope.core.errors import UsageError
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.hosts.adb.adb import parse_address
-from opscope.hosts.adb.power import PROFILES
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
     from opscope.experiment.planned import Experiments
-    from opscope.experiment.target import RunTarget
-    from opscope.hosts.adb.device import AdbDevice
-
-
-PHONE_VERSIONS = {"c library": "glibc of the bundle, experimental: not yet seen on a phone"}
-"""Stand in an Android device's manifest; the wheels of runtimes are not made for Android's own C library."""
-
-
-@functools.cache
-def phone_device(address: str) -> AdbDevice:
-    """The device of an address: always the same, so that all experiments on it share what is known of it.
-
-    Raises:
-        UsageError: it is not an address.
-        MissingDependencyError: adb is not installed.
-        DeviceError: the device does not answer, or it is not clear which one is meant.
-    """
-    from opscope.hosts.adb.adb import AdbShell
-    from opscope.hosts.adb.device import AdbDevice
-
-    asked = parse_address(address)
-    shell = AdbShell(asked.serial or None)
-    power = PROFILES[asked.power] if asked.power else None
-    told = asked._replace(serial=shell.serial).text()
-    return AdbDevice(shell, power, asked.directory, asked.patience, told)
-
-
-def phone_target(address: str) -> RunTarget:
-    """The device of an address, with the native runner.
-
-    Raises:
-        UsageError: it is not an address.
-        MissingDependencyError: adb is not installed.
-        DeviceError: the device does not answer, or it is not clear which one is meant.
-    """
-    from opscope.runtimes.executorch.runners.native import native_on
-
-    return native_on(phone_device(address), versions=PHONE_VERSIONS)
 
 
 def phone_settings(address: str) -> dict[str, str | None]:
@@ -62,6 +22,8 @@ def phone_settings(address: str) -> dict[str, str | None]:
         UsageError: it is not an address.
         DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
     """
+    from opscope.hosts.devices import phone_device
+
     device = phone_device(address)
     with device.reserved():
         return device.restored

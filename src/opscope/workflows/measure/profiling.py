@@ -18,7 +18,7 @@ from opscope.experiment.planned import Experiment
 from opscope.experiment.settings import Settings
 from opscope.experiment.target import reserved
 from opscope.machine.clock import SystemClock
-from opscope.measurements.programs import kind_of_program
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
-    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|tflite|onnx|py)(?=:|$)", "", path.name)
+    suffixes = "|".join(re.escape(suffix) for suffix in (".py", *(one for own in RUNTIMES for one in own.suffixes)))
+    called = path.resolve().name if path.is_dir() else re.sub(rf"({suffixes})(?=:|$)", "", path.name)
     name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
@@ -119,7 +120,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     models = Path(settings.models) if settings.models else None
     given = begun.manifest.model.given if begun else program_source(source, models) is not None
     if given:
-        kind = "is converted" if kind_of_program(source) else "is exported"
+        kind = "is exported" if runtime_of(source) is EXPORTER else "is converted"
         problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"
         hint = "leave it out; for another type convert or export the model again: opscope export MODEL --dtype TYPE"
         raise UsageError(problem, where="--dtype", hint=hint)
@@ -171,15 +172,13 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     if inputs is None:
         hint = "give a tensor or a tuple of tensors of the shapes to export for"
         raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
-    from opscope.runtimes.executorch.export.live import export_live
-
     checked_settings(settings)
     check_free(out)
     directory = out.with_name(f"{out.name}-model")
     check_free(directory)
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    return str(export_live(model, inputs, settings.dtype, directory))
+    return str(EXPORTER.export_live(model, inputs, settings.dtype, directory))
 
 
 def checked_settings(settings: Settings) -> Settings:

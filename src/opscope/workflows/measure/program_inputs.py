@@ -14,22 +14,19 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
-from opscope.measurements.programs import kind_of_program
-from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor
-from opscope.runtimes.executorch.pte import read_executable
+from opscope.program.structure.plan import PlannedTensor
+from opscope.runtimes.registry import runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Plan
-    from opscope.experiment.inputs import MadeInputs
+    from opscope.experiment.inputs import InputValue, MadeInputs
     from opscope.experiment.planned import Experiment
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
-    from opscope.measurements.programs import ProgramKind
-    from opscope.program.structure.plan import MethodPlan, Value
-    from opscope.program.structure.signature import NamedTensor
-    from opscope.runtimes.executorch.bundled import Given
+    from opscope.program.structure.plan import Value
+    from opscope.runtimes.runtime import NamedValue
 
 INPUTS = "inputs.npz"
 """The values of inputs in a bundle, beside the program."""
@@ -45,7 +42,7 @@ def with_inputs(
     target: RunTarget,
     program: Path,
     work: Path,
-    bundled: Mapping[str, Sequence[Given]],
+    bundled: Mapping[str, Sequence[InputValue]],
 ) -> Plan:
     """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``.
 
@@ -69,10 +66,11 @@ def with_inputs(
             raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
         return plan
     if not asked and bundled:
-        asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
-    declared = declared_inputs(program, plan.calls)
+        declared = runtime_of(program).inputs(program, plan.calls)
+        given = [value for name, own in declared.items() for value in bundled.get(name) or [None] * len(own)]
+        asked = [None if value is None else AskedInput(BUNDLED, value) for value in given]
     check_sizes(program, plan.calls, asked)
-    made = made_inputs(declared, asked, plan.seed or 0)
+    made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     save_inputs(work / INPUTS, made.arrays)
@@ -137,22 +135,6 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
     return [parse_input(text) for text in experiment.input]
 
 
-def _all_of(plan: MethodPlan, bundled: Mapping[str, Sequence[Given]]) -> Sequence[Given]:
-    """What came with the program for a method; None for each input where nothing did."""
-    return bundled.get(plan.name) or [None] * len(plan.inputs)
-
-
-def _came_with(value: Given) -> AskedInput | None:
-    return None if value is None else AskedInput(BUNDLED, value)
-
-
-def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
-    """The methods that a process calls, in the order of their first calls."""
-    plans = {plan.name: plan for plan in read_executable(program).plans}
-    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
-    return [plans[name] for name in called if name in plans]
-
-
 def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
     """Inputs of the methods that a process calls, one method after the other.
 
@@ -160,16 +142,11 @@ def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
         UsageError: the runtime cannot be given one of them.
         TraceFormatError: the program is damaged.
     """
-    kind = kind_of_program(program)
-    if kind is None:
-        return _declared(_called(program, calls))
-    return [one.tensor for one in _named_inputs(kind, program, calls)]
+    return [value for _, value in _inputs(program, calls)]
 
 
-def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> list[NamedTensor]:
-    signatures = {one.name: one for one in kind.signatures(program)}
-    called = dict.fromkeys(calls) or [next(iter(signatures))]
-    return [one for name in called for one in signatures[name].inputs]
+def _inputs(program: Path, calls: Sequence[str]) -> list[NamedValue]:
+    return [one for own in runtime_of(program).inputs(program, calls).values() for one in own]
 
 
 def drawn_integers(program: Path, plan: Plan) -> list[str]:
@@ -181,56 +158,27 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
         program: the program of the bundle.
         plan: of the bundle.
     """
-    kind = kind_of_program(program)
-    values = declared_inputs(program, plan.calls)
-    names = [one.name for one in _named_inputs(kind, program, plan.calls)] if kind else [*map(str, range(len(values)))]
-    asked = [own.source for own in plan.inputs] or [""] * len(values)
+    inputs = _inputs(program, plan.calls)
+    asked = [own.source for own in plan.inputs] or [""] * len(inputs)
     return [
-        f"{name}, {described(value)}"
-        for name, value, source in zip(names, values, asked, strict=False)
+        f"{name or number}, {described(value)}"
+        for number, ((name, value), source) in enumerate(zip(inputs, asked, strict=False))
         if isinstance(value, PlannedTensor) and value.dtype.name.startswith(("int", "uint")) and not source
     ]
 
 
 def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
-    """Refuse sizes that a program of another runtime leaves open, unless they are given.
+    """Refuse sizes that a program leaves open, unless they are given.
 
     Raises:
         UsageError: naming the input.
     """
-    kind = kind_of_program(program)
-    if kind is None:
-        return
-    for place, (name, value) in enumerate(_named_inputs(kind, program, calls)):
-        given = place < len(asked) and asked[place] is not None
-        if value.dynamism is Dynamism.STATIC or given:
-            continue
-        sizes = ",".join(map(str, value.sizes))
-        hint = f"give them, for each input in its order: --input '{value.dtype.name}[{sizes}]', with your numbers"
+    inputs = _inputs(program, calls)
+    lacking = [one for place, one in enumerate(inputs) if place >= len(asked) or asked[place] is None]
+    for name, value in runtime_of(program).open_inputs(lacking):
+        form = described(value).removeprefix("up to ")
+        hint = f"give them, for each input in its order: --input '{form}', with your numbers"
         raise UsageError(f"its input {name!r} has no fixed sizes", where=program, hint=hint)
-
-
-def _declared(own: Sequence[MethodPlan]) -> list[Value]:
-    """Inputs of methods, one method after the other."""
-    for plan in own:
-        _check_numbers(plan)
-    return [plan.values[number] for plan in own for number in plan.inputs]
-
-
-def _check_numbers(plan: MethodPlan) -> None:
-    """Refuse numbers that may change: the exporter writes None for them, and the runtime ends itself when it reads it.
-
-    Raises:
-        UsageError: an input is one.
-    """
-    read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
-    for place, number in enumerate(plan.inputs):
-        if isinstance(plan.values[number], Nothing) and number in read:
-            problem = (
-                f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
-            )
-            hint = "no runtime can be given it: export the program with a fixed number, or with a tensor"
-            raise UsageError(problem, hint=hint)
 
 
 def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:

@@ -13,8 +13,8 @@ from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
-from opscope.measurements.method_calls import planned_calls
 from opscope.readers.outputs import read_arrays
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.program_inputs import BUNDLED, asked_inputs
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def _contradictions(
     if request is not None:
         yield "--models", _unlike([request.models or "the usual directory"], str(experiment.models))
     if "--methods" in named:
-        calls = planned_calls(bundle.path / manifest.model.program, experiment.methods)
+        program = bundle.path / manifest.model.program
+        calls = runtime_of(program).calls(program, experiment.methods)
         yield "--methods", _unlike([", ".join(plan.calls) or "the only method"], ", ".join(calls))
     for option in {"--input", "--inputs"} & set(named):
         yield option, input_contradiction(bundle, experiment)

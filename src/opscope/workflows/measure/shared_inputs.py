@@ -11,10 +11,10 @@ from opscope.core.errors import MismatchError
 from opscope.core.files import sha256_of
 from opscope.experiment.inputs import described, made_inputs
 from opscope.experiment.tensors import random_inputs
-from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.axes import axes_between
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_sizes, declared_inputs, save_inputs
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def shared_inputs(
         UsageError: what was asked for does not fit it.
         TraceFormatError: a program is damaged.
     """
-    calls = planned_calls(place.program, experiment.methods)
+    calls = runtime_of(place.program).calls(place.program, experiment.methods)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
         told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
         problem = f"it calls {told[0]}, {first.name} calls {told[1]}: a round of calls is not the same work"

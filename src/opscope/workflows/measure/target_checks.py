@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import BUILD
 from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
-from opscope.experiment.target import capabilities, reserved
-from opscope.experiment.target_names import parse_target
-from opscope.measurements.programs import LITERT
-from opscope.runtimes.litert.installed import MODULE, PACKAGE
-from opscope.workflows.measure.checks import (
+from opscope.experiment.checks import (
     Check,
     State,
     governor_check,
@@ -21,16 +16,20 @@ from opscope.workflows.measure.checks import (
     switching_check,
     virtual_check,
 )
+from opscope.experiment.target import capabilities, reserved
+from opscope.experiment.target_names import parse_target
+from opscope.runtimes.registry import EXPORTER, RUNTIMES
 from opscope.workflows.measure.phones import phone_settings
 from opscope.workflows.measure.switching import chosen_switch
-from opscope.workflows.measure.targets import target_named, target_running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opscope.bundle.manifest import Conditions, Environment, PhoneState
     from opscope.experiment.target import Capabilities, RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.hosts.host import Host
+    from opscope.runtimes.runtime import Runtime
 
 _SPACE_LIMIT = 100 << 20
 _THROTTLED = 2
@@ -50,11 +49,12 @@ def target_checks(name: str) -> list[Check]:
         UsageError: the name is that of no target.
     """
     try:
-        target = target_named(name)
-        if parse_target(name).kind.emulated:
-            return [*_emulated(target), *_litert(name)]
+        named = parse_target(name)
+        target = EXPORTER.target(named)
+        if named.kind.emulated:
+            return [*_emulated(target), *_others(named)]
         with reserved(target):
-            return [*_device(target), *_litert(name)]
+            return [*_device(target), *_others(named)]
     except UsageError:
         raise
     except OpscopeError as error:
@@ -97,25 +97,28 @@ def _device(target: RunTarget) -> list[Check]:
     ]
 
 
-def _litert(name: str) -> list[Check]:
-    """Whether LiteRT models run there, if LiteRT is installed here; nothing is said of targets that never run any."""
-    if find_spec(MODULE) is None:
-        return []
+def _others(named: TargetName) -> list[Check]:
+    """Whether models of the other runtimes that are installed here run there; those that never do are left out."""
+    others = [one for one in RUNTIMES if one is not EXPORTER and one.is_installed()]
+    return [check for runtime in others for check in _other(runtime, named)]
+
+
+def _other(runtime: Runtime, named: TargetName) -> list[Check]:
     try:
-        target = target_running(f"model{LITERT.suffix}", name)
-        version = target.environment().versions[PACKAGE]
+        target = runtime.target(named)
+        version = target.environment().versions[runtime.package()]
         chosen = chosen_switch(target)
     except UsageError:
         return []
     except OpscopeError as error:
-        return [Check("litert", State.NOTE, error.problem, error.hint or "")]
-    return [Check("litert", State.OK, f"{version}; its features are switched by {chosen.mechanism.value}")]
+        return [Check(runtime.name, State.NOTE, error.problem, error.hint or "")]
+    return [Check(runtime.name, State.OK, f"{version}; its features are switched by {chosen.mechanism.value}")]
 
 
 def _runtime(environment: Environment, able: Capabilities) -> str:
     if able.is_build:
         return f"a build of yours, {environment.versions[BUILD]}"
-    return f"executorch {environment.versions.get('executorch', 'of an unknown version')}"
+    return f"{EXPORTER.package()} {environment.versions.get(EXPORTER.package(), 'of an unknown version')}"
 
 
 def _what(found: Environment) -> str:

@@ -12,7 +12,7 @@ from opscope.core.errors import FeatureError, UsageError
 from opscope.core.units import counted_text
 from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
-from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
     planned = next(
         (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
     )
-    kind = kind_of_program((planned.model if planned else None) or experiment.model)
-    if kind is LITERT:
+    runtime = runtime_of((planned.model if planned else None) or experiment.model)
+    if runtime.chooses_delegate:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
-    if kind is ONNX_RUNTIME:
+    if runtime.has_options:
         own = planned.options if planned else None
         return msgspec.structs.replace(variant, options=(experiment.session_options if own is None else own) or None)
     return variant

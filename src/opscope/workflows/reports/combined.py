@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.measurements.side import Side
     from opscope.reports.combined.combined import BundlePart
+    from opscope.runtimes.side import Side
 
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:

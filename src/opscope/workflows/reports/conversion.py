@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.measurements.side import ProgramFiles, Side, Warmup
     from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
     from opscope.reports.formats.perfetto import TrackGroup
+    from opscope.runtimes.side import ProgramFiles, Side, Warmup
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
@@ -337,7 +337,7 @@ def _measured_program(request: Request) -> _MeasuredProgram:
     Raises:
         UsageError: the program is not known.
     """
-    from opscope.measurements.attribution import read_model
+    from opscope.runtimes.registry import read_model
 
     if _is_program(Path(request.path)):
         return _MeasuredProgram(read_model(Path(request.path), request.files and request.files.etrecord), [], [])
@@ -360,9 +360,9 @@ def _measured_program(request: Request) -> _MeasuredProgram:
 
 
 def _is_program(path: Path) -> bool:
-    from opscope.runtimes.executorch.pte import is_program
+    from opscope.runtimes.registry import runtime_of_content
 
-    return path.is_file() and is_program(head_of(path, _HEAD))
+    return path.is_file() and runtime_of_content(head_of(path, _HEAD)) is not None
 
 
 def _is_whole(request: Request) -> bool:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
+    from opscope.runtimes.side import Side
 
 KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.validation import shown
 from opscope.bundle import questions
-from opscope.bundle.bundle import CEILINGS, MANIFEST, SAMPLES, VARIANTS
+from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
@@ -143,14 +143,15 @@ def _read_facts(model: Model, found: Inventory) -> dict[str, object]:
     Raises:
         TraceFormatError: it is damaged.
     """
-    from opscope.workflows.measure.model_files import described_model
+    from opscope.runtimes.registry import runtime_of
 
-    read = described_model(model.source, None, [found.root / model.program])
+    program = found.root / model.program
+    read = runtime_of(program).described(model.source, None, [program], MODEL)
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
 
 
 def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Problem]:
-    from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+    from opscope.runtimes.registry import runtime_of
 
     if model.etrecord is None:
         return
@@ -159,7 +160,7 @@ def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Proble
         text = f"is {shown(model.etrecord_sha256)}, {model.etrecord} has {shown(true)}"
         yield Problem(MANIFEST, f"{at}.etrecord_sha256", text)
     try:
-        read_etrecord(path)
+        runtime_of(found.root / model.program).check_record(path)
     except OpscopeError as error:
         yield Problem(model.etrecord, "", error.problem)
 

@@ -16,6 +16,7 @@ from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.core.units import counted_text
 from opscope.readers.registry import read_trace
+from opscope.runtimes.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
     from opscope.core.table.segment import Segment
 
-_FORMATS = ("etdump", "litert-trace", "onnxruntime-json")
 # A runner's log rounds to a microsecond or less; the two clocks agree far better than to a thousandth.
 _LATEST_NS, _CLOCKS_AGREE = 1_000, 0.999
 
@@ -102,8 +102,9 @@ def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, 
     _note_hash(every, repetition, trace.sha256)
     if not repetition.ok:
         return every
-    if trace.format not in _FORMATS:
-        problem = f"is of the format {trace.format}, not {' or '.join(_FORMATS)}"
+    formats = [own for own in (runtime.trace_format for runtime in RUNTIMES) if own]
+    if trace.format not in formats:
+        problem = f"is of the format {trace.format}, not {' or '.join(formats)}"
         every.damaged.append(Problem(name, "", problem))
     durations = trace.table.inference_times().duration
     if len(durations) != repetition.inferences:

@@ -21,7 +21,6 @@ import numpy as np
 from opscope.core.errors import ExportError, OpscopeError, UsageError
 from opscope.core.files import written_atomically
 from opscope.program.structure.exported import TensorSpec
-from opscope.runtimes.executorch.export.choices import QUANTISED, Choice
 from opscope.runtimes.executorch.export.export_errors import place_of
 from opscope.runtimes.executorch.export.lower import Places, export, step
 from opscope.runtimes.executorch.export.protocol import (
@@ -35,14 +34,15 @@ from opscope.runtimes.executorch.export.protocol import (
 )
 from opscope.runtimes.executorch.export.sources import load
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
+from opscope.runtimes.export_choices import QUANTISED, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from opscope.core.system.stages import StepProgress
     from opscope.runtimes.executorch.export.eager import EagerMethod
-    from opscope.runtimes.executorch.export.lower import StepProgress
 
     Array: TypeAlias = NDArray[Any]
 

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import ExportError, UsageError
-from opscope.runtimes.executorch.export.choices import Choice, check_dtype
 from opscope.runtimes.executorch.export.eager import EagerModel
 from opscope.runtimes.executorch.export.lower import Places, export
 from opscope.runtimes.executorch.export.process import check_installed
+from opscope.runtimes.export_choices import Choice, check_dtype
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path: 
     Args:
         module: a ``torch.nn.Module``.
         inputs: a tensor, or a tuple of tensors; they tell shapes and number types.
-        dtype: one of ``opscope.runtimes.executorch.export.choices.DTYPES``.
+        dtype: one of ``opscope.runtimes.export_choices.DTYPES``.
         directory: an existing one; gets ``CLASS_xnnpack_DTYPE.pte`` and its ``.etrecord``.
 
     Returns:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
-from opscope.runtimes.executorch.export.choices import (
+from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
+from opscope.runtimes.export_choices import (
     DYNAMIC,
     DYNAMIC_INT8,
     FP16,
@@ -21,12 +22,12 @@ from opscope.runtimes.executorch.export.choices import (
     XNNPACK,
     Choice,
 )
-from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from opscope.core.system.stages import StepProgress
     from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel, Inputs, Quantisation
 
 
@@ -246,14 +247,6 @@ def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN40
     config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(GROUP))
     plain = {name for name, weight in fit.items() if not isinstance(weight, TorchAOBaseTensor)}
     quantize_(module, config, filter_fn=lambda _, name: name in plain)
-
-
-class StepProgress(Protocol):
-    """Hears which step an export is at."""
-
-    def __call__(self, step: str) -> None:
-        """Called before each step."""
-        ...
 
 
 class Places(NamedTuple):

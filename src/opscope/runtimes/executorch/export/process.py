@@ -17,16 +17,16 @@ from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.stop import on_stop
 from opscope.hosts.process import last_line
-from opscope.runtimes.executorch.export.choices import Choice, check_choice
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
+from opscope.runtimes.export_choices import Choice, check_choice
+from opscope.runtimes.export_record import EXPORT_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.runtimes.executorch.export.lower import StepProgress
+    from opscope.core.system.stages import StepProgress
 
-EXPORT_LOG = "export.log"
 _REQUEST = "request.json"
 _NEEDED = ("torch", "executorch")
 _ABORTED = 6

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,22 +21,20 @@ import numpy as np
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.files import write_atomically
-from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.core.system.launch import end_with_parent
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.affinity import stay_on
 from opscope.machine.environment import versions
-from opscope.machine.off_cpu import OffCpuMeter
-from opscope.machine.usage import usage_between, usage_now
 from opscope.program.structure.dtypes import program_type
-from opscope.runtimes.child import answer_request, digest, save_outputs
+from opscope.runtimes.child import Stages, answer_request, inferred, measurement_of
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.core.system.usage import ProcessUsage
+    from opscope.machine.off_cpu import OffCpuMeter
 
     Module: TypeAlias = Any
     """A loaded program of the runtime's Python bindings, which ship without complete types."""
@@ -103,27 +102,21 @@ def run(request: RunRequest, began: int) -> Measurement:
     loaded = time.perf_counter_ns()
     calls = _calls(module, request.calls)
     inputs = _given(module, calls, request) if request.inputs else _inputs(module, calls, request.seed)
-    inferred = _infer(module, calls, inputs, request)
+    left: dict[str, list[Any]] = {method: [] for method in inputs}
+    done = inferred(request, cycle(calls), partial(_call, module, inputs, left))
     measured = time.perf_counter_ns()
     if traced:
         module.write_etdump_result_to_file(request.trace)
-    arrays = [_array(output) for output in inferred.outputs if hasattr(output, "detach")]
-    save_outputs(request.outputs, arrays)
-    written = time.perf_counter_ns()
-    return Measurement(
+    arrays = [_array(output) for own in left.values() for output in own if hasattr(output, "detach")]
+    return measurement_of(
+        request,
+        done,
+        Stages(began, started, loaded, measured),
+        arrays,
+        inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
+        versions={name: version(name) for name in _PACKAGES},
         mask=proof,
         threads=_threads(runtime),
-        inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
-        output_sha256=digest(arrays),
-        wall_ns=inferred.wall_ns,
-        start_ns=started - began,
-        load_ns=loaded - started,
-        peak_rss_bytes=own_peak(),
-        versions={name: version(name) for name in _PACKAGES},
-        write_ns=written - measured,
-        off_cpu_ns=inferred.off_cpu_ns,
-        usage=inferred.usage,
     )
 
 
@@ -182,41 +175,13 @@ def _declared(info: Module) -> Tensor:
     return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
 
 
-class _Inferred(NamedTuple):
-    """Durations of every call as the caller sees them, what the system did meanwhile, and what the calls returned.
-
-    Attributes:
-        wall_ns: of every call.
-        off_cpu_ns: of every call; None where nothing tells.
-        usage: of the system over the calls behind the warm-up.
-        outputs: of the last call of each method.
-    """
-
-    wall_ns: list[int]
-    off_cpu_ns: list[int] | None
-    usage: ProcessUsage | None
-    outputs: list[Any]
-
-
-def _infer(module: Module, calls: Sequence[str], inputs: dict[str, list[Any]], request: RunRequest) -> _Inferred:
-    wall: list[int] = []
-    outputs: dict[str, list[Any]] = {method: [] for method in inputs}
-    order = cycle(calls)
-    with OffCpuMeter(request.threads) as meter:
-        _call(module, islice(order, request.warmup), inputs, wall, meter, outputs)
-        began = usage_now()
-        _call(module, islice(order, request.inferences - request.warmup), inputs, wall, meter, outputs)
-        usage = usage_between(began, usage_now())
-        return _Inferred(wall, meter.off_cpu_ns(wall), usage, [output for own in outputs.values() for output in own])
-
-
 def _call(
     module: Module,
-    methods: Iterable[str],
     inputs: dict[str, list[Any]],
+    outputs: dict[str, list[Any]],
+    methods: Iterable[str],
     wall: list[int],
     meter: OffCpuMeter,
-    outputs: dict[str, list[Any]],
 ) -> None:
     """Call methods in turn. The meter is read between calls only, and seldom enough to cost no more than it may."""
     clock = time.perf_counter_ns

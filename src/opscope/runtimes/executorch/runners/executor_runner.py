@@ -86,7 +86,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def capabilities(self) -> Capabilities:
         """Those of a build: its features are fixed, and so may be whether it traces."""
-        return Capabilities(is_build=True, always_traces=self.always_traces is True, host=self._host)
+        return Capabilities(is_build=True, always_traces=self.always_traces, host=self._host)
 
     @property
     def always_traces(self) -> bool | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, Measurement, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, Tensor
 from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import scratch_directory, written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
@@ -19,7 +19,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
+from opscope.runtimes.counting.kernel_counter import COUNTS
 from opscope.runtimes.executorch.runners.native_answer import read_outputs, write_inputs
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.answer import RunnerCall, SentFile
@@ -178,20 +178,14 @@ class NativeJobs:
             np.savez(file, *arrays)
         spent = time.perf_counter_ns() - began
         return JobOutcome(
-            measurement=Measurement(
+            measurement=heard.measurement(
                 mask=heard.mask,
                 threads=heard.threads,
                 inputs=_tensors(job, heard),
                 outputs=[raw.tensor for raw in heard.outputs],
                 output_sha256=digest,
-                wall_ns=heard.warmup_ns + heard.wall_ns,
-                start_ns=heard.start_ns,
-                load_ns=heard.load_ns,
-                peak_rss_bytes=heard.peak_rss_bytes,
                 versions=self._versions,
-                write_ns=heard.write_ns + spent,
-                off_cpu_ns=heard.off_cpu_ns,
-                usage=heard.usage,
+                spent=spent,
             )
         )
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
-from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.runners.native_answer import NativeAnswer
 from opscope.runtimes.native.start import RunnerStarter
 

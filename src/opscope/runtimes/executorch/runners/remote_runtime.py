@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.runtimes.executorch.installed import library_directory
 from opscope.runtimes.executorch.runners.native_build import SOURCE, compiler_flags
-from opscope.runtimes.native.building import compiler_for, host_architecture
+from opscope.runtimes.native.building import find_compiler, host_architecture
 from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
 from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 
@@ -67,7 +67,7 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
         StorageError: it cannot be kept.
     """
     check_architecture(arch)
-    compiler_for(arch)  # before anything is downloaded
+    find_compiler(arch)  # before anything is downloaded
     libraries = runtime_libraries(arch, cache)
     parts = RunnerParts(
         {"executorch": runtime_version()}, SOURCE, compiler_flags(libraries, "$ORIGIN"), _parts(libraries)

@@ -13,7 +13,6 @@ from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, i
 from opscope.runtimes.native.building import (
     build_key,
     compile_runner,
-    compiler_for,
     find_compiler,
     host_architecture,
     source_flags,
@@ -62,7 +61,7 @@ def runner_for(arch: str, cache: Path | None = None) -> RuntimeFolder:
         StorageError: it cannot be kept.
     """
     check_architecture(arch)
-    compiler_for(arch)  # before anything is downloaded
+    find_compiler(arch)  # before anything is downloaded
     version, library = _library_for(arch, cache)
     return make_folder(arch, RunnerParts({PACKAGE: version}, SOURCE, _FLAGS, [library]), cache)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, Measurement, Tensor
+from opscope.bundle.manifest import Failure, Tensor
 from opscope.core.errors import OpscopeError, RunError
 from opscope.core.files import scratch_directory, write_atomically
 from opscope.core.json import from_json
@@ -185,20 +185,14 @@ class LitertJobs:
         save_outputs(str(directory / OUTPUTS), outputs)
         spent = time.perf_counter_ns() - began
         return JobOutcome(
-            measurement=Measurement(
+            measurement=heard.measurement(
                 mask=proved,
                 threads=None,
                 inputs=inputs,
                 outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
                 output_sha256=digest(outputs),
-                wall_ns=heard.warmup_ns + heard.wall_ns,
-                start_ns=heard.start_ns,
-                load_ns=heard.load_ns,
-                peak_rss_bytes=heard.peak_rss_bytes,
-                versions=dict(self._program.versions),
-                write_ns=heard.write_ns + spent,
-                off_cpu_ns=heard.off_cpu_ns,
-                usage=heard.usage,
+                versions=self._program.versions,
+                spent=spent,
             )
         )
 

@@ -16,6 +16,7 @@ from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
+from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.onnxruntime.costs import node_cost
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, SessionNode, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
@@ -25,10 +26,10 @@ from opscope.runtimes.onnxruntime.signatures import METHOD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from opscope.measurements.side import Side
     from opscope.program.operators.taxonomy import OperatorClass
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
     from opscope.runtimes.onnxruntime.origins import NodeOrigin
+    from opscope.runtimes.side import Side
 
 _MOVES = ("ReorderInput", "ReorderOutput", "Transpose")
 _PER_TENSOR = len(_MOVES) + 1
@@ -85,7 +86,7 @@ def _graph_file(side: Side) -> Path | None:
     return side.bundle.left_file(traced[0], GRAPH) if traced else None
 
 
-def with_onnx_operators(side: Side, program: Path, ran: SessionGraph) -> tuple[Side, Attributions]:
+def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     """A side whose operators have the numbers of the model's nodes, and what the model says of them.
 
     Operators of variants whose graphs differ so have the same number where they compute the same nodes; nodes that a
@@ -111,7 +112,7 @@ def with_onnx_operators(side: Side, program: Path, ran: SessionGraph) -> tuple[S
     strange = bool(named) and all(one.origin.attribution is Attribution.NAME for one in named)
     conflict = "it names none of the nodes that ran" if strange else None
     found = Attributions(operators, [], conflict, [], {}, {})
-    return side._replace(table=table), found
+    return AttributedSide(side._replace(table=table), found)
 
 
 def _unambiguous(named: Sequence[_Named]) -> dict[str, _Named]:

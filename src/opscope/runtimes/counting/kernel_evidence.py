@@ -15,8 +15,7 @@ from opscope.core.system.elf import read_symbols
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Job, capabilities
 from opscope.program.kernels.symbols import parse_symbol
-from opscope.runtimes.executorch.installed import BACKEND
-from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, build_counter
+from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
-    from opscope.runtimes.executorch.runners.kernel_counter import Counter
+    from opscope.runtimes.counting.kernel_counter import Counter
 
-_LIBRARY = f"{BACKEND}.so"
+_LIBRARY = "libexecutorch_backend_xnnpack.so"
+"""As an example: the one of ExecuTorch's wheels."""
 _SECONDS = 600.0
 _LEFT = (RECORD, COUNTS, TRACE, OUTPUTS, LOG)
 """What a run may leave in its directory."""

@@ -1,4 +1,4 @@
-"""The record that an export leaves beside its program."""
+"""The record and the log that an export leaves beside its program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.preflight.exported import ExportRecord
+from opscope.analysis.preflight.exported import ExportedFile, ExportRecord
 from opscope.core.errors import TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.input_files import file_bytes
@@ -15,7 +15,7 @@ from opscope.core.json import from_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECORD = "export.json"
+RECORD, EXPORT_LOG = "export.json", "export.log"
 
 
 def record_of_export(program: Path) -> ExportRecord | None:
@@ -48,3 +48,8 @@ def recorded_tokens(program: Path) -> dict[str, int]:
     record = record_of_export(program)
     rows = [one.method for one in record.methods] if record else []
     return {method.name: method.tokens for method in rows if method.tokens is not None}
+
+
+def exported_file(path: Path) -> ExportedFile:
+    """A file as a record states it."""
+    return ExportedFile(path.name, sha256_of(path), path.stat().st_size)

@@ -1,25 +1,24 @@
-"""Which methods of a program a process calls, and in which order."""
+"""Which methods of a program a process calls, in which order, and what they take."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import UsageError, did_you_mean
-from opscope.measurements.export_record import record_of_export
-from opscope.measurements.programs import kind_of_program
-from opscope.program.structure.plan import PlannedTensor
+from opscope.core.errors import UsageError
+from opscope.program.structure.plan import Nothing, PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.export_record import record_of_export
+from opscope.runtimes.runtime import asked_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.analysis.preflight.exported import ExportRecord
-    from opscope.program.structure.signature import Signature
+    from opscope.program.structure.plan import MethodPlan, Value
 
 LOOP_CALLS = 16
 """Calls of the method that makes one token, behind one call of each other method."""
-_MOST_CALLS = 10_000
 
 
 def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
@@ -30,19 +29,16 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     decode loop does.
 
     Args:
-        program: the .pte, .tflite or .onnx; signatures of a .tflite are its methods.
+        program: the .pte.
         asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish.
 
     Raises:
         UsageError: the program has no such method, or the count is not a number.
         TraceFormatError: the program is damaged.
     """
-    kind = kind_of_program(program)
-    if kind is not None:
-        return _planned_signatures(kind.signatures(program), asked)
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
-        return [name for text in asked for name in _asked(text, [plan.name for plan in plans])]
+        return asked_calls(asked, [plan.name for plan in plans])
     names = [
         plan.name for plan in plans if all(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs)
     ]
@@ -50,23 +46,6 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
         return []
     record = record_of_export(program)
     return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
-
-
-def _planned_signatures(signatures: Sequence[Signature], asked: Sequence[str]) -> list[str]:
-    names = [one.name for one in signatures]
-    if asked:
-        return [name for text in asked for name in _asked(text, names)]
-    return names if len(names) > 1 else []
-
-
-def _asked(text: str, names: Sequence[str]) -> list[str]:
-    name, colon, count = text.partition(":")
-    if name not in names:
-        raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))
-    if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_CALLS):
-        hint = f"a number from 1 to {_MOST_CALLS:,}; for example --methods prefill,decode:16"
-        raise UsageError(f"{count!r} is not a number of calls", where="--methods", hint=hint)
-    return [name] * (int(count) if colon else 1)
 
 
 def _ordered(names: Sequence[str], record: ExportRecord | None) -> list[str]:
@@ -78,3 +57,34 @@ def _ordered(names: Sequence[str], record: ExportRecord | None) -> list[str]:
 def _times(method: str, record: ExportRecord | None) -> int:
     tokens = {one.method.name: one.method.tokens for one in record.methods} if record else {}
     return LOOP_CALLS if tokens.get(method) == 1 else 1
+
+
+def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, Value]]]:
+    """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them.
+
+    Raises:
+        UsageError: the runtime cannot be given an input of one of them.
+        TraceFormatError: the program is damaged.
+    """
+    plans = {plan.name: plan for plan in read_executable(program).plans}
+    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
+    own = [plans[name] for name in called if name in plans]
+    for plan in own:
+        _check_numbers(plan)
+    return {plan.name: [("", plan.values[number]) for number in plan.inputs] for plan in own}
+
+
+def _check_numbers(plan: MethodPlan) -> None:
+    """Refuse numbers that may change: the exporter writes None for them, and the runtime ends itself when it reads it.
+
+    Raises:
+        UsageError: an input is one.
+    """
+    read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
+    for place, number in enumerate(plan.inputs):
+        if isinstance(plan.values[number], Nothing) and number in read:
+            problem = (
+                f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
+            )
+            hint = "no runtime can be given it: export the program with a fixed number, or with a tensor"
+            raise UsageError(problem, hint=hint)

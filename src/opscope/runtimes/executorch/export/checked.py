@@ -1,0 +1,157 @@
+"""What an export wrote is read back, run, compared and described before it counts as done."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.preflight.exported import (
+    ExportRecord,
+    MethodExport,
+    agreement_with_eager,
+    agreement_with_graph,
+    delegation,
+)
+from opscope.analysis.preflight.preflight import preflight
+from opscope.core.errors import ExportError, OpscopeError
+from opscope.core.files import sha256_of, write_atomically
+from opscope.core.json import to_json
+from opscope.core.version import __version__
+from opscope.machine.clock import SystemClock
+from opscope.readers.outputs import read_outputs
+from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
+from opscope.runtimes.export_choices import FP16, QUANTISED, Choice
+from opscope.runtimes.export_record import EXPORT_LOG, RECORD, exported_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.analysis.compare.outputs import Array, OutputAgreement
+    from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
+    from opscope.runtimes.executorch.export.process import Exported
+    from opscope.runtimes.runtime import Runtime
+
+GRAPH = "graph.json"
+LAYER_NORM = "aten::native_layer_norm.out"
+
+
+def checked(
+    runtime: Runtime, done: Exported, model: str, choice: Choice, tolerance: float | None = None
+) -> ExportRecord:
+    """Check what an export wrote, and write the record beside it.
+
+    Args:
+        runtime: that reads the program.
+        done: with the files and the outputs to compare.
+        model: as it was named.
+        choice: number type and backend.
+        tolerance: largest error against PyTorch relative to the largest output; None: that of the number type.
+
+    Raises:
+        ExportError: a file does not read back, or the program computes something else than the model.
+    """
+    directory = done.program.parent
+    found, problem = _examined(runtime, done)
+    methods = [
+        _method(number, done, {m.name: m for m in found.methods}, choice, tolerance, directory)
+        for number in range(len(done.done.methods))
+    ]
+    record = ExportRecord(
+        opscope=__version__,
+        created=SystemClock().now().isoformat(timespec="seconds"),
+        source=model,
+        name=done.name,
+        dtype=choice.dtype,
+        backend=choice.backend,
+        program=exported_file(done.program),
+        etrecord=exported_file(done.etrecord) if done.etrecord else None,
+        graph=exported_file(directory / GRAPH),
+        methods=methods,
+        versions=done.done.versions,
+        partition_rules=found.partition_rules,
+        etrecord_problem=problem,
+    )
+    _check_agreement(record, directory / EXPORT_LOG)
+    shutil.rmtree(directory / CHECKS, ignore_errors=True)
+    write_atomically(directory / RECORD, to_json(record))
+    return record
+
+
+def with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
+    """What an export is once the weights are left out of its .etrecord; one that cannot be read stays as it is."""
+    if record.etrecord is None or record.etrecord_problem:
+        return record
+    etrecord = directory / record.etrecord.name
+    write_atomically(etrecord, slim_etrecord(etrecord))
+    slim = msgspec.structs.replace(record, etrecord=exported_file(etrecord))
+    write_atomically(directory / RECORD, to_json(slim))
+    return slim
+
+
+def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
+    """What the program tells, read back with its record, and why the record cannot be used.
+
+    Raises:
+        ExportError: the program cannot be read back.
+    """
+    try:
+        model, _, problem = runtime.usable_model(done.program, done.etrecord)
+        found = preflight(model, done.program.name, sha256_of(done.program))
+    except OpscopeError as error:
+        text = f"what was written does not read back: {error.problem}"
+        hint = "this is a bug in opscope or in ExecuTorch's exporter; please report it with the log"
+        raise ExportError(text, where=error.where, hint=hint) from error
+    return found, done.done.etrecord_problem or (problem.problem if problem else None)
+
+
+def _method(
+    number: int,
+    done: Exported,
+    found: dict[str, MethodPreflight],
+    choice: Choice,
+    tolerance: float | None,
+    directory: Path,
+) -> MethodExport:
+    method = done.done.methods[number]
+    eager, computed = (_outputs(directory, kind, number) for kind in ("eager", "program"))
+    graph: OutputAgreement | None = None
+    if choice.dtype in QUANTISED:
+        graph = agreement_with_graph(_outputs(directory, "graph", number), computed, choice.dtype)
+    agreement = agreement_with_eager(eager, computed, (choice.dtype, method.inputs), tolerance)
+    return MethodExport(method, delegation(found[method.name]), agreement, graph)
+
+
+def _outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:
+    return read_outputs(directory / CHECKS / outputs_file(kind, number)) or []
+
+
+def _check_agreement(record: ExportRecord, log: Path) -> None:
+    """Refuse a program that computes something else.
+
+    Raises:
+        ExportError: naming the method, the error and the tolerance.
+    """
+    for one in record.methods:
+        if one.agrees:
+            continue
+        other = "the model in PyTorch" if not one.eager.agree else "the quantised graph in PyTorch"
+        problem = one.eager.problem if not one.eager.agree else one.graph.problem if one.graph else None
+        said = f"{record.source} ({one.method.name}) does not agree with {other}: {problem}"
+        raise ExportError(said, where=log, hint=f"{_advice(record, one)}; --tolerance accepts a larger error")
+
+
+def _advice(record: ExportRecord, method: MethodExport) -> str:
+    """What to try when outputs disagree."""
+    if record.dtype in QUANTISED:
+        return "calibrate with real inputs, or keep sensitive submodules in fp32: Quantisation(calibration=, skip=)"
+    stayed = {group.operator for group in method.delegation.portable}
+    if record.dtype == FP16 and LAYER_NORM in stayed:
+        return (
+            "layer norms of 256 numbers or more are wrong in half precision in executorch 1.5.1: wrap them with "
+            "opscope.runtimes.executorch.export.patterns.NormInFp32"
+        )
+    return "try --dtype fp32; if that fails too, compare parts of the model"

@@ -1,0 +1,265 @@
+"""ExecuTorch as a runtime: the one for which models are exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from opscope.runtimes.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
+    from opscope.analysis.preflight.exported import ExportRecord
+    from opscope.bundle.manifest import Model
+    from opscope.core.system.stages import StepProgress
+    from opscope.experiment.checks import Check
+    from opscope.experiment.inputs import InputValue
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
+    from opscope.program.model import ProgramModel
+    from opscope.runtimes.export_choices import Choice
+    from opscope.runtimes.runtime import NamedValue
+
+
+class KnownModels(NamedTuple):
+    """Models that can be named: each with what it is, in one line.
+
+    Attributes:
+        registered: here.
+        directory: of the user's own.
+        own: in that directory.
+        elsewhere: how models of other registries are named, as lines.
+    """
+
+    registered: list[tuple[str, str]]
+    directory: Path
+    own: list[tuple[str, str]]
+    elsewhere: list[str]
+
+
+class ExecuTorch(Runtime):
+    """Runs a .pte, or a .bpte that holds one with its inputs."""
+
+    name = "executorch"
+    title = "ExecuTorch"
+    suffixes = (".pte", ".bpte")
+    readers: ClassVar = {"etdump": ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader")}
+    program_hint = "--program MODEL.pte adds shapes, --etrecord adds layers"
+    takes_data = True
+
+    def target(self, named: TargetName) -> RunTarget:
+        """On each kind of host, or with a build of the user's there."""
+        from opscope.runtimes.executorch.targets import target_named
+
+        return target_named(named)
+
+    def target_here(self) -> RunTarget:
+        """The Python bindings of the installed package."""
+        from opscope.runtimes.executorch.runners.python import python_here
+
+        return python_here()
+
+    def build(
+        self,
+        named: TargetName,
+        runner: Path | None = None,
+        arguments: Sequence[str] = (),
+        program: Path | None = None,
+    ) -> RunTarget:
+        """A build of executor_runner."""
+        from opscope.runtimes.executorch.targets import build_named
+
+        return build_named(named, runner, arguments, program)
+
+    def checks(self) -> list[Check]:
+        """What exports models and what runs programs, too."""
+        from opscope.runtimes.executorch.readiness import readiness
+
+        return readiness()
+
+    def program(self, model: str, models: Path | None) -> Path | None:
+        """A file that is no Python, unless it is damaged; else None for what can be exported."""
+        from opscope.runtimes.executorch.bundled import is_bundled
+        from opscope.runtimes.executorch.export.sources import source_of
+        from opscope.runtimes.executorch.pte import read_program
+
+        path = Path(model)
+        if path.is_file() and is_bundled(path):
+            return path
+        if path.suffix == self.suffix or (path.is_file() and path.suffix != ".py"):
+            read_program(path)
+            return path
+        source_of(model, models)
+        return None
+
+    def check_registered(self, program: Path, libraries: Sequence[Path], where: str) -> None:
+        """By the operators and backends that it calls."""
+        from opscope.runtimes.executorch.kernel_libraries import check_registered
+
+        check_registered(program, libraries, where)
+
+    def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
+        """The program of a .bpte, and the inputs of its first test cases."""
+        from opscope.core.files import write_atomically
+        from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
+
+        if not is_bundled(program):
+            return program, {}
+        bundled, alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
+        write_atomically(alone, bundled.program)
+        return alone, bundled.inputs
+
+    def files(self, program: Path, data: Path | None) -> list[Path]:
+        """The program, the records beside it when there are any, and its weights when they are apart."""
+        from opscope.runtimes.executorch.program_files import program_files
+
+        return program_files(program, data)
+
+    def kept_files(self, files: Sequence[Path], work: Path) -> list[Path]:
+        """Records are kept without weights."""
+        from opscope.runtimes.executorch.program_files import kept_files
+
+        return kept_files(files, work)
+
+    def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
+        """With what its plan and its record tell."""
+        from opscope.runtimes.executorch.program_files import DATA_SUFFIX, with_facts
+
+        weights = [file for file in files if file.suffix == DATA_SUFFIX]
+        return with_facts(super().described(model, source, [files[0], *weights], home), source, files, home)
+
+    def methods(self, program: Path) -> list[str]:
+        """Of its plans."""
+        from opscope.runtimes.executorch.pte import read_executable
+
+        return [plan.name for plan in read_executable(program).plans]
+
+    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
+        """Without names; of no calls, those of the only method, else of ``forward``."""
+        from opscope.runtimes.executorch.calls import inputs_of
+
+        return inputs_of(program, calls)
+
+    def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:  # noqa: ARG002 - whatever they are
+        """None: a program states the largest sizes."""
+        return []
+
+    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+        """As a decode loop does, where the record of the export tells of one."""
+        from opscope.runtimes.executorch.calls import planned_calls
+
+        return planned_calls(program, asked)
+
+    def is_program(self, head: bytes) -> bool:
+        """By the identifier of its FlatBuffer."""
+        from opscope.runtimes.executorch.pte import is_program
+
+        return is_program(head)
+
+    def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it states it
+        """With the graphs of its delegates, unless it is kept without their payloads, and with its record."""
+        from opscope.program.model import ProgramModel
+        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+        from opscope.runtimes.executorch.pte import read_executable
+        from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+
+        executable = read_executable(program)
+        whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
+        graphs = read_xnn_graphs(program) if whole else ()
+        return ProgramModel(executable, graphs, read_etrecord(record) if record else None)
+
+    def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
+        """Of records of exports, too."""
+        from opscope.analysis.preflight.contents import summarise_record
+        from opscope.core.files import sha256_of
+        from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
+
+        if is_etrecord(head):
+            return summarise_record(read_etrecord(path), str(path), sha256_of(path))
+        return super().summary(path, head)
+
+    def check_record(self, path: Path) -> None:
+        """Refuse an .etrecord that cannot be read."""
+        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+
+        read_etrecord(path)
+
+    def names_model(self, text: str, models: Path | None) -> bool:
+        """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
+        from opscope.core.errors import OpscopeError
+        from opscope.runtimes.executorch.bundled import is_bundled
+        from opscope.runtimes.executorch.export.sources import source_of
+
+        path = Path(text)
+        if path.is_file() and path.suffix != ".py":
+            return is_bundled(path)
+        try:
+            source_of(text, models)
+        except OpscopeError:
+            return False
+        return True
+
+    def known_models(self, models: Path | None) -> KnownModels:
+        """The models that can be named, without importing any; ``models`` is the user's directory."""
+        from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
+        from opscope.runtimes.executorch.export.registry import MODELS
+        from opscope.runtimes.executorch.export.sources import models_directory
+        from opscope.runtimes.executorch.export.user_models import user_models
+
+        directory = models_directory(models)
+        elsewhere = [
+            f"executorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}",
+            *(f"  with {needed}: {', '.join(names)}" for needed, names in NEEDS.items()),
+            "transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded",
+            "MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init --model writes one",
+        ]
+        own = [(mine.name, mine.summary) for mine in user_models(directory)]
+        return KnownModels([(row.name, row.summary) for row in MODELS], directory, own, elsewhere)
+
+    def write_model(self, models: Path | None, name: str) -> Path:
+        """Write a file to begin with into the user's directory of models, and name it."""
+        from opscope.runtimes.executorch.export.sources import models_directory
+        from opscope.runtimes.executorch.export.user_models import write_model
+
+        return write_model(models_directory(models), name)
+
+    def export_stem(self, model: str, choice: Choice, models: Path | None) -> str:
+        """Name of the files of an export without their suffixes."""
+        from opscope.runtimes.executorch.export.sources import source_of
+
+        return choice.stem(source_of(model, models).name)
+
+    def export(
+        self,
+        model: str,
+        choice: Choice,
+        directory: Path,
+        models: Path | None,
+        tolerance: float | None,
+        heard: StepProgress,
+    ) -> ExportRecord:
+        """Export a model into an existing directory, check what came of it, and write the record.
+
+        Raises:
+            OpscopeError: as `opscope.export` says; what was written stays in the directory.
+        """
+        from opscope.runtimes.executorch.export.checked import checked
+        from opscope.runtimes.executorch.export.process import export_into
+
+        done = export_into(model, choice, directory, models=models, heard=heard)
+        heard("checking what was written")
+        return checked(self, done, model, choice, tolerance)
+
+    def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
+        """Export a copy of a module of this process into an existing directory; its program is named."""
+        from opscope.runtimes.executorch.export.live import export_live
+
+        return export_live(module, inputs, dtype, directory)
+
+    def slim_export(self, record: ExportRecord, directory: Path) -> ExportRecord:
+        """What an export is once the weights are left out of its .etrecord."""
+        from opscope.runtimes.executorch.export.checked import with_slim_record
+
+        return with_slim_record(record, directory)

@@ -1,0 +1,135 @@
+"""LiteRT as a runtime."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar
+
+from opscope.runtimes.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
+    from opscope.program.model import ProgramModel
+    from opscope.program.structure.signature import Signature
+    from opscope.runtimes.side import Side
+
+
+class LiteRt(Runtime):
+    """Runs a .tflite, with the XNNPACK delegate or with its own kernels."""
+
+    name = "litert"
+    title = "LiteRT"
+    suffixes = (".tflite",)
+    readers: ClassVar = {
+        "litert-trace": ("opscope.runtimes.litert.trace", "LitertTraceReader"),
+        "litert-benchmark": ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
+        "litert-benchmark-proto": ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
+    }
+    program_hint = "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate"
+    chooses_delegate = True
+
+    def target(self, named: TargetName) -> RunTarget:
+        """Its native runner, or Python on this machine."""
+        from opscope.core.errors import MissingDependencyError, UsageError
+        from opscope.hosts.devices import PHONE_VERSIONS, phone_device, ssh_device
+        from opscope.hosts.ssh import parse_address
+        from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
+        from opscope.runtimes.hosted import FROM_PYTHON
+        from opscope.runtimes.litert.native.target import native_litert_emulated, native_litert_here, native_litert_on
+        from opscope.runtimes.litert.target import litert_here
+
+        kind, address = named
+        if named.runner or kind.only_builds:
+            hint = f"leave out the runner; {forms((NATIVE, SSH, ADB))} run it with opscope's own"
+            raise UsageError("builds of executor_runner do not run LiteRT models", where=named.text, hint=hint)
+        if kind is SSH:
+            if parse_address(address).python:
+                hint = "leave out ?python=: opscope sends its own runner"
+                raise UsageError("a Python of a device runs no LiteRT models", where=named.text, hint=hint)
+            return native_litert_on(ssh_device(address))
+        if kind is ADB:
+            return native_litert_on(phone_device(address), versions=PHONE_VERSIONS)
+        if kind.emulated:
+            return native_litert_emulated()
+        if kind is LOCAL:
+            return litert_here()
+        try:
+            return native_litert_here()
+        except MissingDependencyError as error:
+            if kind is NATIVE:
+                raise
+            return litert_here(stand_in=f"{error.problem}; {FROM_PYTHON}")
+
+    def target_here(self) -> RunTarget:
+        """The installed package."""
+        from opscope.runtimes.litert.target import litert_here
+
+        return litert_here()
+
+    def package(self) -> str:
+        """Of the wheel, which is not called as the runtime is."""
+        from opscope.runtimes.litert.installed import PACKAGE
+
+        return PACKAGE
+
+    def is_installed(self) -> bool:
+        """Likewise of its module."""
+        from opscope.runtimes.litert.installed import MODULE
+
+        return find_spec(MODULE) is not None
+
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.litert.installed import installed_litert
+
+        return installed_litert().version
+
+    def fits(self, path: Path) -> bool:
+        """By its name, or its first bytes."""
+        from opscope.runtimes.litert.signatures import is_tflite
+
+        return is_tflite(path)
+
+    def check(self, path: Path) -> None:
+        """Refuse inputs that cannot be given."""
+        from opscope.runtimes.litert.signatures import check_callable, read_callable
+
+        check_callable(read_callable(path), path)
+
+    def check_without_delegate(self, path: Path) -> None:
+        """Refuse operators that only the delegate runs."""
+        from opscope.runtimes.litert.signatures import check_without_delegate
+
+        check_without_delegate(path)
+
+    def signatures(self, program: Path) -> Sequence[Signature]:
+        """Those of the model, or the one that LiteRT makes of it."""
+        from opscope.runtimes.litert.signatures import read_callable
+
+        return read_callable(program).signatures
+
+    def is_program(self, head: bytes) -> bool:
+        """By the identifier of its FlatBuffer."""
+        from opscope.runtimes.litert.tflite import is_tflite_program
+
+        return is_tflite_program(head)
+
+    def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it has none
+        """As LiteRT and its delegate lower it."""
+        from opscope.runtimes.litert.lowering import read_tflite_model
+
+        return read_tflite_model(program, delegated=delegated)
+
+    def first_calls(self, side: Side, model: ProgramModel) -> dict[str, int]:
+        """Its traces count the parts that a delegate took, and do not say where in the graph they are."""
+        from opscope.program.structure.plan import InstructionKind
+
+        if side.format not in self.readers:
+            return {}
+        kinds = {name: [step.kind for step in own.plan.chains[0].steps] for name, own in model.methods.items()}
+        called = InstructionKind.DELEGATE
+        return {name: own.index(called) for name, own in kinds.items() if called in own}

@@ -1,0 +1,77 @@
+"""ONNX Runtime as a runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from opscope.runtimes.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.experiment.target import RunTarget
+    from opscope.program.structure.signature import Signature
+    from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.side import Side
+
+
+class OnnxRuntime(Runtime):
+    """Runs an .onnx in a session."""
+
+    name = "onnxruntime"
+    title = "ONNX Runtime"
+    suffixes = (".onnx",)
+    readers: ClassVar = {"onnxruntime-json": ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader")}
+    program_hint = "--program MODEL.onnx adds layers and shapes"
+    has_options = True
+    has_delegates = False
+    has_model = False
+
+    def target_here(self) -> RunTarget:
+        """The installed package."""
+        from opscope.runtimes.onnxruntime.target import onnxruntime_here
+
+        return onnxruntime_here()
+
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
+
+        return installed_onnxruntime().version
+
+    def fits(self, path: Path) -> bool:
+        """By its name, or its first bytes."""
+        from opscope.runtimes.onnxruntime.onnx_file import is_onnx
+
+        return is_onnx(path)
+
+    def check(self, path: Path) -> None:
+        """Refuse a model that no session can be made of."""
+        from opscope.runtimes.onnxruntime.signatures import check_runnable
+
+        check_runnable(path)
+
+    def check_options(self, options: Mapping[str, str] | None) -> None:
+        """Refuse options that no session has."""
+        from opscope.runtimes.onnxruntime.options import session_choice
+
+        session_choice(options)
+
+    def files(self, program: Path, data: Path | None) -> list[Path]:  # noqa: ARG002 - the program names its weights
+        """The program, and the files with its weights."""
+        from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
+
+        return [program, *external_paths(read_onnx(program), program)]
+
+    def signatures(self, program: Path) -> Sequence[Signature]:
+        """The one function of the model."""
+        from opscope.runtimes.onnxruntime.signatures import read_signature
+
+        return (read_signature(program),)
+
+    def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
+        """By the graph that the sessions ran, which is kept beside their traces."""
+        from opscope.runtimes.onnxruntime.attribution import session_graph_of, with_nodes
+
+        return with_nodes(side, program, session_graph_of(side))

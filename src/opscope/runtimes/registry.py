@@ -1,0 +1,56 @@
+"""The runtimes that there are: what a program or a format belongs to. Nothing else names one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.files import head_of
+from opscope.runtimes.executorch.runtime import ExecuTorch
+from opscope.runtimes.litert.runtime import LiteRt
+from opscope.runtimes.onnxruntime.runtime import OnnxRuntime
+
+if TYPE_CHECKING:
+    from opscope.program.model import ProgramModel
+    from opscope.runtimes.runtime import Runtime
+
+_HEAD = 8
+EXPORTER = ExecuTorch()
+"""The one for which models are exported; it runs the programs that no other claims."""
+RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime()]
+"""In the order in which they are asked and told of."""
+
+
+def runtime_of(model: str | Path) -> Runtime:
+    """The runtime of a program, or of a model that is to be exported."""
+    place = Path(model)
+    return next((one for one in RUNTIMES if one is not EXPORTER and one.fits(place)), EXPORTER)
+
+
+def runtime_of_content(head: bytes) -> Runtime | None:
+    """The runtime whose program a file is that starts with these bytes (at least 8), where such programs are read."""
+    return next((one for one in RUNTIMES if one.is_program(head)), None)
+
+
+def runtime_of_format(name: str) -> Runtime | None:
+    """The runtime whose traces have a format; None for formats of nobody, and for those of other tools."""
+    return next((one for one in RUNTIMES if name in one.readers), None)
+
+
+def runtime_attributing(trace_format: str, program: Path) -> Runtime:
+    """The runtime that attributes a trace with a program: that of the program, where it is read without the trace.
+
+    Raises:
+        NotFoundError: the program is absent.
+    """
+    own = runtime_of_format(trace_format)
+    return own if own and not own.has_model else _reading(program)
+
+
+def read_model(program: Path, record: Path | None = None) -> ProgramModel:
+    """The typed picture of a model; see :meth:`opscope.runtimes.runtime.Runtime.model`."""
+    return _reading(program).model(program, record)
+
+
+def _reading(program: Path) -> Runtime:
+    return runtime_of_content(head_of(program, _HEAD)) or EXPORTER

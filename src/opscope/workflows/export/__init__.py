@@ -1,1 +1,0 @@
-"""From a PyTorch model to a program."""
