@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
 
-from opscope.experiment.protocol import TRACE
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import TRACE, Job
 from opscope.machine.isa import group
 from opscope.program.operators.attribution import Attribution
 from opscope.program.xnnpack.attribution import EventNodes, match_events

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
-from opscope.experiment.protocol import TRACE
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import TRACE, Job
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump, repeats
 from opscope.runtimes.executorch.export.process import export_model

@@ -21,7 +21,8 @@ from fakes import FakeTarget
 from native_runner import native_over_ssh, native_target
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import TraceFormatError
-from opscope.experiment.target import Job, RunTarget
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import RunTarget
 from opscope.hosts.ssh import VARIABLE
 from opscope.machine import isa
 from opscope.readers.registry import read_trace

@@ -23,7 +23,7 @@ from fakes import round_ceilings
 from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.hosts.device import Device
 from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address

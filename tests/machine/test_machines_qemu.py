@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from native_runner import native_target
-from opscope.experiment.target import Job, RunTarget
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from qemu import emulated_x86

@@ -16,7 +16,8 @@ import numpy as np
 from fakes import FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.record_hashes import record_hashes
-from opscope.experiment.target import Job, JobOutcome
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import JobOutcome
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 from traces import etdump
 

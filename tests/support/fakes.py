@@ -24,8 +24,8 @@ from opscope.bundle.manifest import (
     Tensor,
 )
 from opscope.core.errors import FeatureError, OpscopeError
-from opscope.experiment.protocol import ProbeAnswer
-from opscope.experiment.target import Capabilities, Job, JobOutcome, SwitchOffer
+from opscope.experiment.protocol import Job, ProbeAnswer
+from opscope.experiment.target import Capabilities, JobOutcome, SwitchOffer
 from opscope.machine import isa
 from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.program.ceilings.ceilings import (

@@ -20,8 +20,8 @@ from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.core.table.places import OperatorKey
-from opscope.experiment.protocol import ProbeAnswer
-from opscope.experiment.target import Capabilities, Job, JobOutcome
+from opscope.experiment.protocol import Job, ProbeAnswer
+from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import random_inputs
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType

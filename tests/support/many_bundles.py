@@ -18,7 +18,7 @@ import msgspec
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.manifest import Manifest
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from programs import write_tiny_program
 from traces import Node
 

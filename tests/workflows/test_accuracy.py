@@ -15,7 +15,7 @@ from opscope.api import Settings, compare, profile, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import InvalidBundleError, TraceFormatError, UsageError
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.workflows.reports.reports import report
 from texts import NOT_THE_MEASURED_FILE
 

@@ -21,7 +21,7 @@ from opscope.bundle.record_hashes import hashed_record
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.measurements.bundle_differences import bundle_differences
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import BundlePart, combine

@@ -28,7 +28,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, Status
 from opscope.core.errors import MismatchError, NotFoundError, RunError, UsageError
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.reports.content.content import headline, operator_rows
 from opscope.reports.formats.openmetrics import openmetrics
 from programs import tiny_program

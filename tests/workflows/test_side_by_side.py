@@ -14,7 +14,8 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.device import device_text
 from opscope.bundle.manifest import Failure, FailureKind, Status
 from opscope.core.errors import DeviceError, StorageError, UsageError
-from opscope.experiment.target import Capabilities, Job, JobOutcome
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import lock_identity
 from opscope.workflows.measure.experiments import Means

@@ -89,7 +89,7 @@ def test_a_target_without_the_mechanism_refuses_it(tmp_path: Path) -> None:
 
 def test_an_unknown_mechanism_is_refused_with_the_near_one(tmp_path: Path) -> None:
     """Before anything runs."""
-    with pytest.raises(UsageError, match="no mechanism 'tarp'") as caught:
+    with pytest.raises(UsageError, match='"tarp" is not allowed') as caught:
         run(tmp_path, switch="tarp")
     assert "trap" in str(caught.value.hint)
 

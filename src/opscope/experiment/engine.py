@@ -19,8 +19,8 @@ from opscope.bundle.manifest import (
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
-from opscope.experiment.protocol import OUTPUTS
-from opscope.experiment.target import Job, capabilities, target_for
+from opscope.experiment.protocol import OUTPUTS, Job
+from opscope.experiment.target import capabilities, target_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput
+from opscope.bundle.manifest import MaskProof, Measurement, Mechanism, PlannedInput
 from opscope.bundle.settings import DelegateName
 from opscope.hosts.host import PRINTED
 from opscope.program.ceilings.ceilings import Ceilings
@@ -46,50 +48,72 @@ class ProbeRefusal(msgspec.Struct, frozen=True):
     missing: bool = False
 
 
-class RunRequest(msgspec.Struct, frozen=True):
-    """One repetition.
+class Job(msgspec.Struct, frozen=True):
+    """One repetition to run, in the target's own terms.
 
     Attributes:
-        program: the .pte, .tflite or .onnx.
-        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
-        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used, and
-            nothing is proved about it.
+        program: the .pte on this machine.
+        clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used, and nothing is proved about it.
         threads: size of the thread pool.
         inferences: calls of methods, warm-up included.
-        seed: of the random inputs.
-        trace: where to write the trace; null for a run without event tracing.
-        outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
-        answer: where to write the RunAnswer.
+        seed: of the inputs.
+        timeout_seconds: after this the process and all it started are ended.
+        traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
+        counter: library on this machine that counts calls of kernels, to preload into the process; the counts
+            are left beside the trace as ``kernels.counts``. Such a job is never timed.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
         inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
-        values: .npz with the tensors among ``inputs``; null: they are drawn from the seed.
-        kernels: modules to import, which register further kernels.
-        data: .ptd with weights that the program keeps apart; null for none.
+        values: .npz on this machine with the tensors among ``inputs``, ``arr_`` and the number of each; None: they are
+            drawn from the seed.
+        data: .ptd on this machine with weights that the program keeps apart; None for none.
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
-        delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; null: as the runtime does.
-        record: of the switch that the process was started with, see :mod:`opscope.machine.switch.switch`; null: fields
-            of ``cpuinfo_isa`` are cleared.
-        options: of a session of ONNX Runtime, see :mod:`opscope.runtimes.onnxruntime.options`; null for none.
+        switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
+        delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; None: as the runtime does.
+        options: of a session of ONNX Runtime; None for none.
     """
 
     program: str
-    calls: tuple[str, ...]
     clear: list[str] | None
     threads: int
     inferences: int
     seed: int
+    timeout_seconds: float
+    traced: bool = True
+    affinity: tuple[int, ...] = ()
+    counter: str | None = None
+    calls: tuple[str, ...] = ()
+    inputs: tuple[PlannedInput, ...] = ()
+    values: str | None = None
+    data: str | None = None
+    warmup: int = 0
+    switch: Mechanism = Mechanism.CPUINFO
+    delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
+
+
+class RunRequest(Job, frozen=True, kw_only=True):
+    """A job as its process is asked for it: paths are those of the machine that it runs on.
+
+    Attributes:
+        trace: where to write the trace; null for a run without event tracing.
+        outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
+        answer: where to write the RunAnswer.
+        kernels: modules to import, which register further kernels.
+        record: of the switch that the process was started with, see :mod:`opscope.machine.switch.switch`; null: fields
+            of ``cpuinfo_isa`` are cleared.
+    """
+
     trace: str | None
     outputs: str | None
     answer: str
-    affinity: tuple[int, ...] = ()
-    inputs: tuple[PlannedInput, ...] = ()
-    values: str | None = None
     kernels: tuple[str, ...] = ()
-    data: str | None = None
-    warmup: int = 0
     record: str | None = None
-    delegate: DelegateName | None = None
-    options: dict[str, str] | None = None
+
+    @classmethod
+    def of(cls, job: Job, **places: Any) -> RunRequest:  # noqa: ANN401 - of any field
+        """A job with what its process must know besides, and paths in place of those of this machine."""
+        return cls(**(msgspec.structs.asdict(job) | places))
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

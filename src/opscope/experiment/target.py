@@ -13,12 +13,10 @@ from opscope.bundle.manifest import (
     Failure,
     Measurement,
     Mechanism,
-    PlannedInput,
     Target,
 )
-from opscope.bundle.settings import DelegateName
 from opscope.core.errors import FeatureError
-from opscope.experiment.protocol import TRACE
+from opscope.experiment.protocol import TRACE, Job
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -31,50 +29,6 @@ if TYPE_CHECKING:
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One repetition to run, in the target's own terms.
-
-    Attributes:
-        program: the .pte on this machine.
-        clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used, and nothing is proved about it.
-        threads: size of the thread pool.
-        inferences: calls of methods, warm-up included.
-        seed: of the inputs.
-        timeout_seconds: after this the process and all it started are ended.
-        traced: with event tracing; without it no trace is left, and the calls are timed all the same.
-        affinity: CPUs to stay on; empty for all.
-        counter: library on this machine that counts calls of kernels, to preload into the process; the counts
-            are left beside the trace as ``kernels.counts``. Such a job is never timed.
-        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
-        inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
-        values: .npz on this machine with the tensors among ``inputs``, ``arr_`` and the number of each; None: they are
-            drawn from the seed.
-        data: .ptd on this machine with weights that the program keeps apart; None for none.
-        warmup: of the inferences, the first ones, over which the use of the system is not counted.
-        switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
-        delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; None: as the runtime does.
-        options: of a session of ONNX Runtime; None for none.
-    """
-
-    program: str
-    clear: list[str] | None
-    threads: int
-    inferences: int
-    seed: int
-    timeout_seconds: float
-    traced: bool = True
-    affinity: tuple[int, ...] = ()
-    counter: str | None = None
-    calls: tuple[str, ...] = ()
-    inputs: tuple[PlannedInput, ...] = ()
-    values: str | None = None
-    data: str | None = None
-    warmup: int = 0
-    switch: Mechanism = Mechanism.CPUINFO
-    delegate: DelegateName | None = None
-    options: dict[str, str] | None = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

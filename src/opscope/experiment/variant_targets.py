@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
-    from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, JobOutcome, RunTarget
+    from opscope.experiment.protocol import Job, ProbeAnswer
+    from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Environment
-    from opscope.experiment.target import Job, JobOutcome
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import JobOutcome
     from opscope.machine.switch.switch import PreparedSwitch
     from opscope.program.ceilings.ceilings import Ceilings
 
@@ -176,21 +177,12 @@ def _features() -> list[str] | None:
 
 
 def _asked(job: Job, trace: str, record: str | None) -> RunRequest:
-    return RunRequest(
+    return RunRequest.of(
+        job,
         program=str(Path(job.program).resolve()),
-        calls=job.calls,
-        clear=job.clear,
-        threads=job.threads,
-        inferences=job.inferences,
-        seed=job.seed,
+        values=str(Path(job.values).resolve()) if job.values else None,
         trace=trace if job.traced else None,
         outputs=OUTPUTS,
         answer=_ANSWER,
-        affinity=job.affinity,
-        inputs=job.inputs,
-        values=str(Path(job.values).resolve()) if job.values else None,
-        warmup=job.warmup,
         record=record,
-        delegate=job.delegate,
-        options=job.options,
     )

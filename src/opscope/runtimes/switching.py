@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.experiment.target import Job
+    from opscope.experiment.protocol import Job
     from opscope.hosts.host import Host
     from opscope.machine.switch.switch import PreparedSwitch
 

@@ -18,7 +18,8 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
-from opscope.experiment.target import Job, JobOutcome
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import JobOutcome
 from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.power import PROFILES

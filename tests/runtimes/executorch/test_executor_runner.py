@@ -19,7 +19,8 @@ import pytest
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.experiment.engine import _judge
-from opscope.experiment.target import Job, JobOutcome
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import JobOutcome
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.runner_log import parse_help, parse_log

@@ -13,8 +13,7 @@ from native_runner import native_cache, native_target
 from opscope.analysis.kernels.kernel_join import join_calls
 from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError
 from opscope.core.system.elf import AARCH64, read_symbols
-from opscope.experiment.protocol import OUTPUTS, TRACE
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import OUTPUTS, TRACE, Job
 from opscope.program.kernels.calls import KernelCalls
 from opscope.readers.kernel_counts import read_kernel_counts
 from opscope.readers.registry import read_trace

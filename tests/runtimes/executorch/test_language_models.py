@@ -54,8 +54,8 @@ def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
         "kernels = [one.module for one in extra_kernels(Path(sys.argv[1]))]\n"
         "from opscope.experiment.protocol import RunRequest\n"
         "from opscope.runtimes.executorch.runners.child import run\n"
-        "run(RunRequest(program=sys.argv[1], calls=[], clear=None, threads=1, inferences=1, seed=0, trace=None,"
-        " outputs=None, answer='', affinity=[], kernels=kernels), 0)\n"
+        "run(RunRequest(program=sys.argv[1], calls=[], clear=None, threads=1, inferences=1, seed=0, timeout_seconds=9,"
+        " trace=None, outputs=None, answer='', affinity=[], kernels=kernels), 0)\n"
         "print('threads', torch.get_num_threads())\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(program)], capture_output=True, text=True, check=False)

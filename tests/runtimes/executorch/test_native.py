@@ -19,7 +19,7 @@ from native_runner import native_target, runner_path
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import MissingDependencyError, StorageError
 from opscope.core.system.cache import cache_directory
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.experiment.tensors import random_inputs
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path

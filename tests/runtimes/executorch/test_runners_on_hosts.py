@@ -22,7 +22,8 @@ from adb_bench import MISSING, adb_server, plugged
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind, Target, Tensor
 from opscope.core.errors import BusyError
-from opscope.experiment.target import Job, RunTarget, capabilities, reserved
+from opscope.experiment.protocol import Job
+from opscope.experiment.target import RunTarget, capabilities, reserved
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import Device

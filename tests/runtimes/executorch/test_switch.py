@@ -18,8 +18,9 @@ from native_runner import native_cache, native_target
 from opscope.bundle.manifest import Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.core.system.elf import symbol_size
+from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import Job, RunTarget, SwitchingTarget
+from opscope.experiment.target import RunTarget, SwitchingTarget
 from opscope.machine import isa
 from opscope.machine.switch.switch import prepared
 from opscope.runtimes.executorch.cpuinfo import switched_libraries

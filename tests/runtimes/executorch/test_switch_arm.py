@@ -8,7 +8,7 @@ import pytest
 
 from arm import SME, arm_target
 from opscope.bundle.manifest import Measurement, Mechanism
-from opscope.experiment.target import Job
+from opscope.experiment.protocol import Job
 from opscope.readers.registry import read_trace
 
 pytestmark = pytest.mark.runtime

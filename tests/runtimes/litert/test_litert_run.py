@@ -16,8 +16,8 @@ from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mech
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
+from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
@@ -158,7 +158,7 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
         ("tiny_fp32", Settings(target="runner:/bin/true"), "builds of executor_runner do not run LiteRT models"),
         ("tiny_fp32", Settings(data="weights.ptd"), "says itself where its weights are"),
         ("tiny_fp32", Settings(delegate="both", ablate=("avx2",), lock="warn"), "one comparison at a time"),
-        ("tiny_fp32", Settings(delegate="gpu"), "no delegate 'gpu'"),  # type: ignore[arg-type]  # a mistake
+        ("tiny_fp32", Settings(delegate="gpu"), '"gpu" is not allowed; expected one of xnnpack, none, both'),  # type: ignore[arg-type]  # a mistake
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, settings: Settings, word: str) -> None:

@@ -21,8 +21,9 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput, Target
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError, UsageError
 from opscope.core.table import Scope
+from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import Job, RunTarget
+from opscope.experiment.target import RunTarget
 from opscope.hosts.device import Device
 from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address

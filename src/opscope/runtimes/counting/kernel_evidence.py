@@ -12,8 +12,8 @@ from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.files import discard, sha256_of, storage_errors
 from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
-from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
-from opscope.experiment.target import Job, capabilities
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, Job
+from opscope.experiment.target import capabilities
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter
 

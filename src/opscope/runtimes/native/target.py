@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.manifest import Environment
-    from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, JobOutcome
+    from opscope.experiment.protocol import Job, ProbeAnswer
+    from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings

@@ -8,8 +8,8 @@ import msgspec
 
 from opscope.core.errors import DeviceError
 from opscope.core.files import storage_errors
-from opscope.experiment.protocol import LOG
-from opscope.experiment.target import Job, capabilities, reserved
+from opscope.experiment.protocol import LOG, Job
+from opscope.experiment.target import capabilities, reserved
 from opscope.readers.kernel_log import read_kernel_log
 from opscope.workflows.measure.experiment_bundle import build_of
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Plan, Variant
     from opscope.experiment.planned import Experiment
+    from opscope.experiment.protocol import Job
     from opscope.experiment.samples import LabelledInputs
-    from opscope.experiment.target import Job, RunTarget
+    from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
 
 INPUTS = "inputs.npz"

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Environment, Tensor
-    from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job
+    from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.hosts.host import ExitStatus, Host
     from opscope.runtimes.executorch.runners.runner_log import RunnerHelp
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from opscope.experiment.target import Job
+    from opscope.experiment.protocol import Job
     from opscope.experiment.tensors import Array
 
 

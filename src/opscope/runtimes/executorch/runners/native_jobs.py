@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Mechanism
-    from opscope.experiment.target import Job, SwitchOffer
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import SwitchOffer
     from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor
     from opscope.runtimes.executorch.runners.native_start import NativeStarter
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Environment
-    from opscope.experiment.target import Job
+    from opscope.experiment.protocol import Job
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.program.ceilings.ceilings import Ceilings
@@ -117,22 +117,15 @@ class PythonTarget(HostedTarget):
         work = directory.resolve()
         try:
             switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
-            asked = RunRequest(
+            asked = RunRequest.of(
+                job,
                 program=self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM],
-                calls=job.calls,
-                clear=job.clear,
-                threads=job.threads,
-                inferences=job.inferences,
-                seed=job.seed,
+                values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
+                data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
                 trace=TRACE if job.traced else None,
                 outputs=OUTPUTS,
                 answer=_ANSWER,
-                affinity=job.affinity,
-                inputs=job.inputs,
-                values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
-                data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
                 kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
-                warmup=job.warmup,
                 record=str(switch.record) if switch else None,
             )
             words = ["run", self._sent(asked, work)]

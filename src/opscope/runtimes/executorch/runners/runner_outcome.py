@@ -11,7 +11,7 @@ from opscope.hosts.process import signal_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.experiment.target import Job
+    from opscope.experiment.protocol import Job
     from opscope.hosts.host import ExitStatus
     from opscope.runtimes.executorch.runners.runner_log import RunnerLog
 

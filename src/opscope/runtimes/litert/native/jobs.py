@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Mechanism
-    from opscope.experiment.target import Job, SwitchOffer
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import SwitchOffer
     from opscope.experiment.tensors import Array
     from opscope.hosts.host import Host
     from opscope.runtimes.litert.signatures import CalledSignature
