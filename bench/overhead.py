@@ -6,12 +6,12 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opscope.experiment.protocol import Job
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native import native_here
 from opscope.runtimes.executorch.runners.python import python_here
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
