@@ -54,7 +54,6 @@ REMOVERS = {
     "runtimes/executorch/export/process.py": SCRATCH,
     "runtimes/executorch/runners/executor_runner.py": ATTEMPT,
     "runtimes/executorch/runners/python.py": ATTEMPT,
-    "runtimes/executorch/runners/runner_outputs.py": ATTEMPT,
     "runtimes/native/start.py": ATTEMPT,
     "runtimes/onnxruntime/child.py": ATTEMPT,
     "runtimes/package_target.py": ATTEMPT,

@@ -14,7 +14,7 @@ from opscope.bundle.manifest import Role, Variant
 from opscope.core.errors import UsageError
 from opscope.experiment.protocol import LOG
 from opscope.measurements.attribution import with_program
-from opscope.measurements.kernel_logs import printed_log
+from opscope.measurements.bundle_kernels import printed_log
 from opscope.measurements.notebook import check_most
 from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.measurements.trace_sides import trace_side

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.kernels.kernel_sources import registered_source
+from opscope.analysis.kernels.kernel_sources import log_source, registered_source
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.kit.readers.directory import read_kit
-from opscope.measurements.kernel_logs import log_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

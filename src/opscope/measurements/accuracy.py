@@ -131,7 +131,6 @@ def _samples(side: Side) -> _Samples | str:
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     """Outputs of the one input that timed runs repeat."""
     from opscope.analysis.compare.accuracy import compared_outputs, not_compared
-    from opscope.measurements.aligned import aligned
 
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
@@ -206,8 +205,6 @@ def _inputs(side: Side) -> _Inputs | str:
 
 def _unlike(left: _Inputs, right: _Inputs) -> str | None:
     """Why the inputs of both sides are not the same; None where they are, up to the rounding of floats."""
-    from opscope.measurements.aligned import aligned
-
     if left.unlike or right.unlike:
         return f"the inputs are not the same: {right.unlike or left.unlike}"
     if left.calls != right.calls and max(len(left.calls), len(right.calls)) > 1:
@@ -253,3 +250,28 @@ def _rounded(left: _Inputs, right: _Inputs) -> str | None:
     pairs = list(zip(left.types, right.types, strict=False))
     unlike = next((pair for pair in pairs if pair[0] != pair[1]), None)
     return f"the same inputs, as {unlike[0]} on the baseline and {unlike[1]} on the candidate" if unlike else None
+
+
+def aligned(arrays: Sequence[Array], other: Sequence[Array]) -> list[Array]:
+    """The arrays of one side in the order of axes of the other side; one that fits in no known order stays as it is.
+
+    Args:
+        arrays: of the one side.
+        other: of the other, as many; else nothing is moved.
+    """
+    if len(arrays) != len(other):
+        return list(arrays)
+    return [_aligned(array, like.shape) for array, like in zip(arrays, other, strict=True)]
+
+
+def _aligned(array: Array, sizes: Sequence[int]) -> Array:
+    from opscope.program.structure.axes import axes_between
+
+    if _without_ones(array.shape) == _without_ones(sizes):
+        return array.reshape(sizes)
+    axes = axes_between(array.shape, sizes)
+    return array if axes is None else array.transpose(axes)
+
+
+def _without_ones(sizes: Sequence[int]) -> list[int]:
+    return [size for size in sizes if size != 1]

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.analysis import rule_evidence
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import NotFoundError, OpscopeError, did_you_mean
+from opscope.experiment.protocol import LOG
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.counted_calls import joined_calls
-from opscope.measurements.kernel_logs import printed_log
 from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.readers.kernel_counts import read_kernel_counts
+from opscope.readers.kernel_log import read_kernel_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -218,3 +219,21 @@ def _switched(manifest: Manifest, variant: Variant) -> tuple[str, ...]:
     """Groups that are off in some other variant and on in this one, in the order of the manifest; empty for none."""
     own = variant.ablated or []
     return tuple(dict.fromkeys(name for v in manifest.variants for name in v.ablated or [] if name not in own))
+
+
+def printed_log(bundle: Bundle, variant: str) -> KernelSource | None:
+    """The kernels that the first process of a variant printed; None where it listed none.
+
+    A library that was built with XNNPACK's log level 4 lists them in every process, others in none.
+
+    Args:
+        bundle: to look into.
+        variant: its name.
+
+    Raises:
+        InvalidBundleError: the log is not the one that was printed.
+    """
+    places = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
+    path = next(filter(None, places), None)
+    log = read_kernel_log(path) if path else None
+    return log_source(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None

@@ -12,7 +12,7 @@ import pytest
 
 from native_runner import runtime_of
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.runtimes.executorch.runners.remote_runtime import (
+from opscope.runtimes.executorch.runners.native import (
     build_runtime,
     runtime_libraries,
     runtime_version,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.api import analyze
-from opscope.runtimes.litert.layers import layer_name, layer_names
+from opscope.runtimes.litert.lowering import layer_name, layer_names
 from opscope.runtimes.litert.tflite import read_tflite
 
 DATA = Path(__file__).parents[2] / "data"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opscope.program.kernels.calls import KernelCalls
+    from opscope.program.kernels.names import KernelLog
     from opscope.program.kernels.recordings import Recording
 
 
@@ -121,3 +123,9 @@ def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path:
     amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
     return KernelSource(variant, EvidenceKind.REGISTERED, path, amounts, categories=categories)
+
+
+def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:
+    """What a log of XNNPACK tells."""
+    lines = Counter((entry.kernel.whole, entry.category) for entry in log.entries)
+    return registered_source([(*key, count) for key, count in lines.items()], variant, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.analysis.kernels.kernel_sources import counted_source, registered_source, sampled_source
+from opscope.analysis.kernels.kernel_sources import counted_source, log_source, registered_source, sampled_source
 from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.files import head_of
 from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
@@ -33,7 +33,6 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         NotFoundError: there is no such file.
         TraceFormatError: it is none of these, or damaged.
     """
-    from opscope.measurements.kernel_logs import log_source
     from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
     from opscope.readers.recordings.recording import is_recording, read_recording
 

@@ -6,6 +6,7 @@ import functools
 import platform
 import sys
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target
@@ -14,13 +15,16 @@ from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
-from opscope.runtimes.executorch.runners.native_build import build_runner
+from opscope.runtimes.executorch.installed import library_directory
+from opscope.runtimes.executorch.runners.native_build import SOURCE, build_runner, compiler_flags
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.native_start import NativeStarter, backend_of, libraries_of
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
+from opscope.runtimes.native.building import find_compiler, host_architecture
+from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
 from opscope.runtimes.native.start import NativeProgram, program_for
 from opscope.runtimes.native.target import RunnerTarget
+from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,3 +132,69 @@ def native_emulated(cache: Path | None = None) -> NativeTarget:
     found = NativeProgram.of(build_runtime(host.arch, cache))
     program = found._replace(versions={**found.versions, **host.versions})
     return NativeTarget(host, lambda: program, {})
+
+
+_TESTED = "1.5.1"
+# Oldest first: the wheels say which C library they need.
+_PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
+_WANTED = ("executorch/lib/", "executorch/include/")
+
+
+def runtime_version() -> str:
+    """Version of the runtime to send: the one installed here, else the one that opscope is tested with."""
+    try:
+        return version("executorch")
+    except PackageNotFoundError:
+        return _TESTED
+
+
+def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
+    """Directory of the runtime's libraries for Linux on an architecture; the headers lie beside it.
+
+    Those of the installed package where that fits, else those of the wheel of the same version.
+
+    Args:
+        arch: as in ``opscope.machine.isa``.
+        cache: where wheels are kept unpacked; the user's cache directory when it is not given.
+
+    Raises:
+        MissingDependencyError: there is no such wheel, or it cannot be downloaded.
+        StorageError: it cannot be kept.
+    """
+    if arch == host_architecture():
+        return library_directory()
+    wheel = Wheel("executorch", runtime_version(), _PLATFORMS, _WANTED)
+    return unpacked_wheel(wheel, arch, cache) / "executorch" / "lib"
+
+
+_RUNTIME = tuple(
+    f"libexecutorch{name}.so" for name in ("", "_threadpool", "_etdump", "_kernels_optimized", "_backend_xnnpack")
+)
+_KERNELS = "libexecutorch_kernels_quantized.so"
+"""Goes with them where the package has it."""
+
+
+def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
+    """The folder for an architecture; made once of this runtime, compiler and runner.
+
+    Args:
+        arch: as in ``opscope.machine.isa``.
+        cache: where such folders are kept; the user's cache directory when it is not given.
+
+    Raises:
+        FeatureError: no runtime is known for the architecture.
+        MissingDependencyError: the wheel or a compiler for it is missing.
+        StorageError: it cannot be kept.
+    """
+    check_architecture(arch)
+    find_compiler(arch)  # before anything is downloaded
+    libraries = runtime_libraries(arch, cache)
+    parts = RunnerParts(
+        {"executorch": runtime_version()}, SOURCE, compiler_flags(libraries, "$ORIGIN"), _parts(libraries)
+    )
+    return make_folder(arch, parts, cache)
+
+
+def _parts(libraries: Path) -> list[Path]:
+    names = (*_RUNTIME, _KERNELS) if (libraries / _KERNELS).exists() else _RUNTIME
+    return [libraries / name for name in names]
