@@ -25,7 +25,7 @@ from opscope.bundle.manifest import (
 )
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import Job, ProbeAnswer
-from opscope.experiment.target import Capabilities, JobOutcome, SwitchOffer
+from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
 from opscope.machine import isa
 from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.program.ceilings.ceilings import (
@@ -65,7 +65,7 @@ class FakeClock:
         return self.seconds
 
 
-class FakeTarget:
+class FakeTarget(RunTarget):
     """Runs nothing: writes the trace that a program of one convolution and one portable add would leave.
 
     Args:

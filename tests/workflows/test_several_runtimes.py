@@ -18,7 +18,6 @@ from opscope.api import check, compare, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role, Status
 from opscope.core.errors import MissingDependencyError, UsageError
-from opscope.experiment.target import capabilities, target_for
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.runtimes.litert.target import litert_here
@@ -139,8 +138,8 @@ def test_a_run_is_finished_where_each_variant_began(real: Path, tmp_path: Path) 
     """The targets of both runtimes are told by the manifest."""
     manifest = Bundle.open(real).manifest
     again = targets.recorded_target(msgspec.structs.replace(manifest, target=litert_here().describe()))
-    assert capabilities(target_for(again, "litert")).trace == capabilities(litert_here()).trace
-    assert capabilities(target_for(again, "executorch")).trace != capabilities(litert_here()).trace
+    assert again.of("litert").capabilities().trace == litert_here().capabilities().trace
+    assert again.of("executorch").capabilities().trace != litert_here().capabilities().trace
     other, file = real.parents[1] / "other", real.parents[1] / "two.toml"
     other.mkdir()
     shutil.copyfile(HERE / "data" / "tflite" / "cnn_int8.tflite", other / "cnn.tflite")

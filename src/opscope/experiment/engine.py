@@ -20,7 +20,6 @@ from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFor
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.experiment.protocol import OUTPUTS, Job
-from opscope.experiment.target import capabilities, target_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,10 +153,10 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
     job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
-    own = target_for(target, variant.name)
+    own = target.of(variant.name)
     outcome = own.execute(job, directory)
     seconds = clock.monotonic() - began
-    trace = directory / capabilities(own).trace
+    trace = directory / own.capabilities().trace
     inferences, failure = _judge(outcome, job, lambda: _read(check, trace, bundle.relative(trace)))
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
@@ -15,7 +16,7 @@ from opscope.bundle.manifest import (
     Mechanism,
     Target,
 )
-from opscope.core.errors import FeatureError
+from opscope.core.errors import FeatureError, RunError
 from opscope.experiment.protocol import TRACE, Job
 from opscope.machine import isa
 
@@ -38,52 +39,6 @@ class JobOutcome(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
-class RunTarget(Protocol):
-    """A place where models run. Each job gets a process of its own."""
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        ...
-
-    def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them.
-
-        Raises:
-            MissingDependencyError: the runtime is not installed there.
-            FeatureError: the CPU or the library is not one whose features can be switched.
-        """
-        ...
-
-    def environment(self) -> Environment:
-        """The machine and its software."""
-        ...
-
-    def conditions(self) -> Conditions:
-        """The state of the machine now."""
-        ...
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one its trace are left in the directory.
-
-        A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
-        """
-        ...
-
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
-        """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
-
-        Args:
-            clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
-            threads: size of the thread pool.
-
-        Raises:
-            FeatureError: it cannot be proved that the features are off.
-            RunError: the process crashed, hung or produced nothing.
-            StorageError: there is no room for its answer.
-        """
-        ...
-
-
 class SwitchOffer(NamedTuple):
     """A mechanism that a target can switch features with.
 
@@ -94,47 +49,6 @@ class SwitchOffer(NamedTuple):
 
     probe: ProbeAnswer
     libraries: str = ""
-
-
-@runtime_checkable
-class SwitchingTarget(Protocol):
-    """A target that can switch features with other mechanisms than ``cpuinfo``."""
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do there.
-
-        Args:
-            mechanism: any; ``cpuinfo`` is that of :meth:`RunTarget.probe`.
-
-        Raises:
-            FeatureError: it cannot be used there; the message says why.
-            MissingDependencyError: it needs a compiler.
-        """
-        ...
-
-
-def switch_offer(target: RunTarget, mechanism: Mechanism) -> SwitchOffer:
-    """What a mechanism can do on a target.
-
-    Raises:
-        FeatureError: it cannot be used there; the message says why.
-        MissingDependencyError: it needs something that is not installed.
-    """
-    if mechanism is Mechanism.CPUINFO:
-        return SwitchOffer(target.probe())
-    if isinstance(target, SwitchingTarget):
-        return target.offer(mechanism)
-    problem = f"the target {target.describe().kind} switches features with cpuinfo only"
-    raise FeatureError(problem, hint="leave out --switch")
-
-
-def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
-    """Names of the feature groups that the runtime sees; None where it cannot be proved which they are."""
-    try:
-        probed = probe()
-    except FeatureError:
-        return None
-    return [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
 
 
 class Capabilities(NamedTuple):
@@ -165,37 +79,56 @@ class Capabilities(NamedTuple):
     trace: str = TRACE
 
 
-@runtime_checkable
-class DeclaringTarget(Protocol):
-    """A target that cannot do everything, or does something always."""
+class RunTarget(ABC):
+    """A place where models run. Each job gets a process of its own.
 
-    def capabilities(self) -> Capabilities:
-        """What it can and cannot do."""
-        ...
+    Attributes:
+        mechanisms: that its features can be switched with.
+    """
 
+    mechanisms: ClassVar[tuple[Mechanism, ...]] = (Mechanism.CPUINFO,)
 
-def capabilities(target: RunTarget) -> Capabilities:
-    """What a target can and cannot do; one that declares nothing traces when it is asked to, and can be switched."""
-    return target.capabilities() if isinstance(target, DeclaringTarget) else Capabilities()
+    @abstractmethod
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
 
+    @abstractmethod
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them.
 
-@runtime_checkable
-class ComposedTarget(Protocol):
-    """A target made of several, one for each variant."""
+        Raises:
+            MissingDependencyError: the runtime is not installed there.
+            FeatureError: the CPU or the library is not one whose features can be switched.
+        """
 
-    def of(self, variant: str) -> RunTarget:
-        """The target that runs a variant."""
-        ...
+    @abstractmethod
+    def environment(self) -> Environment:
+        """The machine and its software."""
 
+    @abstractmethod
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
 
-def target_for(target: RunTarget, variant: str) -> RunTarget:
-    """Where a variant runs: its own target among several, else the one there is."""
-    return target.of(variant) if isinstance(target, ComposedTarget) else target
+    @abstractmethod
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one its trace are left in the directory.
 
+        A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
+        """
 
-@runtime_checkable
-class RecallingTarget(Protocol):
-    """A target that can tell whether ceilings of an earlier run are those of its machine, and still hold."""
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # noqa: ARG002 - for those that can
+        """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
+
+        Args:
+            clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
+            threads: size of the thread pool.
+
+        Raises:
+            FeatureError: it cannot be proved that the features are off.
+            RunError: the process crashed, hung or produced nothing.
+            StorageError: there is no room for its answer.
+        """
+        return None
 
     def identity(self) -> MachineIdentity | None:
         """What ceilings depend on there; None where kept ones must not be used.
@@ -203,9 +136,9 @@ class RecallingTarget(Protocol):
         Raises:
             OpscopeError: it cannot be asked.
         """
-        ...
+        return None
 
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:  # noqa: ARG002 - for those that can
         """Some ceilings, measured again in their own process, with the features and threads that they say.
 
         Args:
@@ -214,32 +147,48 @@ class RecallingTarget(Protocol):
         Raises:
             OpscopeError: as of :meth:`RunTarget.ceilings`.
         """
-        ...
+        raise RunError("this target keeps no ceilings")
 
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do there.
 
-@runtime_checkable
-class ReservableTarget(Protocol):
-    """A target that others could use at the same time, and that must be held while something is measured there."""
+        Args:
+            mechanism: any; ``cpuinfo`` is that of :meth:`RunTarget.probe`.
 
-    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
-        """Hold it for us alone, and leave it as it was found; see :meth:`opscope.hosts.host.Host.reserved`.
+        Raises:
+            FeatureError: it cannot be used there; the message says why.
+            MissingDependencyError: it needs something that is not installed.
+        """
+        if mechanism is Mechanism.CPUINFO:
+            return SwitchOffer(self.probe())
+        problem = f"the target {self.describe().kind} switches features with cpuinfo only"
+        raise FeatureError(problem, hint="leave out --switch")
+
+    def capabilities(self) -> Capabilities:
+        """What it can and cannot do; usually it traces when it is asked to, and can be switched."""
+        return Capabilities()
+
+    def of(self, variant: str) -> RunTarget:  # noqa: ARG002 - for those that are made of several
+        """Where a variant runs: its own target among several, else this one."""
+        return self
+
+    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:  # noqa: ARG002 - for those that others use
+        """Hold it for us alone, and leave it as it was found; nothing to do for one that nobody else uses.
+
+        Args:
+            request: what to do when another run measures there; see :meth:`opscope.hosts.host.Host.reserved`.
 
         Raises:
             BusyError: another run measures there.
             DeviceError: it cannot be reached.
         """
-        ...
+        return nullcontext()
 
 
-def reserved(target: RunTarget, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
-    """Hold a target while something is measured there; nothing to do for one that nobody else uses.
-
-    Args:
-        target: to hold.
-        request: what to do when another run measures there; see :meth:`opscope.hosts.host.Host.reserved`.
-
-    Raises:
-        BusyError: another run measures there.
-        DeviceError: it cannot be reached.
-    """
-    return target.reserved(request) if isinstance(target, ReservableTarget) else nullcontext()
+def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
+    """Names of the feature groups that the runtime sees; None where it cannot be proved which they are."""
+    try:
+        probed = probe()
+    except FeatureError:
+        return None
+    return [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import RunError
-from opscope.experiment.target import Capabilities, RecallingTarget, capabilities, reserved
+from opscope.experiment.target import RunTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import Job, ProbeAnswer
-    from opscope.experiment.target import JobOutcome, RunTarget
+    from opscope.experiment.target import Capabilities, JobOutcome
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings
 
 
-class VariantTargets:
+class VariantTargets(RunTarget):
     """Runs the jobs of each variant where that variant runs.
 
     Their runtimes may differ, the machine may not: it is asked, held and described by the first. A job's variant is
@@ -44,11 +44,11 @@ class VariantTargets:
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
         """Hold the first target: all others are on the same machine."""
-        return reserved(self._first, request)
+        return self._first.reserved(request)
 
     def capabilities(self) -> Capabilities:
         """What the first target can and cannot do; nothing is traced where one of them cannot be."""
-        each = [capabilities(target) for target in self._targets.values()]
+        each = [target.capabilities() for target in self._targets.values()]
         untraceable = next((one.untraceable for one in each if one.untraceable), None)
         stand_in = next((one.stand_in for one in each if one.stand_in), None)
         always = any(one.always_traces for one in each)
@@ -91,10 +91,8 @@ class VariantTargets:
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the first target depend on; None where it keeps none."""
-        return self._first.identity() if isinstance(self._first, RecallingTarget) else None
+        return self._first.identity()
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, as the first target measures them again."""
-        if not isinstance(self._first, RecallingTarget):
-            raise RunError("this target keeps no ceilings")
         return self._first.ceilings_again(sample)

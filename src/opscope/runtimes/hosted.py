@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError, with_hint
 from opscope.experiment.protocol import RunAnswer
-from opscope.experiment.target import JobOutcome
+from opscope.experiment.target import JobOutcome, RunTarget
 from opscope.hosts.process import log_tail, read_answer
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FROM_PYTHON = "models ran from Python instead (target local): memory and start-u
 """What it means that Python stands in for a native runner."""
 
 
-class HostedTarget:
+class HostedTarget(RunTarget):
     """A target as far as its host answers for it.
 
     Args:

@@ -66,6 +66,8 @@ class PackageTarget(HostedTarget):
         stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
+    mechanisms = tuple(Mechanism)
+
     def __init__(
         self,
         modules: PackageModules,

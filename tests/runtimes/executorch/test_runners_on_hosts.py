@@ -23,7 +23,7 @@ from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind, Target, Tensor
 from opscope.core.errors import BusyError
 from opscope.experiment.protocol import Job
-from opscope.experiment.target import RunTarget, capabilities, reserved
+from opscope.experiment.target import RunTarget
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import Device
@@ -124,7 +124,7 @@ def test_a_run_leaves_a_trace_and_outputs_and_nothing_else(
     """Three inferences are in the trace; here stand the log, the trace and the outputs, on a device what is kept."""
     work = tmp_path / "repetition"
     work.mkdir()
-    with reserved(target):
+    with target.reserved():
         outcome = target.execute(job(toy_program), work)
         assert outcome.failure is None
         assert bench.base is None or not list((bench.base / "work").iterdir())
@@ -138,7 +138,7 @@ def test_a_run_leaves_a_trace_and_outputs_and_nothing_else(
 @pytest.mark.runtime
 def test_a_target_declares_its_host(target: RunTarget, bench: Bench) -> None:
     """Its machine, its room for files and its settings are asked of it, whatever its class."""
-    able = capabilities(target)
+    able = target.capabilities()
     assert target.environment().usable_cpus
     assert target.conditions().load_average is not None
     assert able.host is not None

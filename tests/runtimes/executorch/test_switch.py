@@ -20,7 +20,7 @@ from opscope.core.errors import FeatureError, OpscopeError
 from opscope.core.system.elf import symbol_size
 from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import RunTarget, SwitchingTarget
+from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.machine.switch.switch import prepared
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
@@ -168,7 +168,6 @@ def test_a_layout_that_is_not_known_is_no_obstacle(other_layout: Path, tmp_path:
         target.probe()
     chosen = chosen_switch(python_here())
     assert chosen.mechanism is Mechanism.TRAP
-    assert isinstance(target, SwitchingTarget)
     clear = isa.cleared_fields("x86_64", ["sse4"], frozenset(chosen.probe.fields))
     found = measured(python_here(), clear, Mechanism.TRAP, tmp_path / "trap")
     assert found.mask is not None

@@ -13,7 +13,6 @@ from opscope.core.files import discard, sha256_of, storage_errors
 from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, Job
-from opscope.experiment.target import capabilities
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter
 
@@ -47,7 +46,7 @@ def backend_library(target: RunTarget) -> Path:
         FeatureError: it is not known.
         MissingDependencyError: executorch is not installed.
     """
-    backend = capabilities(target).backend
+    backend = target.capabilities().backend
     if backend is not None:
         return backend()
     kind = target.describe().kind

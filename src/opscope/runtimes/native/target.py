@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import Job, ProbeAnswer
-    from opscope.experiment.target import JobOutcome
+    from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.host import Host
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings
@@ -47,22 +47,6 @@ class RunnerJobs(Protocol):
         ...
 
 
-class MeasuresCeilings(Protocol):
-    """A target of the same host that measures its ceilings."""
-
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
-        """The ceilings with these features and threads."""
-        ...
-
-    def identity(self) -> MachineIdentity | None:
-        """What they depend on; None where that is not known."""
-        ...
-
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again."""
-        ...
-
-
 class RunnerTarget(HostedTarget, ABC):
     """Runs jobs with a native runner.
 
@@ -73,12 +57,14 @@ class RunnerTarget(HostedTarget, ABC):
         ceilings: a target of the same host that measures its ceilings; None where they are not measured.
     """
 
+    mechanisms = tuple(Mechanism)
+
     def __init__(
         self,
         host: Host,
         program: Callable[[], NativeProgram],
         versions: Mapping[str, str],
-        ceilings: MeasuresCeilings | None,
+        ceilings: RunTarget | None,
     ) -> None:
         super().__init__(host)
         self._make, self._versions, self._ceilings = program, dict(versions), ceilings

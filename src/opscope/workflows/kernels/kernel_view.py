@@ -147,7 +147,6 @@ def count_kernels(
         BundleError: another run is writing there.
         StorageError: the system refused to write.
     """
-    from opscope.experiment.target import reserved
     from opscope.machine.clock import SystemClock
     from opscope.runtimes.counting.kernel_evidence import backend_library, count_variant, counted_library
     from opscope.workflows.measure.targets import recorded_target
@@ -160,7 +159,7 @@ def count_kernels(
         raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels are counted there only")
     counted = counted_library(backend_library(where), cache)
     runs = []
-    with reserved(where), bundle.locked():
+    with where.reserved(), bundle.locked():
         for variant in bundle.manifest.variants:
             if label in {None, variant.name}:
                 progress(variant.name)

@@ -9,7 +9,6 @@ import msgspec
 from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
-from opscope.experiment.target import RecallingTarget, target_for
 from opscope.machine.ceilings_cache import CeilingsCache, CeilingsKey
 from opscope.program.ceilings.ceilings import Ceilings, NoCeilings, Origin
 from opscope.program.ceilings.drift import drift_of, drift_sample
@@ -57,7 +56,7 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
     for number, variant in enumerate(wanted, 1):
         enter(_STAGE, f"variant {number} of {len(wanted)}")
         clear = variant.cleared if bundle.manifest.switches_in(variant.name) else None
-        own = target_for(target, variant.name)
+        own = target.of(variant.name)
         earlier, problem = _earlier(own)
         found = _found(own, _Asked(variant, clear), clock, earlier, anew=anew)
         if found is not None:
@@ -122,7 +121,7 @@ class _Earlier:
         cache: where they are.
     """
 
-    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: CeilingsCache) -> None:
+    def __init__(self, target: RunTarget, identity: MachineIdentity, cache: CeilingsCache) -> None:
         self._target, self._identity, self._cache = target, identity, cache
 
     def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
@@ -166,8 +165,6 @@ class _Earlier:
 
 def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
     """What was kept for the machine of a target, and what is in the way."""
-    if not isinstance(target, RecallingTarget):
-        return None, ""
     try:
         identity = target.identity()
         return (_Earlier(target, identity, CeilingsCache()) if identity else None), ""

@@ -16,7 +16,6 @@ from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
-from opscope.experiment.target import capabilities, target_for
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
@@ -208,7 +207,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         # The files of a program lie under the name of the first variant that runs it.
         others = {owners[program.model][0]: program for program in programs[1:]}
         for program in programs:
-            own = target_for(target, owners.get(program.model, [variants[0].name])[0])
+            own = target.of(owners.get(program.model, [variants[0].name])[0])
             _check_registered(program.files[0], own)
         plan = with_inputs(
             _plan(experiment, variants, target, _calls(experiment, target, first.files[0])),
@@ -235,7 +234,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
-            left_out=LeftOut(not_switched, untraceable, capabilities(target).stand_in),
+            left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in),
             programs={
                 name: program.described(program_home(home))
                 for home, program in others.items()
@@ -301,7 +300,7 @@ def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, li
 
 def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Target]:
     """Where variants run that do not run where the first one does."""
-    told = {variant.name: target_for(target, variant.name).describe() for variant in variants}
+    told = {variant.name: target.of(variant.name).describe() for variant in variants}
     return {name: one for name, one in told.items() if one != told[variants[0].name]}
 
 
@@ -356,7 +355,7 @@ def _check_registered(program: Path, target: RunTarget) -> None:
     Raises:
         MissingDependencyError: naming it.
     """
-    libraries = capabilities(target).libraries
+    libraries = target.capabilities().libraries
     if libraries is not None:
         runtime_of(program).check_registered(program, libraries(), f"the target {target.describe().kind}")
 
@@ -367,7 +366,7 @@ def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
     Raises:
         MissingDependencyError: only traced runs are wanted, and there are none.
     """
-    reason = capabilities(target).untraceable
+    reason = target.capabilities().untraceable
     if reason and not settings.untraced:
         raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
     return reason
@@ -375,7 +374,7 @@ def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
 
 def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
     """The methods that a process calls; a build of the user's calls the one that it chooses, unless one is named."""
-    chooses = capabilities(target).is_build and not experiment.methods
+    chooses = target.capabilities().is_build and not experiment.methods
     return [] if chooses else runtime_of(program).calls(program, experiment.methods)
 
 
@@ -392,7 +391,7 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
         calls=calls,
     )
     names = [variant.name for variant in variants]
-    arms = _Arms(capabilities(target).untraceable is None, _timed_untraced(experiment, target))
+    arms = _Arms(target.capabilities().untraceable is None, _timed_untraced(experiment, target))
     return _with_rounds(empty, names, experiment.rounds, arms=arms)
 
 
@@ -525,7 +524,7 @@ def _arms_contradiction(manifest: Manifest, experiment: Experiment, target: RunT
 def _timed_untraced(experiment: Experiment, target: RunTarget) -> bool:
     """Whether variants are also timed without tracing."""
     # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
-    return experiment.untraced and not capabilities(target).always_traces and not runs_builds(experiment)
+    return experiment.untraced and not target.capabilities().always_traces and not runs_builds(experiment)
 
 
 def grow(bundle: Bundle, rounds: int) -> None:

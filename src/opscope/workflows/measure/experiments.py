@@ -22,7 +22,6 @@ from opscope.core.system.stop import pause
 from opscope.core.tracebacks import tracebacks_kept
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
-from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockRequest
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
@@ -156,7 +155,7 @@ def _run(asked: Experiments, experiment: Experiment, means: Means, target: RunTa
     if not is_bundle(path):
         check_request(path, experiment, means.given(experiment))
     target = target or experiment_target(experiment, path, means)
-    with reserved(target, means.lock_request(experiment.device)) as hold:
+    with target.reserved(means.lock_request(experiment.device)) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
         bundle = begun or new_bundle(path, experiment, target, means.clock)
         write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes(), follow=False)

@@ -9,7 +9,6 @@ import msgspec
 from opscope.core.errors import DeviceError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import LOG, Job
-from opscope.experiment.target import capabilities, reserved
 from opscope.readers.kernel_log import read_kernel_log
 from opscope.workflows.measure.experiment_bundle import build_of
 
@@ -75,7 +74,7 @@ def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> Kernel
         place.mkdir(parents=True, exist_ok=True)
     try:
         target = build_of(experiment, variant)
-        with reserved(target):
+        with target.reserved():
             return _logged(experiment, variant, target, place)
     except DeviceError as error:
         return KernelEvidence(experiment.name, variant.name, str(place / LOG), 0, f"{error}; {error.hint}")
@@ -89,7 +88,7 @@ def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, 
         inferences=1,
         seed=experiment.seed,
         timeout_seconds=experiment.timeout,
-        traced=capabilities(target).always_traces is not False,
+        traced=target.capabilities().always_traces is not False,
         affinity=variant.affinity,
     )
     failure = target.execute(job, place).failure

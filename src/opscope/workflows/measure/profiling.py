@@ -16,7 +16,6 @@ from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
 from opscope.experiment.planned import Experiment
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import reserved
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
@@ -104,7 +103,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     if begun is None:
         check_request(path, experiment, given)
     place = target_of(experiment, given=given)
-    with reserved(place, means.lock_request()) as hold:
+    with place.reserved(means.lock_request()) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)
         return measure(bundle, experiment, place, means, hold)
 

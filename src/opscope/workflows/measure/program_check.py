@@ -11,7 +11,6 @@ from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import MismatchError, UsageError
 from opscope.experiment.engine import silent
 from opscope.experiment.settings import Settings
-from opscope.experiment.target import reserved
 from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.workflows.analyze.gate import check_sides
@@ -93,7 +92,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     if begun is None:
         check_request(path, experiment, given)
     place = target_of(experiment, given=given)
-    with reserved(place, means.lock_request()) as hold:
+    with place.reserved(means.lock_request()) as hold:
         done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)
     report = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
     return ProgramCheck(report, done)

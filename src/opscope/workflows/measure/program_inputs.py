@@ -13,7 +13,6 @@ from opscope.bundle.bundle import MODEL
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
-from opscope.experiment.target import capabilities
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.registry import runtime_of
 
@@ -60,7 +59,7 @@ def with_inputs(
         TraceFormatError: it is none.
     """
     asked = asked_inputs(experiment)
-    if capabilities(target).is_build:
+    if target.capabilities().is_build:
         if any(asked):
             hint = "leave out --input and --inputs, or run it with --target local or native"
             raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)

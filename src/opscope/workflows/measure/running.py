@@ -19,7 +19,6 @@ from opscope.core.errors import (
     UsageError,
     did_you_mean,
 )
-from opscope.experiment.target import reserved
 from opscope.experiment.target_names import kind_named
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.configuration import read_experiments
@@ -243,7 +242,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
         later = (BusyError,) if means.lock != "fail" else ()  # the experiment waits for it, or runs beside
-        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), reserved(target):
+        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), target.reserved():
             variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
                 check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)

@@ -19,7 +19,6 @@ from opscope.experiment.engine import planned_job
 from opscope.experiment.inputs import by_position
 from opscope.experiment.protocol import OUTPUTS
 from opscope.experiment.samples import LABELS, labelled_inputs, stacked
-from opscope.experiment.target import target_for
 from opscope.program.structure.axes import axes_between
 from opscope.readers.outputs import read_arrays
 
@@ -67,7 +66,7 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     notify(f"running {count} with {counted_text(len(wanted), 'variant')}, untimed")
     bundle.state_samples(own)
     for variant in wanted:
-        _run(bundle, variant, samples, target_for(target, variant.name), _values(path, samples, timed))
+        _run(bundle, variant, samples, target.of(variant.name), _values(path, samples, timed))
 
 
 def _lacks(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:

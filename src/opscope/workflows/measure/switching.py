@@ -9,7 +9,6 @@ import msgspec
 from opscope.analysis.compare.control import changes_nothing
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError
-from opscope.experiment.target import SwitchingTarget, switch_offer
 from opscope.machine.switch.shown import is_shown, keep_shown
 
 if TYPE_CHECKING:
@@ -67,13 +66,14 @@ def chosen_switch(target: RunTarget, asked: str = AUTO) -> ChosenSwitch:
     """
     if asked != AUTO:
         mechanism = Mechanism(asked)
-        return ChosenSwitch(mechanism, switch_offer(target, mechanism))
+        return ChosenSwitch(mechanism, target.offer(mechanism))
     try:
-        return ChosenSwitch(Mechanism.CPUINFO, switch_offer(target, Mechanism.CPUINFO))
+        return ChosenSwitch(Mechanism.CPUINFO, target.offer(Mechanism.CPUINFO))
     except FeatureError as error:
-        if not isinstance(target, SwitchingTarget):
+        others = [mechanism for mechanism in target.mechanisms if mechanism is not Mechanism.CPUINFO]
+        if not others:
             raise
-        tried = [_tried(target, mechanism) for mechanism in (Mechanism.TRAP, Mechanism.HWCAP)]
+        tried = [_tried(target, mechanism) for mechanism in others]
         found = next((one for one in tried if isinstance(one, ChosenSwitch)), None)
         if found is None:
             problem = "; ".join([error.problem, *(one for one in tried if isinstance(one, str))])
@@ -81,7 +81,7 @@ def chosen_switch(target: RunTarget, asked: str = AUTO) -> ChosenSwitch:
         return found
 
 
-def _tried(target: SwitchingTarget, mechanism: Mechanism) -> ChosenSwitch | str:
+def _tried(target: RunTarget, mechanism: Mechanism) -> ChosenSwitch | str:
     """A mechanism that needs no layout, or why it cannot be used."""
     try:
         return ChosenSwitch(mechanism, target.offer(mechanism))
@@ -110,7 +110,7 @@ def mechanism_states(target: RunTarget) -> list[MechanismState]:
 
 def _state(target: RunTarget, mechanism: Mechanism) -> MechanismState:
     try:
-        switch_offer(target, mechanism)
+        target.offer(mechanism)
     except OpscopeError as error:
         return MechanismState(mechanism.value, available=False, reason=error.problem)
     return MechanismState(mechanism.value, available=True)
@@ -131,5 +131,5 @@ def keep_control(target: RunTarget, manifest: Manifest, controls: Sequence[Compa
     """Keep for later experiments that a mechanism changes nothing in these libraries, where this bundle shows it."""
     mechanism = next((variant.switch for variant in manifest.variants if variant.switch), None)
     shown = bool(controls) and all(map(changes_nothing, controls))
-    if shown and mechanism is not None and isinstance(target, SwitchingTarget):
+    if shown and mechanism in target.mechanisms:
         keep_shown(target.offer(mechanism).libraries)

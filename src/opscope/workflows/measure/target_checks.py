@@ -16,7 +16,6 @@ from opscope.experiment.checks import (
     switching_check,
     virtual_check,
 )
-from opscope.experiment.target import capabilities, reserved
 from opscope.experiment.target_names import parse_target
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
 from opscope.workflows.measure.phones import phone_settings
@@ -53,7 +52,7 @@ def target_checks(name: str) -> list[Check]:
         target = EXPORTER.target(named)
         if named.kind.emulated:
             return [*_emulated(target), *_others(named)]
-        with reserved(target):
+        with target.reserved():
             return [*_device(target), *_others(named)]
     except UsageError:
         raise
@@ -78,7 +77,7 @@ def restored_settings(name: str) -> list[Check]:
 
 
 def _device(target: RunTarget) -> list[Check]:
-    able = capabilities(target)
+    able = target.capabilities()
     try:
         environment = target.environment()
     except OpscopeError as error:
@@ -182,7 +181,7 @@ def _emulated(target: RunTarget) -> list[Check]:
     state = State.NOTE if found.doubt else State.OK
     return [
         Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
-        Check("runtime", State.OK, f"{_runtime(target.environment(), capabilities(target))} for aarch64"),
+        Check("runtime", State.OK, f"{_runtime(target.environment(), target.capabilities())} for aarch64"),
         switching_check(lambda: chosen_switch(target).probe),
         Check("times", State.NOTE, "an emulated CPU gives valid results, never valid timings"),
     ]

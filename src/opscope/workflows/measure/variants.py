@@ -10,7 +10,6 @@ from opscope.bundle.manifest import Role, Variant
 from opscope.bundle.settings import NOTHING_OFF
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.units import counted_text
-from opscope.experiment.target import capabilities, target_for
 from opscope.machine import isa
 from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
@@ -73,7 +72,7 @@ def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant 
 def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     if experiment.variants or experiment.against is not None:
         return PlannedVariants(_listed(experiment, target) if experiment.variants else _two_programs(experiment))
-    if capabilities(target).is_build:
+    if target.capabilities().is_build:
         return PlannedVariants(_as_it_is(experiment))
     if experiment.delegate == BOTH:
         return PlannedVariants(_with_and_without_delegate(experiment), "--delegate both compares the delegate instead")
@@ -96,7 +95,7 @@ def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     controls: list[Variant] = []
     for model in experiment.all_models:
         own = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
-        made = _listed_of(experiment, target_for(target, own[0].name), own)
+        made = _listed_of(experiment, target.of(own[0].name), own)
         found |= {variant.name: variant for variant in made.variants}
         controls += made.controls
     return [*(found[variant.name] for variant in experiment.variants), *controls]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import BusyError, DeviceError, OpscopeError
 from opscope.core.grouping import grouped
 from opscope.core.system.stop import StopRequest, check_stop
-from opscope.experiment.target import capabilities
 from opscope.experiment.target_names import kind_named
 from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import lock_identity
@@ -190,5 +189,5 @@ def in_turn(
 
 def _machine(target: RunTarget) -> str:
     """What tells a target's machine from others; a target that tells of no machine has one of its own."""
-    host = capabilities(target).host
+    host = target.capabilities().host
     return f"target {id(target)}" if host is None else host.lock_identity()
