@@ -21,6 +21,7 @@ OTHER = {
     "threads": (2, 1),
     "oversubscribe": True,
     "affinity": (1, 0),
+    "nice": 7,
     "rounds": 3,
     "runs": 7,
     "warmup": 0,

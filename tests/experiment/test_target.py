@@ -19,6 +19,7 @@ import pytest
 import sshd
 from fakes import FakeTarget
 from native_runner import native_over_ssh, native_target
+from niceness import writes_down
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import TraceFormatError
 from opscope.experiment.protocol import Job
@@ -91,6 +92,20 @@ def test_what_the_system_did_is_told_behind_the_warm_up(target: RunTarget, progr
     assert measured.usage.wall_ns >= sum(measured.wall_ns[20:])
     assert measured.usage.thread_cpu_ns
     assert measured.usage.cpu_ns > 0
+
+
+def test_a_process_gives_way_as_it_is_asked(
+    target: RunTarget, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By nice(1), which stands before every process of a job; another user's PATH is not ours to change."""
+    if isinstance(target, FakeTarget) or target.describe().kind == "ssh":
+        pytest.skip("it runs no process here")
+    told = writes_down(tmp_path, monkeypatch)
+    for number, nice in enumerate((7, 0)):
+        asked = msgspec.structs.replace(job(program), nice=nice, traced=False)
+        (tmp_path / str(number)).mkdir()
+        assert target.execute(asked, tmp_path / str(number)).failure is None
+    assert told.read_text() == "-n 7\n"
 
 
 def test_cleared_features_come_back_proved(target: RunTarget, program: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
 Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
 Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
+Nice: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=19)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Many: TypeAlias = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
 """As many entries as a person writes."""
@@ -148,6 +149,9 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: Annotated[ThreadCounts, option("Sizes of the thread pool.", metavar="N,N...")] = 1
     oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.")] = False
     affinity: Annotated[CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all")] = ()
+    nice: Annotated[
+        Nice, option("How far measured processes give way to others, as of nice(1): 0, not at all, to 19.")
+    ] = 0
     rounds: Annotated[Rounds, option("Repetitions of every variant, each in a new process.")] = 10
     runs: Annotated[Runs, option("Measured inferences of each process.")] = 50
     warmup: Annotated[Warmup, option("Warm-up inferences, discarded.")] = 5

@@ -71,6 +71,7 @@ class Job(msgspec.Struct, frozen=True):
         switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
         delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; None: as the runtime does.
         options: of a session of ONNX Runtime; None for none.
+        nice: how far the process gives way to others, as of nice(1).
     """
 
     program: str
@@ -90,6 +91,7 @@ class Job(msgspec.Struct, frozen=True):
     switch: Mechanism = Mechanism.CPUINFO
     delegate: DelegateName | None = None
     options: dict[str, str] | None = None
+    nice: int = 0
 
 
 class RunRequest(Job, frozen=True, kw_only=True):

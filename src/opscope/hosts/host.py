@@ -42,6 +42,7 @@ class GuardedCommand(NamedTuple):
         timeout: in seconds; then it is ended with all that it started.
         wanted: whether a file that it leaves is brought here, by its name. On this machine every file is here.
         affinity: CPUs to stay on; empty for all.
+        nice: how far it gives way to other processes, as of nice(1).
         libraries: directory of the host with shared libraries that it needs; empty for those of the system.
         variables: of its environment.
         foreign: a program that tells nothing of itself: the host tells its peak memory, why it does not start, and what
@@ -53,9 +54,15 @@ class GuardedCommand(NamedTuple):
     timeout: float
     wanted: Callable[[str], bool] = lambda _: False
     affinity: Sequence[int] = ()
+    nice: int = 0
     libraries: str = ""
     variables: Mapping[str, str] = {}
     foreign: bool = False
+
+    @property
+    def priority(self) -> list[str]:
+        """What stands before the words of a command that gives way to others; nothing for the usual priority."""
+        return ["nice", "-n", str(self.nice)] if self.nice else []
 
 
 class ExitStatus(NamedTuple):

@@ -124,7 +124,7 @@ class ThisMachine:
             yield _launched(command)
         else:
             code = run_process(
-                self._words(command),
+                [*command.priority, *self._words(command)],
                 command.into / PRINTED,
                 command.timeout,
                 environment=command.variables,
@@ -150,7 +150,7 @@ def _launched(command: GuardedCommand) -> ExitStatus:
     """A program that a small process of ours starts, since it cannot be asked anything itself."""
     report, log = command.into / _REPORT, command.into / PRINTED
     cpus = ",".join(str(cpu) for cpu in command.affinity)
-    words = [*_LAUNCH, str(report), str(command.into), cpus, *command.words]
+    words = [*command.priority, *_LAUNCH, str(report), str(command.into), cpus, *command.words]
     try:
         code = run_process(words, log, command.timeout, environment=command.variables)
         if code is None or code < 0:

@@ -157,6 +157,7 @@ class PackageTarget(HostedTarget):
                 words=[*module_command(self._modules.child), "run", str(request)],
                 into=work,
                 timeout=job.timeout_seconds,
+                nice=job.nice,
                 variables={**path_variables(), **variables_of(switch)},
             )
             with self._host.started(command) as ended:

@@ -106,6 +106,7 @@ class RunnerCall(NamedTuple):
         outputs: whether the outputs are wanted.
         brought: where files go that it leaves in its directory, by their names.
         variables: of its environment.
+        nice: how far it gives way to other processes.
     """
 
     flags: Mapping[str, object]
@@ -117,6 +118,7 @@ class RunnerCall(NamedTuple):
     outputs: bool = False
     brought: Mapping[str, Path] = {}
     variables: Mapping[str, str] = {}
+    nice: int = 0
 
 
 def judged(heard: Answer | Failure, code: int | None, log: Path) -> Answer | Failure:

@@ -90,6 +90,7 @@ def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, 
         timeout_seconds=experiment.timeout,
         traced=target.capabilities().always_traces is not False,
         affinity=variant.affinity,
+        nice=experiment.nice,
     )
     failure = target.execute(job, place).failure
     log = place / LOG

@@ -124,6 +124,7 @@ class NativeJobs:
                 work=work,
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
+                nice=job.nice,
                 sent=sent,
                 inputs=len(inputs),
                 outputs=True,

@@ -131,7 +131,7 @@ class PythonTarget(HostedTarget):
                 record=str(switch.record) if switch else None,
             )
             words = ["run", self._sent(asked, work)]
-            code = self._run(CHILD, words, work, job.timeout_seconds, variables_of(switch))
+            code = self._run(CHILD, words, work, job.timeout_seconds, variables_of(switch), job.nice)
             return self._outcome(code, work, job.timeout_seconds)
         except (FeatureError, DeviceError, OSError) as error:
             return ended_by(error)
@@ -174,13 +174,20 @@ class PythonTarget(HostedTarget):
             return ceilings_response(code, asked, place / _ANSWER, place / LOG)
 
     def _run(
-        self, module: str, words: Sequence[str], into: Path, timeout: float, variables: Mapping[str, str] | None = None
+        self,
+        module: str,
+        words: Sequence[str],
+        into: Path,
+        timeout: float,
+        variables: Mapping[str, str] | None = None,
+        nice: int = 0,
     ) -> int | None:
         """Exit code of a module that runs there; what it left is here then."""
         command = GuardedCommand(
             words=[*self._python.start(module), *words],
             into=into,
             timeout=timeout,
+            nice=nice,
             wanted=(_ANSWER, TRACE, OUTPUTS).__contains__,
             variables={**self._python.variables(), **(variables or {})},
         )

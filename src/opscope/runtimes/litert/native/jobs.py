@@ -169,6 +169,7 @@ class LitertJobs:
                 work=work,
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
+                nice=job.nice,
                 sent={"model_path": SentFile("programs", _PROGRAM, program)},
                 inputs=len(inputs),
                 outputs=True,
