@@ -242,11 +242,14 @@ class SwitchingFakeTarget(FakeTarget):
         libraries: hash of what it switches.
     """
 
+    mechanisms = tuple(Mechanism)
     no_trap: OpscopeError | None = None
     libraries = "0123456789abcdef"
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """The trap, with the features that the processor states."""
+        if mechanism is Mechanism.CPUINFO:
+            return super().offer(mechanism)
         if mechanism is Mechanism.HWCAP:
             raise FeatureError("hwcap needs Linux on aarch64, this is Linux on x86_64")
         if self.no_trap:
