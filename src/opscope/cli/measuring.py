@@ -64,10 +64,10 @@ def with_settings(
     made = [_parameter(name, OPTIONS[name], prefix) for name in names]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
-        parameters = list(inspect.signature(command).parameters.values())
+        # Python 3.10's get_type_hints would hide what typer looks for behind an Optional wherever a default is None.
+        parameters = list(inspect.signature(command, eval_str=True).parameters.values())
         place = next(number for number, one in enumerate(parameters) if one.name == "asked")
-        own = [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
 
         @functools.wraps(command)
         def called(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - what the options hold
