@@ -293,6 +293,8 @@ def test_more_rounds_can_be_asked_of_a_finished_run(tmp_path: Path) -> None:
         ("rounds = 6", "rounds = 6\nablate = ['avx2']", "baseline (baseline, without avx2, threads 1)"),
         ("rounds = 6", "rounds = 6\ntimeout = 7", "timeout = 600.0, not 7.0"),
         ("rounds = 6", "rounds = 6\nuntraced = false", "untraced: the bundle was measured with true, not with false"),
+        ("rounds = 6", "rounds = 6\nnice = 3", "nice: the bundle was measured with 0, not with 3"),
+        ("rounds = 6", "rounds = 6\nmethods = ['forward:2']", "the only method, not with forward, forward"),
         ("rounds = 6", "rounds = 6\ninput = ['default', '5']", "random inputs, not with default, 5"),
     ],
 )

@@ -162,7 +162,7 @@ def test_every_option_for_a_number_was_looked_at() -> None:
     assert found == {
         *(f"profile --{name}" for name in ("rounds", "runs", "warmup", "min-seconds", "until", "max-rounds")),
         *(f"profile --{name}" for name in ("cooldown-seconds", "max-temperature", "seed", "timeout", "nice")),
-        *(f"check --{name}" for name in ("rounds", "runs", "cooldown-seconds", "max-temperature")),
+        *(f"check --{name}" for name in ("nice", "rounds", "runs", "cooldown-seconds", "max-temperature")),
         *(f"check --{name}" for name in ("seed", "timeout")),
     }
 

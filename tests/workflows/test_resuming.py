@@ -52,6 +52,7 @@ def test_the_same_line_again_finishes_the_run(named: tuple[str, ...], tmp_path: 
         ("--target", {"target": "ssh:board"}, "fake", "ssh:board"),
         ("--threads", {"threads": (1,)}, "1,2", "1"),
         ("--affinity", {"affinity": (1, 0)}, "all CPUs", "0,1"),
+        ("--nice", {"nice": 5}, "0", "5"),
         ("--ablate", {"ablate": ("avx2",)}, "avx512", "avx2"),
         ("--ladder", {"ladder": True}, "--ablate avx512", "--ladder"),
         ("--rounds", {"rounds": 3}, "2", "3"),

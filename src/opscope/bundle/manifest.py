@@ -647,6 +647,11 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return any(one.cleared for one in self.beside(variant))
 
     @property
+    def nice(self) -> int:
+        """By how much its processes gave way to others, see ``request``."""
+        return self.request.nice if self.request else 0
+
+    @property
     def other_models(self) -> list[Model]:
         """The programs behind the first one, each once, in the order of the variants."""
         found = {model.program: model for model in self.programs.values() if model.program != self.model.program}

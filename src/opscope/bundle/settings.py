@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _DAY = 86_400.0
 MORE_ROUNDS = 4
 """How many times the rounds may become where rounds are added and no limit is given."""
+PACING = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature")
+"""Settings that may be others when a run is finished."""
 NOTHING_OFF = "none"
 """In place of feature groups: measure the model as it runs, and switch nothing off."""
 
@@ -43,13 +45,12 @@ Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
 Nice: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=19)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-Many: TypeAlias = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
-"""As many entries as a person writes."""
+MANY = msgspec.Meta(max_length=1000)
+"""Most entries of a list that a person writes."""
+Many: TypeAlias = Annotated[tuple[Text, ...], MANY]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 CpuNumbers: TypeAlias = Annotated[tuple[Cpu, ...], msgspec.Meta(max_length=4096)]
-SessionOptions: TypeAlias = Annotated[
-    dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], msgspec.Meta(max_length=1000)
-]
+SessionOptions: TypeAlias = Annotated[dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], MANY]
 DataType: TypeAlias = Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"]
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
 """A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
@@ -167,7 +168,8 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_rounds: Annotated[
-        Rounds | None, option("Upper limit of rounds where these two add some.", usual=f"{MORE_ROUNDS} x --rounds")
+        Rounds | None,
+        option("Upper limit of rounds where min-seconds or until adds some.", usual=f"{MORE_ROUNDS} x rounds"),
     ] = None
     cooldown_seconds: Annotated[Seconds, option("Pause between processes.", metavar="SECONDS")] = 0.0
     max_temperature: Annotated[
@@ -200,7 +202,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Annotated[
         Text | None,
         option(
-            "File with the input arrays instead; with an array labels, labelled inputs for top-1 agreement.",
+            "File with the input arrays, in place of input; with an array labels, labelled inputs for top-1 agreement.",
             metavar="FILE.npz",
         ),
     ] = None

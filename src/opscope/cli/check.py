@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.gate import TilesGate
 
 _OF_PROGRAMS = (
-    *("target", "threads", "oversubscribe", "rounds", "runs", "dtype", "cooldown_seconds", "max_temperature", "seed"),
-    *("timeout", "untraced", "methods", "input", "inputs", "lock", "models"),
+    *("target", "threads", "oversubscribe", "affinity", "nice", "rounds", "runs", "dtype", "cooldown_seconds"),
+    *("max_temperature", "seed", "timeout", "untraced", "methods", "input", "inputs", "lock", "models"),
 )
 
 

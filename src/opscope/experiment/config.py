@@ -12,6 +12,7 @@ import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import (
+    MANY,
     CpuNumbers,
     DelegateName,
     ExperimentSettings,
@@ -29,8 +30,6 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME)]
 TargetText: TypeAlias = Annotated[
     str, msgspec.Meta(min_length=1, max_length=4096, description=f"One of {forms(KINDS)}.")
 ]
-_MANY = msgspec.Meta(max_length=1000)
-"""Most entries of a list that a person writes."""
 
 
 class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +50,7 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: Name
-    ablate: Annotated[list[str], _MANY] = []
+    ablate: Annotated[list[str], MANY] = []
     threads: ThreadCounts | None = None
     role: Role | None = None
     affinity: CpuNumbers | None = None
@@ -101,8 +100,8 @@ class Config(ExperimentSettings, frozen=True, kw_only=True, forbid_unknown_field
     model: Text | None = None
     models: Many = ()
     target: TargetText | None = None
-    targets: Annotated[tuple[TargetText, ...], _MANY] = ()
-    devices: Annotated[tuple[Name, ...], _MANY] | Annotated[dict[Name, DeviceConfig], _MANY] = ()
-    variants: Annotated[tuple[VariantConfig, ...], _MANY] = ()
-    comparisons: Annotated[tuple[ComparisonConfig, ...], _MANY] = ()
+    targets: Annotated[tuple[TargetText, ...], MANY] = ()
+    devices: Annotated[tuple[Name, ...], MANY] | Annotated[dict[Name, DeviceConfig], MANY] = ()
+    variants: Annotated[tuple[VariantConfig, ...], MANY] = ()
+    comparisons: Annotated[tuple[ComparisonConfig, ...], MANY] = ()
     out: Text | None = None

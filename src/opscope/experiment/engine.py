@@ -214,7 +214,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         switch=variant.switch or Mechanism.CPUINFO,
         delegate=variant.delegate,
         options=variant.options,
-        nice=manifest.request.nice if manifest.request else 0,
+        nice=manifest.nice,
     )
 
 

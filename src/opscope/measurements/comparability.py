@@ -59,7 +59,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
         ("number of usable CPUs", left.environment.usable_cpus, right.environment.usable_cpus),
         ("number of measured inferences of a process", left.plan.runs, right.plan.runs),
         ("warm-up of a process", left.plan.warmup, right.plan.warmup),
-        ("niceness of a process", _nice(left), _nice(right)),
+        ("niceness of a process", left.nice, right.nice),
         ("set of CPU features switched off", _off(baseline.variant), _off(candidate.variant)),
     )
     return [*found, *(_differs(*pair) for pair in pairs if pair[1] != pair[2])]
@@ -138,10 +138,6 @@ def _variants(left: Variant, right: Variant) -> list[str]:
     if left.affinity != right.affinity:
         found.append(_differs("CPUs to stay on", _cpus(left.affinity), _cpus(right.affinity)))
     return found
-
-
-def _nice(manifest: Manifest) -> int:
-    return manifest.request.nice if manifest.request else 0
 
 
 def _off(variant: Variant | None) -> str | None:

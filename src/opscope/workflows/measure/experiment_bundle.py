@@ -10,7 +10,7 @@ import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, VariantInputs
-from opscope.bundle.settings import NOTHING_OFF
+from opscope.bundle.settings import NOTHING_OFF, PACING
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
@@ -26,9 +26,11 @@ from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
 from opscope.workflows.measure.resuming import (
     Contradiction,
+    calls_contradiction,
     data_contradiction,
     dtype_contradiction,
     input_contradiction,
+    nice_contradiction,
     target_contradiction,
 )
 from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
@@ -473,6 +475,8 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         "dtype": dtype_contradiction(manifest, experiment),
         "inputs": input_contradiction(bundle, experiment),
         "data": data_contradiction(manifest, experiment),
+        "methods": calls_contradiction(manifest, _calls(experiment, target, bundle.path / manifest.model.program)),
+        "nice": nice_contradiction(manifest, experiment),
         "untraced": _arms_contradiction(manifest, experiment, target),
     }
     for name, contradiction in found.items():
@@ -499,8 +503,7 @@ def remember(bundle: Bundle, settings: ExperimentSettings) -> None:
     request = bundle.manifest.request
     if request is None:
         return
-    names = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature", "ceilings")
-    request = msgspec.structs.replace(request, **{name: getattr(settings, name) for name in names})
+    request = msgspec.structs.replace(request, **{name: getattr(settings, name) for name in (*PACING, "ceilings")})
     bundle.manifest = msgspec.structs.replace(bundle.manifest, request=request)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from opscope.bundle.bundle import check_free
-from opscope.bundle.settings import MORE_ROUNDS, NOTHING_OFF, USUAL
+from opscope.bundle.settings import MORE_ROUNDS, NOTHING_OFF, PACING, USUAL
 from opscope.core.errors import UsageError
 from opscope.core.files import storage_errors
 from opscope.experiment.config_errors import typed_options
@@ -128,10 +128,10 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
 def _settings_of(manifest: Manifest, settings: Settings) -> Settings:
     """The settings with which a bundle is finished: its rounds, and its pacing where no other is given."""
     rounds, request, usual = manifest.plan.rounds, manifest.request, Settings()
-    said = {name for name in _PACING if getattr(settings, name) != getattr(usual, name)}
+    said = {name for name in PACING if getattr(settings, name) != getattr(usual, name)}
     paced: dict[str, Any] = {}
     if request is not None:
-        paced = {name: getattr(request, name) for name in _PACING if name not in said}
+        paced = {name: getattr(request, name) for name in PACING if name not in said}
         if said & {"min_seconds", "until"} and "max_rounds" not in said:
             paced["max_rounds"] = None
         elif (request.min_seconds or request.until is not None) and not paced.get("max_rounds", True):
@@ -139,9 +139,6 @@ def _settings_of(manifest: Manifest, settings: Settings) -> Settings:
     settings = msgspec.structs.replace(settings, rounds=rounds, **paced)
     most = None if settings.max_rounds is None else max(settings.max_rounds, rounds)
     return msgspec.structs.replace(settings, max_rounds=most)
-
-
-_PACING = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature")
 
 
 def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle | None) -> Experiment:

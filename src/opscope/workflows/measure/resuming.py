@@ -68,6 +68,7 @@ def _contradictions(
     yield "--threads", _unlike([counts], _numbers(experiment.thread_counts))
     pinned = [_numbers(variant.affinity) or _ALL_CPUS for variant in manifest.variants]
     yield "--affinity", _unlike(pinned, _numbers(experiment.cpus) or _ALL_CPUS)
+    yield "--nice", nice_contradiction(manifest, experiment)
     yield from _switching(manifest, experiment)
     yield "--rounds", None if experiment.rounds in rounds else _unlike([str(rounds[-1])], str(experiment.rounds))
     yield "--runs", _unlike([str((plan.runs or 0) // each)], str(experiment.runs))
@@ -81,8 +82,7 @@ def _contradictions(
         yield "--models", _unlike([request.models or "the usual directory"], str(experiment.models))
     if "--methods" in named:
         program = bundle.path / manifest.model.program
-        calls = runtime_of(program).calls(program, experiment.methods)
-        yield "--methods", _unlike([", ".join(plan.calls) or "the only method"], ", ".join(calls))
+        yield "--methods", calls_contradiction(manifest, runtime_of(program).calls(program, experiment.methods))
     for option in {"--input", "--inputs"} & set(named):
         yield option, input_contradiction(bundle, experiment)
     if "--data" in named:
@@ -159,6 +159,20 @@ def _changed(bundle: Bundle, asked: Sequence[AskedInput | None]) -> int | None:
         n: np.array_equal(kept[f"arr_{n}"], array, equal_nan=array.dtype.kind == "f") for n, array in arrays.items()
     }
     return next((number for number, alike in same.items() if not alike), None)
+
+
+def calls_contradiction(manifest: Manifest, calls: Sequence[str]) -> Contradiction | None:
+    """Whether a process called other methods than are to be called now."""
+    return _unlike([_called(manifest.plan.calls)], _called(calls))
+
+
+def _called(calls: Sequence[str]) -> str:
+    return ", ".join(calls) or "the only method"
+
+
+def nice_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:
+    """Whether processes gave way to others otherwise than they are to now."""
+    return _unlike([str(manifest.nice)], str(experiment.nice))
 
 
 def data_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:
