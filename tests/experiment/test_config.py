@@ -63,6 +63,7 @@ def test_a_model_is_all_that_a_file_needs(tmp_path: Path) -> None:
     (experiment,) = own('model = "toy_cnn"', tmp_path).experiments
     assert (experiment.name, experiment.model, experiment.target) == ("toy_cnn-local", "toy_cnn", "local")
     assert experiment.own() == Settings().own()
+    assert (experiment.rounds, experiment.runs, experiment.warmup) == (10, 50, 5)
     assert experiment.variants == ()
 
 
