@@ -181,17 +181,11 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
 
 
 class ProgramKnowledge(NamedTuple):
-    """What is known of a trace besides its events.
+    """What is known of a trace besides its events."""
 
-    Attributes:
-        program: the program that was run.
-        attributions: what it says about the trace.
-        ceilings: ceilings of the machine in this variant; None where none were measured.
-    """
-
-    program: ProgramInfo
-    attributions: Attributions
-    ceilings: Ceilings | None = None
+    program: ProgramInfo  # the program that was run
+    attributions: Attributions  # what it says about the trace
+    ceilings: Ceilings | None = None  # ceilings of the machine in this variant; None where none were measured
 
 
 class TraceSource(msgspec.Struct, frozen=True):
@@ -210,19 +204,7 @@ def analyse(
     calls: CallTimes | None = None,
     tokens: Mapping[str, int] | None = None,
 ) -> Analysis:
-    """Analyse the measured inferences of a table.
-
-    Args:
-        table: one process or more, warm-up marked.
-        source: where it came from.
-        variant: name of the variant in its bundle.
-        known: what its program says about it; None: names are all there is.
-        calls: durations that the caller saw, without tracing too; None where that was not measured.
-        tokens: of a call, by method; None where no record of an export tells.
-
-    Raises:
-        TraceFormatError: no inference is left to measure.
-    """
+    """Analyse the measured inferences of a table."""
     measured = measured_latency(table, source.path)
     scale = headline_of(table, calls)
     typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
@@ -273,12 +255,7 @@ def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofl
 
 
 def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:
-    """The scale of the headline; None where inferences take no time.
-
-    Args:
-        table: one process or more, warm-up marked.
-        calls: durations that the caller saw; None where that was not measured.
-    """
+    """The scale of the headline; None where inferences take no time."""
     timed = calls.settled() if calls else {}
     walls = calls.walls() if calls else None
     return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, walls)
@@ -287,14 +264,7 @@ def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | N
 def rule_evidence(
     table: EventTable, analysis: Analysis, known: ProgramKnowledge | None, calls: CallTimes | None = None
 ) -> Evidence:
-    """What rules may look at.
-
-    Args:
-        table: that was analysed.
-        analysis: of it, its findings left out.
-        known: what its program says about it.
-        calls: durations that the caller saw, as they were analysed.
-    """
+    """What rules may look at."""
     return _evidence(analysis, known, headline_of(table, calls))
 
 
@@ -317,11 +287,7 @@ def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: Headlin
 
 
 def measured_latency(table: EventTable, path: str) -> Latency:
-    """Latency of the measured inferences.
-
-    Raises:
-        TraceFormatError: there is none.
-    """
+    """Latency of the measured inferences."""
     found = latency(table)
     if found is None and table.holds_tiles:
         hint = "opscope aie TRACE analyses the file that its tiles wrote"

@@ -32,11 +32,6 @@ def differences(stated: Json, computed: Json, at: str = "") -> Iterator[Differen
 
     Whole numbers and texts must be equal, others to a relative 1e-9. Fields that one of the two lacks are not compared:
     whether they may be absent is a question of the schema.
-
-    Args:
-        stated: a decoded document.
-        computed: the same from its source.
-        at: place of both.
     """
     if isinstance(stated, dict) and isinstance(computed, dict):
         for name in stated:
@@ -86,9 +81,6 @@ def sum_problems(analysis: Json) -> Iterator[Difference]:
     """Splits of an analysis that do not add up: times to the mean latency and to the headline, shares to one.
 
     A list whose shape is not that of an analysis is left out: that is a question of the schema.
-
-    Args:
-        analysis: a decoded document.
     """
     yield from _headline_problems(analysis)
     mean = _number(_field(_field(analysis, "latency"), "mean_ns"))

@@ -40,14 +40,7 @@ _RESERVED = 1 << 18
 
 
 class Bundle:
-    """An experiment on disk.
-
-    Attributes:
-        path: its directory.
-        manifest: the state that was last written or read.
-        hashes_checked: whether somebody holds the files against their stated hashes already, and goes on in spite of
-            what differs, as a validation does; else whoever reads a file asks :meth:`check_hash`.
-    """
+    """An experiment on disk."""
 
     def __init__(self, path: Path, manifest: Manifest, *, hashes_checked: bool = False) -> None:
         self.path = path
@@ -62,18 +55,7 @@ class Bundle:
         model_files: Sequence[Path],
         others: Mapping[str, Sequence[Path]] | None = None,
     ) -> Bundle:
-        """Make the directory of a new bundle, with its first manifest and copies of the model's files.
-
-        Args:
-            path: of the bundle.
-            manifest: its first.
-            model_files: of its model.
-            others: those of variants with a program of their own, by the variant's name; they lie apart.
-
-        Raises:
-            BundleError: there is something at ``path``.
-            StorageError: the system refused to write; nothing is left behind.
-        """
+        """Make the directory of a new bundle, with its first manifest and copies of the model's files."""
         check_free(path)
         bundle = cls(path, manifest)
         try:
@@ -90,13 +72,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
-        """Read an existing bundle.
-
-        Raises:
-            NotFoundError: there is no manifest.
-            BundleError: the manifest comes from a newer opscope.
-            TraceFormatError: the manifest is damaged.
-        """
+        """Read an existing bundle."""
         file = path / MANIFEST
         try:
             content = file_bytes(file)
@@ -106,41 +82,24 @@ class Bundle:
         return cls(path, _decode(content, file))
 
     def record(self, repetition: Repetition) -> None:
-        """Add a repetition with the hash of its record, and write the manifest.
-
-        Raises:
-            StorageError: the system refused; the manifest on disk is the one before.
-        """
+        """Add a repetition with the hash of its record, and write the manifest."""
         repetitions = [*self.manifest.repetitions, hashed_record(repetition)]
         self.manifest = msgspec.structs.replace(self.manifest, repetitions=repetitions)
         self._save()
 
     def set_status(self, status: Status) -> None:
-        """Write the manifest with a new status.
-
-        Raises:
-            StorageError: the system refused.
-        """
+        """Write the manifest with a new status."""
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
         self._save()
 
     def record_lock(self, lock: LockRecord, *, again: bool = False) -> None:
-        """Write down how the machine is held, before anything is measured, and again what became known since.
-
-        Args:
-            lock: how it is held.
-            again: it takes the place of the last one.
-        """
+        """Write down how the machine is held, before anything is measured, and again what became known since."""
         locks = self.manifest.locks[:-1] if again else self.manifest.locks
         self.manifest = msgspec.structs.replace(self.manifest, locks=[*locks, lock])
         self._save()
 
     def attempt_directory(self, place: PlanSlot) -> tuple[Path, int]:
-        """A new directory for the next attempt at a repetition, and the number of the attempt.
-
-        Raises:
-            StorageError: the system refused to create it.
-        """
+        """A new directory for the next attempt at a repetition, and the number of the attempt."""
         parent = self.path / VARIANTS / place.variant
         name = f"{'round' if place.arm is TracingMode.TRACED else 'timed'}-{place.round:02d}"
         with storage_errors(parent):
@@ -154,11 +113,7 @@ class Bundle:
         raise AssertionError("unreachable: attempts are not limited")
 
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
-        """Keep the ceilings of a variant, or why there are none.
-
-        Raises:
-            StorageError: the system refused; what was there before is still there.
-        """
+        """Keep the ceilings of a variant, or why there are none."""
         content = to_json(ceilings, indent=2)
         if variant in self.manifest.ceilings_sha256:
             self._state_ceilings(
@@ -174,13 +129,7 @@ class Bundle:
         self._save()
 
     def ceilings(self, variant: str) -> Ceilings | NoCeilings | None:
-        """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
-
-        Raises:
-            BundleError: the file is damaged, from a newer opscope, or of other features or threads than the variant.
-            InvalidBundleError: it is not the one that was written.
-            StorageError: it cannot be read.
-        """
+        """The ceilings of a variant, or why there are none; None when nobody tried to measure them."""
         file = self.path / VARIANTS / variant / CEILINGS
         try:
             content = file_bytes(file)
@@ -194,47 +143,25 @@ class Bundle:
         return found
 
     def save_samples(self, variant: str, content: bytes, samples: SampleRun) -> None:
-        """Keep what a variant computed of labelled inputs.
-
-        Args:
-            variant: its name.
-            content: of the file.
-            samples: what the manifest says of the inputs, and of what other variants computed.
-
-        Raises:
-            StorageError: the system refused.
-        """
+        """Keep what a variant computed of labelled inputs."""
         write_atomically(self.path / VARIANTS / variant / SAMPLES, content, follow=False)
         hashes = samples.outputs_sha256 | {variant: hashlib.sha256(content).hexdigest()}
         self.state_samples(msgspec.structs.replace(samples, outputs_sha256=hashes))
 
     def state_samples(self, samples: SampleRun) -> None:
-        """Write down which labelled inputs were run, and what became of them.
-
-        Raises:
-            StorageError: the system refused.
-        """
+        """Write down which labelled inputs were run, and what became of them."""
         self.manifest = msgspec.structs.replace(self.manifest, samples=samples)
         self._save()
 
     def state_evidence(self, variant: str, sha256: str | None) -> None:
-        """Write down the hash of a variant's record of counted kernels; None before there is one, or another one.
-
-        Raises:
-            StorageError: the system refused.
-        """
+        """Write down the hash of a variant's record of counted kernels; None before there is one, or another one."""
         stated = {name: own for name, own in self.manifest.evidence_sha256.items() if name != variant}
         stated |= {} if sha256 is None else {variant: sha256}
         self.manifest = msgspec.structs.replace(self.manifest, evidence_sha256=stated)
         self._save()
 
     def left_file(self, repetition: Repetition, name: str) -> Path | None:
-        """A file that a process left beside its trace, as it left it; None where it left none.
-
-        Raises:
-            InvalidBundleError: it is gone, another one, or was put there later.
-            StorageError: it cannot be read.
-        """
+        """A file that a process left beside its trace, as it left it; None where it left none."""
         file = f"{repetition.directory}/{name}"
         path, stated = self.path / file, repetition.files_sha256.get(name)
         there, problem = path.is_file(), ""
@@ -249,16 +176,7 @@ class Bundle:
         return path if there else None
 
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
-        """Make sure that a file of which figures are computed is the one that was measured.
-
-        Args:
-            file: its path within the bundle.
-            sha256: its hash, or that of the values in it.
-            stated: what the manifest says; None, as older ones do of some files: it cannot be told.
-
-        Raises:
-            InvalidBundleError: it is another file.
-        """
+        """Make sure that a file of which figures are computed is the one that was measured."""
         if stated not in {None, sha256} and not self.hashes_checked:
             problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
             asked = shell_command(["opscope", "validate", str(self.path)])
@@ -266,12 +184,7 @@ class Bundle:
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
-        """Make sure that the records of a variant's repetitions are as they were written: times without tracing too.
-
-        Raises:
-            InvalidBundleError: one was changed; records of earlier opscopes have no hash, and cannot be told.
-            StorageError: the manifest cannot be read.
-        """
+        """Make sure that the records of a variant's repetitions are as they were written: times without tracing too."""
         if self.hashes_checked:
             return
         for found in self.record_hashes():
@@ -282,12 +195,7 @@ class Bundle:
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)
 
     def record_hashes(self) -> list[RecordHash]:
-        """The hashes of all records as they stand on disk, beside the stated ones.
-
-        Raises:
-            StorageError: the manifest cannot be read.
-            TraceFormatError: it is damaged.
-        """
+        """The hashes of all records as they stand on disk, beside the stated ones."""
         file = self.path / MANIFEST
         content = file_bytes(file)
         try:
@@ -301,11 +209,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the bundle for one run, with its newest manifest, and some space on its disk.
-
-        Raises:
-            BundleError: another run holds it.
-        """
+        """Hold the bundle for one run, with its newest manifest, and some space on its disk."""
         with storage_errors(self.path), (self.path / LOCK).open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -341,11 +245,7 @@ def _homes(others: Mapping[str, Sequence[Path]]) -> dict[str, Sequence[Path]]:
 
 
 def check_free(path: Path) -> None:
-    """Make sure that a new bundle can be made here: nothing is there yet, or an empty directory.
-
-    Raises:
-        BundleError: there is something.
-    """
+    """Make sure that a new bundle can be made here: nothing is there yet, or an empty directory."""
     if path.is_dir() and any(path.iterdir()):
         if (path / MANIFEST).exists():
             hint = "finish it with --resume, or choose another --out"
@@ -405,11 +305,7 @@ def _decode(content: bytes, file: Path) -> Manifest:
 
 
 def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> None:
-    """Tell a document that another opscope wrote from a damaged one.
-
-    Raises:
-        BundleError: it has another version of the schema.
-    """
+    """Tell a document that another opscope wrote from a damaged one."""
     schema, known = "", str(kind.__struct_config__.tag)
     with contextlib.suppress(*_DAMAGE):
         schema = from_json(content, _Head).schema

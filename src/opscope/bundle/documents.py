@@ -26,19 +26,12 @@ class Fault(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as it stands in its file.
+    """A document as it stands in its file."""
 
-    Attributes:
-        value: decoded without its type; None when it is not JSON.
-        typed: decoded with its type; None when it does not fit.
-        faults: against the schema; empty when there are none.
-        absent: optional fields that are not there, with ``[]`` for any entry of a list.
-    """
-
-    value: Json
-    typed: Any
-    faults: list[Fault]
-    absent: frozenset[str] = frozenset()
+    value: Json  # decoded without its type; None when it is not JSON
+    typed: Any  # decoded with its type; None when it does not fit
+    faults: list[Fault]  # against the schema; empty when there are none
+    absent: frozenset[str] = frozenset()  # optional fields that are not there, with `[]` for any entry of a list
 
     @property
     def foreign(self) -> bool:
@@ -47,12 +40,7 @@ class Document(NamedTuple):
 
 
 def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
-    """A document with what is wrong with it.
-
-    Args:
-        content: of its file.
-        kinds: what it may be, each with a schema of its own.
-    """
+    """A document with what is wrong with it."""
     try:
         value = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -31,20 +31,13 @@ _ARMS = {"round": TracingMode.TRACED, "timed": TracingMode.TIMED}
 
 
 class Inventory(NamedTuple):
-    """Everything below the directory of a bundle.
+    """Everything below the directory of a bundle."""
 
-    Attributes:
-        root: the directory.
-        sizes: of every regular file within the bundle, in bytes, by its path.
-        unusable: paths that are no such file, with the reason: a link that leads out, a pipe, a directory that is
-            closed.
-        directories: paths of all directories.
-    """
-
-    root: Path
-    sizes: dict[str, int]
+    root: Path  # the directory
+    sizes: dict[str, int]  # of every regular file within the bundle, in bytes, by its path
+    # paths that are no such file, with the reason: a link that leads out, a pipe, a directory that is closed
     unusable: dict[str, str]
-    directories: list[str]
+    directories: list[str]  # paths of all directories
 
     def fault(self, path: str) -> str | None:
         """Why the file at a path cannot be read; None when it can."""
@@ -130,13 +123,7 @@ def path_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
 
 
 def leftovers(manifest: Manifest, found: Inventory, homes: Collection[str]) -> Iterator[Problem]:
-    """What no run that ended well leaves: half-written files, and directories and traces that no record names.
-
-    Args:
-        manifest: of the bundle.
-        found: what is there.
-        homes: directories of variants, by name.
-    """
+    """What no run that ended well leaves: half-written files, and directories and traces that no record names."""
     traces = {repetition.trace for repetition in manifest.repetitions}
     recorded = {repetition.directory for repetition in manifest.repetitions}
     for path in found.sizes:

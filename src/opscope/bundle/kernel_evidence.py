@@ -80,33 +80,20 @@ def evidence_directory(bundle: Bundle, variant: str) -> Path:
 
 
 def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
-    """Write the record of a run whose files are there, and its hash into the manifest, which is held.
-
-    Raises:
-        StorageError: the system refused.
-    """
+    """Write the record of a run whose files are there, and its hash into the manifest, which is held."""
     content = to_json(run, indent=2)
     write_atomically(evidence_directory(bundle, run.variant) / RECORD, content, follow=False)
     bundle.state_evidence(run.variant, hashlib.sha256(content).hexdigest())
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
-    """The evidence of every variant that has any, with files that are those of the record.
-
-    Raises:
-        BundleError: a record is damaged or from a newer opscope, or a file is not the one that was recorded.
-        StorageError: a file cannot be read.
-    """
+    """The evidence of every variant that has any, with files that are those of the record."""
     every = ((variant.name, evidence_of(bundle, variant.name)) for variant in bundle.manifest.variants)
     return {name: run for name, run in every if run is not None}
 
 
 def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
-    """The evidence of one variant, like :func:`evidence_runs`; None when it has none.
-
-    Raises:
-        InvalidBundleError: the record is not the one that was written.
-    """
+    """The evidence of one variant, like :func:`evidence_runs`; None when it has none."""
     file, stated = evidence_directory(bundle, variant) / RECORD, bundle.manifest.evidence_sha256.get(variant)
     if not file.exists():
         return None

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a run holds the bundle now; nothing is changed, and a run that is about to begin is not hindered.
-
-    Args:
-        path: of the bundle.
-    """
+    """Whether a run holds the bundle now; nothing is changed, and a run that is about to begin is not hindered."""
     try:
         with (path / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

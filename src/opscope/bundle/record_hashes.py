@@ -22,19 +22,12 @@ _NO_HASH = "none: it is nested too deeply"
 
 
 class RecordHash(NamedTuple):
-    """The hash of a record of a manifest beside the one that it states.
+    """The hash of a record of a manifest beside the one that it states."""
 
-    Attributes:
-        number: its place among the repetitions.
-        variant: whose repetition it is; empty where that cannot be told.
-        true: of what stands there now.
-        stated: what it was when it was written; None in manifests of earlier opscopes.
-    """
-
-    number: int
-    variant: str
-    true: str
-    stated: str | None
+    number: int  # its place among the repetitions
+    variant: str  # whose repetition it is; empty where that cannot be told
+    true: str  # of what stands there now
+    stated: str | None  # what it was when it was written; None in manifests of earlier opscopes
 
     @property
     def changed(self) -> bool:

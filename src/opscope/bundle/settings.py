@@ -61,23 +61,14 @@ DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
 
 
 class Option(NamedTuple):
-    """How a setting is said on the command line.
+    """How a setting is said on the command line."""
 
-    Attributes:
-        meaning: one sentence, also of the key in a configuration.
-        word: of the command line; empty: the name of the field with dashes.
-        metavar: what stands for its value in help texts; empty: its type.
-        usual: what happens without it, where no value says that.
-        each: whether it is given once for each entry; else entries stand in one word, between commas.
-        off: what giving it does, of a word that sets the value to false; empty for others.
-    """
-
-    meaning: str
-    word: str = ""
-    metavar: str = ""
-    usual: str = ""
-    each: bool = False
-    off: str = ""
+    meaning: str  # one sentence, also of the key in a configuration
+    word: str = ""  # of the command line; empty: the name of the field with dashes
+    metavar: str = ""  # what stands for its value in help texts; empty: its type
+    usual: str = ""  # what happens without it, where no value says that
+    each: bool = False  # whether it is given once for each entry; else entries stand in one word, between commas
+    off: str = ""  # what giving it does, of a word that sets the value to false; empty for others
 
     @property
     def text(self) -> str:

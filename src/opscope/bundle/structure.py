@@ -23,17 +23,12 @@ MAPS = frozenset({"versions"})
 
 
 class DocumentStructure(NamedTuple):
-    """Fields of documents of one kind.
+    """Fields of documents of one kind."""
 
-    Attributes:
-        schema: that they name; empty without.
-        kinds: of every field, by its place with ``[]`` for any entry of a list; null only where nothing else was seen.
-        objects: places at which an object was seen, so that its fields had a chance to be there.
-    """
-
-    schema: str
+    schema: str  # that they name; empty without
+    # of every field, by its place with `[]` for any entry of a list; null only where nothing else was seen
     kinds: Mapping[str, frozenset[str]]
-    objects: frozenset[str]
+    objects: frozenset[str]  # places at which an object was seen, so that its fields had a chance to be there
 
 
 def shape(documents: Iterable[Json]) -> DocumentStructure:
@@ -63,13 +58,7 @@ def _note(value: Json, at: str, kinds: dict[str, set[str]], objects: set[str]) -
 
 
 def shape_problems(file: str, own: DocumentStructure, good: DocumentStructure) -> Iterator[Problem]:
-    """How the fields of one kind of document differ from those of a known-good bundle.
-
-    Args:
-        file: kind of the documents, for the messages.
-        own: of the bundle.
-        good: of the known-good one.
-    """
+    """How the fields of one kind of document differ from those of a known-good bundle."""
     if own.schema != good.schema:
         yield Problem(file, "schema", f"is {own.schema or 'absent'}, the good bundle has {good.schema or 'none'}")
     for at in _only(good, own):

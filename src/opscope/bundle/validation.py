@@ -102,26 +102,14 @@ class Validation(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.v
 
 
 class Question(NamedTuple):
-    """A check before its answer.
+    """A check before its answer."""
 
-    Attributes:
-        name: of the check.
-        area: what it is about.
-        action: what to do when it fails.
-    """
-
-    name: str
-    area: Area
-    action: str
+    name: str  # of the check
+    area: Area  # what it is about
+    action: str  # what to do when it fails
 
     def answered(self, problems: Iterable[Problem], passed: str, failed: str = "") -> BundleCheck:
-        """Failed with these problems, or passed when there are none.
-
-        Args:
-            problems: what is wrong.
-            passed: message when there is nothing.
-            failed: message when there is something; empty for the number of problems.
-        """
+        """Failed with these problems, or passed when there are none."""
         found = list(dict.fromkeys(problems))
         if not found:
             return BundleCheck(self.name, self.area, CheckStatus.PASSED, passed)

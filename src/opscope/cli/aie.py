@@ -140,11 +140,7 @@ def command(
 
 
 def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
-    """The traces that are named, or the one that the published tool would read.
-
-    Raises:
-        UsageError: none is named, and the flags do not say where one is.
-    """
+    """The traces that are named, or the one that the published tool would read."""
     from opscope.core.errors import UsageError
     from opscope.npu.workflows.sweep import published_path
 

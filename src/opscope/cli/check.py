@@ -185,15 +185,7 @@ def _fleet(
     *,
     quiet: bool,
 ) -> None:
-    """Judge all series of a store by their new runs.
-
-    Args:
-        since: first date of new runs.
-        asked: the store, the filter, the threshold and the budget file.
-        places: files of the forms.
-        inconclusive: whether it may pass.
-        quiet: print nothing.
-    """
+    """Judge all series of a store by their new runs."""
     from opscope.api import check_fleet
 
     store, where, threshold, budget = asked
@@ -220,11 +212,7 @@ class _Programs(NamedTuple):
 
 
 def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup: str | None) -> Settings:
-    """How two programs are measured: the options that were given, and the usual rest.
-
-    Raises:
-        UsageError: the warm-up is not a number.
-    """
+    """How two programs are measured: the options that were given, and the usual rest."""
     from opscope.core.errors import UsageError
     from opscope.workflows.measure.phones import phone_name
 
@@ -239,12 +227,7 @@ def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup
 def _measured(
     programs: _Programs, settings: Settings, threshold: float | None, budget: Path | None, *, quiet: bool
 ) -> GateReport:
-    """Measure two programs, tell where their reports are, and judge them.
-
-    Raises:
-        InterruptedRunError: with the command that goes on.
-        UsageError: it is not said which bundle to finish.
-    """
+    """Measure two programs, tell where their reports are, and judge them."""
     from opscope.api import check_programs, default_directory
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError, UsageError
@@ -348,11 +331,7 @@ def _of_fleet(found: FleetGate, *, lenient: bool) -> _Told:
 
 
 def threshold_share(text: str) -> float:
-    """A threshold as a fraction.
-
-    Raises:
-        UsageError: it is not a number, negative, or 100 % and more.
-    """
+    """A threshold as a fraction."""
     from opscope.core.errors import UsageError
 
     word = text.strip()
@@ -367,11 +346,7 @@ def threshold_share(text: str) -> float:
 
 
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:
-    """Refuse a candidate or a baseline beside ``--new``.
-
-    Raises:
-        UsageError: with the two commands that may be meant.
-    """
+    """Refuse a candidate or a baseline beside ``--new``."""
     from opscope.core.errors import UsageError
 
     given = [text for text in (candidate, None if against is None else f"--against {against}") if text is not None]
@@ -387,15 +362,7 @@ def _check_no_sides(candidate: str | None, against: str | None, new: str, store:
 
 
 def _check_stored(options: Mapping[str, object], when: str) -> None:
-    """Refuse options that say how two sides are measured or compared, where stored runs are judged.
-
-    Args:
-        options: by their names; None where one was not given.
-        when: they do not apply, in words.
-
-    Raises:
-        UsageError: naming the first one.
-    """
+    """Refuse options that say how two sides are measured or compared, where stored runs are judged."""
     from opscope.core.errors import UsageError
 
     for name, value in options.items():
@@ -405,11 +372,7 @@ def _check_stored(options: Mapping[str, object], when: str) -> None:
 
 
 def _check_measured(options: Mapping[str, object]) -> None:
-    """Refuse options that say how to measure, where everything was measured already.
-
-    Raises:
-        UsageError: naming the first one.
-    """
+    """Refuse options that say how to measure, where everything was measured already."""
     from opscope.core.errors import UsageError
 
     for name, value in options.items():
@@ -421,13 +384,7 @@ def _check_measured(options: Mapping[str, object]) -> None:
 
 
 def _decide(told: _Told, candidate: str) -> None:
-    """Say the outcome by the exit code.
-
-    Raises:
-        RegressionError: a criterion is not kept.
-        InconclusiveError: a criterion cannot be decided, and that does not pass.
-        UntrustedError: the measurements are not to be trusted.
-    """
+    """Say the outcome by the exit code."""
     from opscope.analysis.gate.gate import Outcome
     from opscope.core.errors import InconclusiveError, RegressionError, UntrustedError
 

@@ -26,12 +26,7 @@ class GatedCommand(TyperCommand):
     """A command whose outputs lose no byte that opscope did not write."""
 
     def invoke(self, ctx: Context) -> object:
-        """Check the outputs, then run the command.
-
-        Raises:
-            OverwriteError: an output would replace an input, another output, or what opscope did not write.
-            UsageError: two outputs are standard output.
-        """
+        """Check the outputs, then run the command."""
         _check(self.params, ctx.params)
         return super().invoke(ctx)
 
@@ -58,11 +53,7 @@ def _check(parameters: list[Parameter], values: dict[str, object]) -> None:
 
 
 def _check_printed(parameters: list[Parameter]) -> None:
-    """Refuse two results on standard output.
-
-    Raises:
-        UsageError: there are two.
-    """
+    """Refuse two results on standard output."""
     if len(parameters) > 1:
         from opscope.core.errors import UsageError
 

@@ -99,11 +99,7 @@ class CommandModules(UserDict[str, "Command"]):
         return len(COMMANDS)
 
     def __missing__(self, name: str) -> Command:
-        """The command of a module that was not asked for before.
-
-        Raises:
-            KeyError: there is no such command.
-        """
+        """The command of a module that was not asked for before."""
         if name not in COMMANDS:
             raise KeyError(name)
         self.data[name] = command = typer.main.get_command(_registered(name))

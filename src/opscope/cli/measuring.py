@@ -28,14 +28,7 @@ class Asked(NamedTuple):
     given: dict[str, Any]
 
     def settings(self, **others: Any) -> Settings:  # noqa: ANN401 - values of fields
-        """All settings.
-
-        Args:
-            others: values that stand in place of what was given; None: what was given counts.
-
-        Raises:
-            UsageError: one is not what it may be; the message names the option.
-        """
+        """All settings."""
         from opscope.experiment.config_errors import typed_options
 
         stated = {name: value for name, value in others.items() if value is not None}
@@ -54,12 +47,7 @@ NOTHING_ASKED = Asked({})
 def with_settings(
     only: Collection[str] | None = None, prefix: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given.
-
-    Args:
-        only: names of settings; None for all.
-        prefix: of every help text.
-    """
+    """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given."""
     names = sorted(OPTIONS if only is None else only, key=lambda name: (name != _FIRST, list(OPTIONS).index(name)))
     made = [_parameter(name, OPTIONS[name], prefix) for name in names]
 
@@ -124,11 +112,7 @@ def _usual(name: str, said: Option) -> Any:  # noqa: ANN401 - of the option's ty
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and what the setting holds
-    """The value of a setting from what stands on the command line.
-
-    Raises:
-        UsageError: it is not of the form of its entries.
-    """
+    """The value of a setting from what stands on the command line."""
     said, hint = OPTIONS[name], _HINTS[name]
     if said.off:
         return not value

@@ -22,11 +22,7 @@ _DESCRIPTOR = 1
 
 
 def output_target(value: str | None) -> str | None:
-    """The value of an option that names a file: ``-`` for every path that is standard output, as /dev/stdout is.
-
-    Raises:
-        UsageError: it is empty, as that of a variable of a shell that is not set.
-    """
+    """The value of an option that names a file: ``-`` for every path that is standard output, as /dev/stdout is."""
     from opscope.core.files import descriptor_of
 
     if value is not None and not value:
@@ -114,11 +110,7 @@ def note_unhashed(paths: Iterable[str | Path]) -> None:
 
 
 def warmup_count(text: str | None) -> int | Literal["auto"] | None:
-    """The value of an option ``--warmup N|auto``; None when it was not given.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The value of an option ``--warmup N|auto``; None when it was not given."""
     from opscope.core.errors import UsageError
 
     if text is None:

@@ -102,11 +102,7 @@ def _tell(done: Profiled) -> None:
 
 
 def _check_complete(done: Profiled) -> None:
-    """Say by the exit code when repetitions are missing from the results.
-
-    Raises:
-        IncompleteError: some failed.
-    """
+    """Say by the exit code when repetitions are missing from the results."""
     from opscope.core.errors import IncompleteError
     from opscope.reports.content.content import missing
 

@@ -46,11 +46,7 @@ def command(
 
 
 def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None) -> list[Path]:
-    """The files of the one report, or of the combined one.
-
-    Raises:
-        UsageError: several bundles, and nothing says where their report goes.
-    """
+    """The files of the one report, or of the combined one."""
     from opscope.api import combined_report, report
     from opscope.core.errors import UsageError
 

@@ -193,12 +193,7 @@ def _line(compared: Comparison) -> str:
 
 
 def _check_complete(done: RunReport, config: Path) -> None:
-    """Say by the exit code when something is missing from the results.
-
-    Raises:
-        IncompleteError: some experiments or repetitions failed.
-        OpscopeError: all experiments failed; of the kind of the first.
-    """
+    """Say by the exit code when something is missing from the results."""
     from opscope.core.errors import IncompleteError, kinds
     from opscope.reports.content.content import missing
 

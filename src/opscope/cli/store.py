@@ -292,11 +292,7 @@ def _tell_added(done: AddReport) -> None:
 
 
 def _check_whole(done: AddReport) -> None:
-    """Say by the exit code when a bundle was left out.
-
-    Raises:
-        IncompleteError: naming the first one.
-    """
+    """Say by the exit code when a bundle was left out."""
     from opscope.core.errors import IncompleteError
 
     for one in done.skipped:

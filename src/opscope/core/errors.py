@@ -233,16 +233,7 @@ class InterruptedRunError(OpscopeError):
 
 @contextlib.contextmanager
 def reading(path: Path, hint: str | None = None) -> Iterator[None]:
-    """Turn the operating system's refusals to read into errors of ours.
-
-    Args:
-        path: what is read.
-        hint: the next step where it is missing.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: the system refused, and what it said.
-    """
+    """Turn the operating system's refusals to read into errors of ours."""
     try:
         yield
     except FileNotFoundError:

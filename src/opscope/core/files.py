@@ -33,11 +33,7 @@ _DESCRIPTORS = ("/dev/fd", "/proc/self/fd", "/proc/thread-self/fd")
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into StorageError with a hint.
-
-    Raises:
-        StorageError: naming the path, what the system refused, and what to do about that.
-    """
+    """Turn the operating system's refusals into StorageError with a hint."""
     try:
         yield
     except OSError as error:
@@ -59,15 +55,6 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, follow: bo
     A file that is there keeps its mode, and its owner where the system allows it. Links are followed, and stay links.
     A device, a FIFO or an open descriptor (``/dev/stdout``, ``/dev/fd/63`` of a process substitution) holds nothing
     that could be replaced: it is opened and written to.
-
-    Args:
-        path: the file; its directory is made when it is missing.
-        content: all bytes, or parts of them that are written as they come.
-        follow: False for a file of ours in a directory that somebody else may have filled, such as a bundle: a link or
-            a pipe in its place is replaced, and what it leads to is not touched.
-
-    Raises:
-        StorageError: the system refused; the old content of a regular file is still there.
     """
     with written_atomically(path, follow=follow) as file:
         file.writelines([content] if isinstance(content, bytes) else content)
@@ -77,17 +64,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, follow: bo
 def written_atomically(
     path: Path, *, follow: bool = True, may_replace: Callable[[Path, Path], None] | None = None
 ) -> Iterator[IO[bytes]]:
-    """A file to write to, as :func:`write_atomically` writes: it comes to its place when the block ends without error.
-
-    Args:
-        path: as there.
-        follow: as there.
-        may_replace: called with the place and the finished file before it comes there; what it raises leaves the old
-            file as it is.
-
-    Raises:
-        StorageError: the system refused; the old content of a regular file is still there.
-    """
+    """A file to write to, as by :func:`write_atomically`: it comes to its place when the block ends without error."""
     with storage_errors(path):
         real = Path(os.path.realpath(path)) if follow else path
         with _stream(path) if follow and is_stream(path) else _replacement(real, may_replace) as file:
@@ -97,15 +74,8 @@ def written_atomically(
 def write_new(path: Path, content: bytes) -> bool:
     """Write a file that is not there yet; anything but a regular file is written to directly.
 
-    Args:
-        path: the file; its directory is made when it is missing.
-        content: all bytes.
-
     Returns:
         Whether it was written; False: something is there, and stays as it is.
-
-    Raises:
-        StorageError: the system refused; no part of the file is left.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,11 +88,7 @@ def write_new(path: Path, content: bytes) -> bool:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names what is written to directly: a device, a FIFO, a socket, an open descriptor.
-
-    Raises:
-        OSError: the system refuses to tell, for example since a part of the path is not a directory.
-    """
+    """Whether a path names what is written to directly: a device, a FIFO, a socket, an open descriptor."""
     if descriptor_of(path) is not None:
         return True
     try:
@@ -175,11 +141,7 @@ def _replacement(path: Path, may_replace: Callable[[Path, Path], None] | None) -
 
 
 def _replaceable(path: Path) -> os.stat_result | None:
-    """The file that will be replaced; None where there is none, or what has no content of its own.
-
-    Raises:
-        OSError: it may not be written, or is a directory.
-    """
+    """The file that will be replaced; None where there is none, or what has no content of its own."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -192,11 +154,7 @@ def _replaceable(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _created(path: Path, like: os.stat_result | None = None) -> Iterator[IO[bytes]]:
-    """A file that must not be there, with the mode and owner of another; of one that fails nothing is left.
-
-    Raises:
-        FileExistsError: it is there.
-    """
+    """A file that must not be there, with the mode and owner of another; of one that fails nothing is left."""
     with path.open("xb") as file:
         try:
             yield file
@@ -223,12 +181,7 @@ def _keep_owner_and_mode(file: int, like: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def scratch_directory(path: Path) -> Iterator[Path]:
-    """A directory that is made here, and removed with all that is in it when the block ends.
-
-    Raises:
-        FileExistsError: something is there already; it stays.
-        OSError: the system refused.
-    """
+    """A directory that is made here, and removed with all that is in it when the block ends."""
     path.mkdir()
     try:
         yield path
@@ -237,11 +190,7 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 
 
 def discard(directory: Path, names: Iterable[str]) -> None:
-    """Remove files of opscope's by their names, and their directory when nothing else is in it.
-
-    Raises:
-        StorageError: the system refused.
-    """
+    """Remove files of opscope's by their names, and their directory when nothing else is in it."""
     with storage_errors(directory):
         for name in names:
             (directory / name).unlink(missing_ok=True)

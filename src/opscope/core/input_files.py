@@ -13,18 +13,7 @@ if TYPE_CHECKING:
 
 
 def file_bytes(path: Path, hint: str | None = None) -> bytes:
-    """All bytes of a file.
-
-    Args:
-        path: of the file.
-        hint: the next step where it is missing.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a regular file.
-        MemoryLimitError: it is larger than what reading may take.
-    """
+    """All bytes of a file."""
     with opened(path, hint) as file, limited(path):
         if os.fstat(file.fileno()).st_size > memory_limit():
             raise too_large(path)

@@ -43,14 +43,6 @@ def from_json(content: bytes | str, kind: Any) -> Any:
 
     Threads may call it at once: msgspec keeps what it knows of a type where another thread finds it half made, and the
     process ends by a segmentation fault (msgspec 0.22). Here one thread at a time makes it.
-
-    Args:
-        content: one document.
-        kind: type of the value, or a union.
-
-    Raises:
-        msgspec.DecodeError: it is not JSON, or of another type.
-        UnicodeDecodeError: it is not text.
     """
     decoder = _decoders.get(kind)
     if decoder is None:

@@ -50,31 +50,15 @@ _HINT = "name another file, or remove it first"
 
 
 class Output(NamedTuple):
-    """A place that a call is to write to.
+    """A place that a call is to write to."""
 
-    Attributes:
-        option: that named it, for messages.
-        path: of the file or directory.
-        is_directory: whether files are written into it.
-    """
-
-    option: str
-    path: Path
-    is_directory: bool = False
+    option: str  # that named it, for messages
+    path: Path  # of the file or directory
+    is_directory: bool = False  # whether files are written into it
 
 
 def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
-    """Refuse a call that would lose bytes, before anything is read.
-
-    Args:
-        outputs: all that the call writes.
-        inputs: all that it reads: files, and directories such as bundles.
-
-    Raises:
-        OverwriteError: an output is an input, a file of a bundle, another output, or a file that opscope did not
-            write.
-        StorageError: an output cannot be written.
-    """
+    """Refuse a call that would lose bytes, before anything is read."""
     read = list(inputs)
     seen: dict[object, str] = {}
     for output in outputs:
@@ -92,16 +76,7 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
 
 
 def check_ours(path: Path, *, follow: bool = True) -> None:
-    """Refuse to replace what opscope did not write; free places, empty files, devices and pipes lose nothing.
-
-    Args:
-        path: of an output.
-        follow: whether links are followed; else a link or a pipe is something that somebody else put there.
-
-    Raises:
-        OverwriteError: there is a file, and nothing proves that opscope wrote it; or it is a block device.
-        StorageError: it is a directory, or cannot be looked at.
-    """
+    """Refuse to replace what opscope did not write; free places, empty files, devices and pipes lose nothing."""
     with storage_errors(path):
         if follow and path.is_block_device():
             raise OverwriteError("a block device is never written to", where=path, hint="name a file")
@@ -122,16 +97,8 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
 def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool = True) -> list[Path]:
     """Write files where a user asked for them, each in one step; all places are looked at before the first is written.
 
-    Args:
-        files: content by path.
-        follow: as of :func:`opscope.core.files.write_atomically`.
-
     Returns:
         The paths, in their order.
-
-    Raises:
-        OverwriteError: a file is there that opscope did not write, or one of another kind.
-        StorageError: the system refused; what was there is still there.
     """
     for path in files:
         check_ours(path, follow=follow)
@@ -145,11 +112,7 @@ def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool
 
 
 def mark_of(path: Path) -> str | None:
-    """What a regular file is, by the mark that opscope leaves in files of this kind; None without one.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """What a regular file is, by the mark that opscope leaves in files of this kind; None without one."""
     with path.open("rb") as file:
         head = file.read(_ENDS)
         file.seek(max(0, os.fstat(file.fileno()).st_size - _ENDS))
@@ -171,13 +134,7 @@ def marked_markdown(text: str) -> str:
 
 
 def _check_kind(unmarked: list[str], old: Path, new: Path) -> None:
-    """Refuse to replace a file by one of another kind.
-
-    Args:
-        unmarked: gets the hash of what bears no mark, to be remembered once it is in its place.
-        old: what is there; it may be missing.
-        new: what takes its place.
-    """
+    """Refuse to replace a file by one of another kind."""
     mark = mark_of(new)
     if mark is None:
         unmarked.append(sha256_of(new))

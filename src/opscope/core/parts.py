@@ -37,19 +37,12 @@ _command: list[list[PartFailure]] = []
 
 @dataclass(eq=False)
 class PartFailure:
-    """A part that failed.
+    """A part that failed."""
 
-    Attributes:
-        part: what it is, as ``the rule data_movement``.
-        reason: the exception in words, the same whenever it is raised again.
-        trace: its traceback.
-        file: where the traceback is kept; None where it is not.
-    """
-
-    part: str
-    reason: str
-    trace: str
-    file: str | None = None
+    part: str  # what it is, as `the rule data_movement`
+    reason: str  # the exception in words, the same whenever it is raised again
+    trace: str  # its traceback
+    file: str | None = None  # where the traceback is kept; None where it is not
 
     @property
     def because(self) -> str:
@@ -73,24 +66,12 @@ class PartFailure:
 
 
 def part(name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """What a computation gives; where it meets a bug of ours, what the rest goes on with in its place.
-
-    Args:
-        name: what is computed, for people.
-        compute: computes it.
-        default: what says that it is not known.
-    """
+    """What a computation gives; where it meets a bug of ours, what the rest goes on with in its place."""
     return explained(name, compute, lambda _: default)
 
 
 def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[PartFailure], Instead]) -> Value | Instead:
-    """The same for what can say itself why it is not known.
-
-    Args:
-        name: what is computed, for people.
-        compute: computes it.
-        otherwise: gives what stands for it.
-    """
+    """The same for what can say itself why it is not known."""
     try:
         return compute()
     except Exception as error:
@@ -102,15 +83,7 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
 
 
 def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value], default: Value) -> Value:
-    """The same where what stands for it looks like a result: that it is none is noted.
-
-    Args:
-        lost: gets the key, with what is not known and why.
-        key: of the result.
-        name: what is computed, for people.
-        compute: computes it.
-        default: what stands for it.
-    """
+    """The same where what stands for it looks like a result: that it is none is noted."""
 
     def otherwise(failure: PartFailure) -> Value:
         lost[key] = failure.sentence
@@ -120,12 +93,7 @@ def noted(lost: dict[str, str], key: str, name: str, compute: Callable[[], Value
 
 
 def failure_of(name: str, error: Exception) -> PartFailure | None:
-    """What an exception that is being handled leaves unknown; None where it is no bug of ours, or is to be seen.
-
-    Args:
-        name: what was computed, for people.
-        error: that ended it.
-    """
+    """What an exception that is being handled leaves unknown; None where it is no bug of ours, or is to be seen."""
     if isinstance(error, _FORESEEN) or os.environ.get(VARIABLE):
         return None
     return PartFailure(name, _reason(error), traceback.format_exc())

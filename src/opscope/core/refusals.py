@@ -35,12 +35,7 @@ _HINTS = {
 
 
 def refusal(error: OSError, path: Path) -> tuple[str, str]:
-    """Problem and hint for what the system refused to write.
-
-    Args:
-        error: as it was raised.
-        path: what was to be written; the parts of its path tell which of them is not a directory.
-    """
+    """Problem and hint for what the system refused to write."""
     if error.errno in {errno.ENOTDIR, errno.EEXIST} and (file := _not_a_directory(path)):
         return f"{file} is not a directory", "choose a place in a directory"
     if error.errno in {errno.EACCES, errno.EPERM}:

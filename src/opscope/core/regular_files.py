@@ -29,27 +29,13 @@ def opened(path: Path, hint: str | None = None) -> Iterator[IO[bytes]]:
     Pipes, process substitutions among them, are refused as devices are: the first bytes of a file are read before the
     rest, its hash beside it, and a gate or a validation reads it again; and opening a pipe that nobody writes to never
     ends.
-
-    Args:
-        path: of the file.
-        hint: the next step where it is missing.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a file but a pipe, a device or a socket.
     """
     with reading(path, hint), open_regular(path) as file:
         yield file
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """The same as a plain file object.
-
-    Raises:
-        OSError: the system refused.
-        TraceFormatError: it is not a file but a pipe, a device or a socket.
-    """
+    """The same as a plain file object."""
     kind = _kind(path.stat().st_mode)
     if kind is None:
         # A pipe that took the file's place meanwhile is not waited for.

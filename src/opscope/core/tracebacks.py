@@ -25,12 +25,7 @@ PROBLEMS = "problems"
 
 @contextlib.contextmanager
 def tracebacks_kept(directory: Path) -> Iterator[None]:
-    """Write the tracebacks of what a bug of ours leaves unknown beside the reports that say so.
-
-    Raises:
-        InternalError: a bug ended all of it.
-        StorageError: the system refused.
-    """
+    """Write the tracebacks of what a bug of ours leaves unknown beside the reports that say so."""
     with failures_heard() as failures:
         try:
             yield
@@ -53,25 +48,14 @@ def _keep(failure: PartFailure, directory: Path) -> None:
 
 
 def nothing_known(because: str, place: Path | str, directory: Path | None) -> InternalError:
-    """The error of a command whose bugs leave nothing to report.
-
-    Args:
-        because: the first of them.
-        place: what was to be reported.
-        directory: of the reports, with the tracebacks; None: they are printed.
-    """
+    """The error of a command whose bugs leave nothing to report."""
     attached = "the lines above" if directory is None else f"the files in {shell_command([str(directory / PROBLEMS)])}"
     hint = f"nothing is lost; report this bug with {attached} and, if you may share it, {place}"
     return InternalError(f"nothing can be reported: {because}", where=place, hint=hint)
 
 
 def page(name: str, write: Callable[[], str]) -> bytes:
-    """A report in Markdown or HTML; one that a bug of ours prevents says so.
-
-    Args:
-        name: of its file.
-        write: gives its text.
-    """
+    """A report in Markdown or HTML; one that a bug of ours prevents says so."""
     return explained(name, write, _markdown_alone if name.endswith(".md") else _html_alone).encode()
 
 

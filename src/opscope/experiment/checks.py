@@ -46,11 +46,7 @@ def problem_check(name: str, error: OpscopeError) -> Check:
 
 
 def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
-    """What can be switched off on a CPU.
-
-    Args:
-        probe: asks for its features.
-    """
+    """What can be switched off on a CPU."""
     name = "acceleration switch"
     try:
         probed = probe()

@@ -44,19 +44,7 @@ def typed(
     strict: bool = True,
     at: str = "",
 ) -> T:
-    """A decoded file as a typed value.
-
-    Args:
-        raw: what TOML or JSON gave.
-        kind: a Struct.
-        where: the file, for the message.
-        choices: what a field may hold, by its name, where that is one of a few words.
-        strict: whether a number may not stand in a text.
-        at: where in the file it stands; empty for all of the file.
-
-    Raises:
-        UsageError: it does not fit; the message names the field, what was found and what is allowed.
-    """
+    """A decoded file as a typed value."""
     try:
         return msgspec.convert(raw, kind, strict=strict)
     except msgspec.ValidationError as error:
@@ -64,15 +52,7 @@ def typed(
 
 
 def typed_options(values: Mapping[str, object], kind: type[S]) -> S:
-    """Values of options of the command line as a typed value.
-
-    Args:
-        values: by the names of fields.
-        kind: that has them.
-
-    Raises:
-        UsageError: one does not fit; the message names the option, what was found and what is allowed.
-    """
+    """Values of options of the command line as a typed value."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

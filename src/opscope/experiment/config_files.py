@@ -20,28 +20,14 @@ TARGETS = tuple(kind.name for kind in KINDS if kind.template)
 
 
 def template(target: str) -> str:
-    """The text of a configuration in TOML that runs as it is, once its model and runners are there.
-
-    Args:
-        target: ``local``, ``native`` or ``runner``.
-
-    Raises:
-        UsageError: there is none for it.
-    """
+    """The text of a configuration in TOML that runs as it is, once its model and runners are there."""
     if target not in TARGETS:
         raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
     return _filled(target)
 
 
 def devices_template(devices: Sequence[str]) -> str:
-    """The text of a configuration in TOML for some devices.
-
-    Args:
-        devices: each as ``NAME=TARGET``.
-
-    Raises:
-        UsageError: one is not, a name stands twice, or there is no such target.
-    """
+    """The text of a configuration in TOML for some devices."""
     found: dict[str, str] = {}
     for text in devices:
         name, _, target = text.partition("=")
@@ -97,18 +83,7 @@ _MOST_DOTS = 1000
 
 
 def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
-    """What a file that people write holds, TOML when its name ends in .toml, else JSON.
-
-    Args:
-        file: of at most 1 MiB.
-        hint: the next step when there is no such file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a regular file.
-        UsageError: it is too large, or no TOML or JSON.
-    """
+    """What a file that people write holds, TOML when its name ends in .toml, else JSON."""
     return _decoded(_text(file, hint), file)
 
 

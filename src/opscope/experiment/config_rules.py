@@ -35,15 +35,7 @@ _FEATURES = tuple(dict.fromkeys(group.name for groups in isa.GROUPS.values() for
 
 
 def read_own(raw: object, file: Path) -> Experiments:
-    """The experiments of a configuration of our own.
-
-    Args:
-        raw: what TOML or JSON gave.
-        file: where it stands; relative paths in it are relative to its directory.
-
-    Raises:
-        UsageError: a key is unknown, missing or holds what it may not; the message names it.
-    """
+    """The experiments of a configuration of our own."""
     _check_devices(raw, file)
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
@@ -61,17 +53,11 @@ def read_own(raw: object, file: Path) -> Experiments:
 
 
 class _Place(NamedTuple):
-    """Where an experiment runs.
+    """Where an experiment runs."""
 
-    Attributes:
-        target: its name.
-        device: what the file calls the machine; None where it gives no name.
-        needs_worker: whether the file gives the name alone, so that only a worker knows the machine.
-    """
-
-    target: str
-    device: str | None = None
-    needs_worker: bool = False
+    target: str  # its name
+    device: str | None = None  # what the file calls the machine; None where it gives no name
+    needs_worker: bool = False  # whether the file gives the name alone, so that only a worker knows the machine
 
 
 def _places(config: Config) -> list[_Place]:
@@ -93,11 +79,7 @@ def _targets(config: Config) -> list[str]:
 
 
 def _check_devices(raw: object, file: Path) -> None:
-    """Check the tables of devices one by one, since what is wrong in one shall be told with its name.
-
-    Raises:
-        UsageError: something is.
-    """
+    """Check the tables of devices one by one, since what is wrong in one shall be told with its name."""
     devices = raw.get("devices") if isinstance(raw, dict) else None
     for name, device in devices.items() if isinstance(devices, dict) else ():
         if not re.match(PLAIN_NAME, str(name)):
@@ -110,11 +92,7 @@ def _check_devices(raw: object, file: Path) -> None:
 
 
 def _check_size(config: Config, experiments: int, file: Path) -> None:
-    """Refuse a file that asks for more than anybody means to measure, before it is spread out.
-
-    Raises:
-        UsageError: it does; the message says what the product is of.
-    """
+    """Refuse a file that asks for more than anybody means to measure, before it is spread out."""
     counts = [thread_counts(config.threads if one.threads is None else one.threads) for one in config.variants]
     variants = sum(map(len, counts)) or len(thread_counts(config.threads))
     if experiments * variants > _MOST_RUNS_OF_VARIANTS:
@@ -126,11 +104,7 @@ def _check_size(config: Config, experiments: int, file: Path) -> None:
 
 
 def _check(config: Config, file: Path) -> None:
-    """Rules between keys.
-
-    Raises:
-        UsageError: one is broken.
-    """
+    """Rules between keys."""
     for rule in (_what, _where, _variants, _how_long):  # each may rely on those before it
         problem = rule(config, file)
         if problem:
@@ -430,11 +404,7 @@ def _named(experiment: Experiment, name: str) -> list[PlannedVariant]:
 
 
 def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
-    """The experiments, when each has a directory of its own.
-
-    Raises:
-        UsageError: two would share one.
-    """
+    """The experiments, when each has a directory of its own."""
     names = [experiment.name for experiment in found]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice:

@@ -35,11 +35,7 @@ class TraceCheck(Protocol):
     """Reads a trace and tells how many complete inferences it holds."""
 
     def __call__(self, path: Path) -> int:
-        """Number of complete inferences.
-
-        Raises:
-            TraceFormatError: the trace is empty or damaged.
-        """
+        """Number of complete inferences."""
         ...
 
 
@@ -69,18 +65,6 @@ def run_experiment(
     A failed repetition is recorded and the others go on, unless nothing succeeded before two variants, or the only one
     in two processes, failed alike: then the rest would fail alike too, and is not run. When the run is interrupted, the
     disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
-
-    Args:
-        bundle: whose manifest says what is pending.
-        target: where it runs.
-        clock: for durations and dates.
-        check: reads a trace.
-        progress: hears of every repetition.
-        keep_going: run all that is pending, whatever failed.
-
-    Raises:
-        DeviceError: the device cannot be reached any more, or failed twice in a row.
-        StorageError: the disk is full or not writable; running on would lose what is measured.
     """
     pending, begun = bundle.manifest.pending(), len(bundle.manifest.repetitions)
     bundle.set_status(Status.RUNNING)
@@ -187,11 +171,7 @@ def _left(directory: Path, trace: Path) -> dict[str, str]:
 
 
 def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
-    """One repetition of a variant as the plan of its bundle says.
-
-    Raises:
-        BundleError: the manifest lacks a part of the plan.
-    """
+    """One repetition of a variant as the plan of its bundle says."""
     manifest, threads = bundle.manifest, variant.threads
     plan, model = manifest.plan.of(variant.name), manifest.model_of(variant.name)
     switches = manifest.switches_in(variant.name) and variant.role is not Role.CONTROL

@@ -45,18 +45,12 @@ _MOST_INPUTS = 10_000
 
 
 class TensorRecipe(NamedTuple):
-    """A tensor to make.
+    """A tensor to make."""
 
-    Attributes:
-        dtype: number type.
-        shape: its sizes.
-        fill: ``zeros``, ``ones``, ``range`` (0, 1, 2, ...) or ``random``.
-        bounds: of random values, the lower one included, the upper one not; None: as without a wish.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    fill: str
+    dtype: str  # number type
+    shape: tuple[int, ...]  # its sizes
+    fill: str  # `zeros`, `ones`, `range` (0, 1, 2, ...) or `random`
+    # of random values, the lower one included, the upper one not; None: as without a wish
     bounds: tuple[float, float] | None = None
 
 
@@ -64,35 +58,21 @@ Wish: TypeAlias = "TensorRecipe | Array | bool | int | float | None"
 
 
 class AskedInput(NamedTuple):
-    """One input that a user asks for.
+    """One input that a user asks for."""
 
-    Attributes:
-        source: what was written, for messages and the manifest.
-        wish: a tensor to make, an array, or the value itself.
-    """
-
-    source: str
-    wish: Wish
+    source: str  # what was written, for messages and the manifest
+    wish: Wish  # a tensor to make, an array, or the value itself
 
 
 class MadeInputs(NamedTuple):
-    """The inputs of all calls.
+    """The inputs of all calls."""
 
-    Attributes:
-        planned: what each is; empty where all are tensors as the program declares them.
-        arrays: values of the tensors among them, by position; empty where they are drawn from the seed.
-    """
-
-    planned: list[PlannedInput]
-    arrays: dict[int, Array]
+    planned: list[PlannedInput]  # what each is; empty where all are tensors as the program declares them
+    arrays: dict[int, Array]  # values of the tensors among them, by position; empty where they are drawn from the seed
 
 
 def parse_input(text: str) -> AskedInput | None:
-    """One input as the command line gives it; None for ``default``.
-
-    Raises:
-        UsageError: it is none of the forms.
-    """
+    """One input as the command line gives it; None for ``default``."""
     word = text.strip()
     if word == _DEFAULT:
         return None
@@ -139,11 +119,6 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
     """The arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, those of other names in the order of the file.
 
     Of labelled inputs, see :mod:`opscope.experiment.samples`, it is the first one: that is what is timed.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an .npz of numbers, or labels do not fit the inputs.
     """
     arrays = read_arrays(path)
     labelled = labelled_inputs(path, arrays)
@@ -151,11 +126,7 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
 
 
 def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
-    """The arrays of a file as inputs, in the order of a program's.
-
-    Raises:
-        TraceFormatError: one is numbered beyond what a program takes.
-    """
+    """The arrays of a file as inputs, in the order of a program's."""
     asked = {name: AskedInput(f"{name} of {path.name}", array) for name, array in arrays.items()}
     places = {name: _NAMED.match(name) for name in arrays}
     if not all(places.values()):
@@ -167,16 +138,7 @@ def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | No
 
 
 def made_inputs(declared: Sequence[Value], asked: Sequence[AskedInput | None], seed: int) -> MadeInputs:
-    """The inputs of all calls, as asked where something was asked, else as the program declares them.
-
-    Args:
-        declared: inputs of the methods that are called, one method after the other.
-        asked: in the same order; what is None or missing stays as declared.
-        seed: of random values.
-
-    Raises:
-        UsageError: one does not fit the program; the message names it, its kind and what to do.
-    """
+    """The inputs of all calls, as asked where something was asked, else as the program declares them."""
     if len(asked) > len(declared):
         kinds = ", ".join(map(described, declared)) or "none"
         problem = f"{len(asked)} inputs are given, the program takes {len(declared)}: {kinds}"

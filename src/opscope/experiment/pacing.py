@@ -24,9 +24,6 @@ class Rest:
         settings: with the cool-down and the highest temperature.
         target: tells its temperature.
         sleep: how time is spent.
-
-    Attributes:
-        unreadable: whether a temperature was asked for that cannot be read there; then nothing waits for it.
     """
 
     def __init__(self, settings: ExperimentSettings, target: RunTarget, sleep: Callable[[float], None]) -> None:
@@ -35,11 +32,7 @@ class Rest:
         self.unreadable = self._hottest is not None and target.conditions().temperature_celsius is None
 
     def take(self) -> None:
-        """Rest once.
-
-        Raises:
-            RunError: the machine did not get cool enough in a quarter of an hour.
-        """
+        """Rest once."""
         if self._cooldown:
             self._sleep(self._cooldown)
         waited = 0.0

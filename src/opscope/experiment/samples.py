@@ -25,15 +25,10 @@ UNKNOWN = -1
 
 
 class LabelledInputs(NamedTuple):
-    """Inputs with the class of each.
+    """Inputs with the class of each."""
 
-    Attributes:
-        labels: int64, shape (n,); -1 where the class is not known.
-        arrays: by name, each with n along its first axis.
-    """
-
-    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    arrays: dict[str, Array]
+    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # int64, shape (n,); -1 where the class is not known
+    arrays: dict[str, Array]  # by name, each with n along its first axis
 
     def sample(self, number: int) -> dict[str, Array]:
         """The arrays of one input, with a batch of one."""
@@ -41,15 +36,7 @@ class LabelledInputs(NamedTuple):
 
 
 def labelled_inputs(path: Path, arrays: Mapping[str, Array]) -> LabelledInputs | None:
-    """The labelled inputs that a file holds; None where it has no array ``labels``, and is one input.
-
-    Args:
-        path: of the file, for messages.
-        arrays: all of it.
-
-    Raises:
-        TraceFormatError: the labels are not one class for each input.
-    """
+    """The labelled inputs that a file holds; None where it has no array ``labels``, and is one input."""
     if LABELS not in arrays:
         return None
     labels = arrays[LABELS]
@@ -77,12 +64,5 @@ _HINT = (
 
 
 def stacked(outputs: list[list[Any]]) -> list[Any]:
-    """Outputs of several inputs, each stacked along a new first axis; the inverse of one list for each input.
-
-    Args:
-        outputs: for each input the arrays that it gave, of the same shapes for all.
-
-    Raises:
-        ValueError: the shapes differ between inputs.
-    """
+    """Outputs of several inputs, each stacked along a new first axis; the inverse of one list for each input."""
     return [np.stack(each) for each in zip(*outputs, strict=True)]

@@ -14,11 +14,6 @@ def interleaved(variants: Sequence[str], rounds: int, seed: int) -> list[list[st
 
     Drift of the machine then falls on all variants alike, and exchanging two of them within a round changes nothing
     when they are the same, which is what the permutation test of a comparison rests on.
-
-    Args:
-        variants: names.
-        rounds: number of rounds.
-        seed: the same seed gives the same order.
     """
     generator = random.Random(seed)  # noqa: S311 - an order to be repeated, not a secret
     return [generator.sample(list(variants), len(variants)) for _ in range(rounds)]

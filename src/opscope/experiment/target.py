@@ -40,43 +40,32 @@ class JobOutcome(msgspec.Struct, frozen=True):
 
 
 class SwitchOffer(NamedTuple):
-    """A mechanism that a target can switch features with.
+    """A mechanism that a target can switch features with."""
 
-    Attributes:
-        probe: the CPU's features as its runtime sees them when none is off.
-        libraries: hash of the libraries whose features it switches, and of what switches them; empty for ``cpuinfo``.
-    """
-
-    probe: ProbeAnswer
+    probe: ProbeAnswer  # the CPU's features as its runtime sees them when none is off
+    # hash of the libraries whose features it switches, and of what switches them; empty for `cpuinfo`
     libraries: str = ""
 
 
 class Capabilities(NamedTuple):
-    """What a target can and cannot do, as it declares it itself.
+    """What a target can and cannot do, as it declares it itself."""
 
-    Attributes:
-        untraceable: why nothing is traced there, as one sentence; None: what is asked to be traced is.
-        always_traces: whether every run is traced, so that none shows the latency without tracing; false: none is, and
-            None: what is asked to be.
-        is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
-            switched off, and it runs the method that it chooses.
-        host: the machine that it runs on; None for one that tells nothing of it.
-        backend: tells the library here whose kernels are called there, and can be counted; None where they cannot.
-        libraries: tells the libraries here that register all operators and backends that it has; None where they are
-            not known.
-        stand_in: why it stands in for a better target, and what that means for figures, as one sentence; None: it is
-            the one that was asked for.
-        trace: name of the file with the events of a traced run.
-    """
-
-    untraceable: str | None = None
+    untraceable: str | None = None  # why nothing is traced there, as one sentence; None: what is asked to be traced is
+    # whether every run is traced, so that none shows the latency without tracing; false: none is, and None: what
+    # is asked to be
     always_traces: bool | None = None
+    # whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
+    # switched off, and it runs the method that it chooses
     is_build: bool = False
-    host: Host | None = None
+    host: Host | None = None  # the machine that it runs on; None for one that tells nothing of it
+    # tells the library here whose kernels are called there, and can be counted; None where they cannot
     backend: Callable[[], Path] | None = None
+    # tells the libraries here that register all operators and backends that it has; None where they are not known
     libraries: Callable[[], Sequence[Path]] | None = None
+    # why it stands in for a better target, and what that means for figures, as one sentence; None: it is the one
+    # that was asked for
     stand_in: str | None = None
-    trace: str = TRACE
+    trace: str = TRACE  # name of the file with the events of a traced run
 
 
 class RunTarget(ABC):

@@ -51,15 +51,7 @@ class TargetName(NamedTuple):
 
 
 def parse_target(text: str, *, builds_named: bool = False) -> TargetName:
-    """The target of a name.
-
-    Args:
-        text: as it was typed.
-        builds_named: whether builds of executor_runner are named elsewhere, so that the name needs none.
-
-    Raises:
-        UsageError: there is no such kind, or its address is missing or is none.
-    """
+    """The target of a name."""
     name, colon, address = text.partition(":")
     kind = _BY_NAME.get(name)
     if kind is None or (colon and not kind.address):
@@ -76,11 +68,7 @@ def kind_named(text: str) -> TargetKind:
 
 
 def _check_address(kind: TargetKind, address: str) -> None:
-    """Refuse what is not an address of a device.
-
-    Raises:
-        UsageError: saying what one looks like.
-    """
+    """Refuse what is not an address of a device."""
     if kind is SSH:
         from opscope.hosts.ssh import parse_address  # noqa: PLC0415 - only who names a device needs it
 

@@ -31,15 +31,8 @@ _HALF_OF_UNIT, _UPPER = 0x7FFF, 16
 def random_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
     """Inputs of these shapes and types: normal numbers, small non-negative integers.
 
-    Args:
-        tensors: in the order of the method's inputs.
-        seed: the same seed gives the same values.
-
     Returns:
         Arrays of the type asked for; float32 where that is bfloat16.
-
-    Raises:
-        RunError: values of such a type cannot be made.
     """
     # Its stream is frozen; those of the newer generators are not.
     generator = np.random.RandomState(seed)
@@ -61,23 +54,13 @@ def as_type(values: Array, dtype: str) -> Array:
 
 
 def to_bytes(array: Array, dtype: str, order: Sequence[int]) -> bytes:
-    """The bytes of a tensor as they lie in memory.
-
-    Args:
-        array: in the order of its dimensions.
-        dtype: type of the tensor's elements.
-        order: dimensions from the outermost to the innermost in memory.
-    """
+    """The bytes of a tensor as they lie in memory."""
     laid = np.ascontiguousarray(array.transpose(order))
     return _rounded(laid).tobytes() if dtype == _BFLOAT16 else laid.tobytes()
 
 
 def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
-    """The tensor whose bytes lie in memory so; the inverse of :func:`to_bytes`.
-
-    Raises:
-        RunError: bytes are missing, or such a type cannot be read.
-    """
+    """The tensor whose bytes lie in memory so; the inverse of :func:`to_bytes`."""
     if tensor.dtype not in NUMBER_TYPES:
         raise RunError(f"outputs of number type {tensor.dtype} cannot be read")
     wide = tensor.dtype == _BFLOAT16

@@ -57,11 +57,7 @@ class VariantTargets(RunTarget):
         return shared if one else shared._replace(backend=None, libraries=None)
 
     def of(self, variant: str) -> RunTarget:
-        """The target of a variant.
-
-        Raises:
-            RunError: nobody said where it runs.
-        """
+        """The target of a variant."""
         try:
             return self._targets[variant]
         except KeyError:

@@ -104,13 +104,7 @@ def check_fleet(
 
 
 def read_fleet_budgets(file: Path) -> FleetBudgets:
-    """The limits that a file sets for the series of a fleet.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it is not TOML or JSON, a field is wrong, or an entry limits nothing.
-    """
+    """The limits that a file sets for the series of a fleet."""
     raw = decoded(file, hint="give a TOML or JSON file with [fleet] and [[budget]] entries")
     budgets = typed(raw, FleetBudgets, file, {"device_changes": ("fail", "tell")})
     for number, one in enumerate(budgets.budget):

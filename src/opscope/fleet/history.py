@@ -157,12 +157,7 @@ def acknowledge_changes(found: History, known: str | Path, note: str, clock: Tim
 
 
 def read_known(path: Path) -> KnownChanges:
-    """The acknowledged changes of a file; none where it is missing.
-
-    Raises:
-        UsageError: it is no such file.
-        StorageError: it cannot be read.
-    """
+    """The acknowledged changes of a file; none where it is missing."""
     if not path.exists():
         return KnownChanges()
     try:

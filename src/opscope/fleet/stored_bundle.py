@@ -38,17 +38,11 @@ _Document = TypeVar("_Document", Analysis, StoredComparison)
 
 
 class BundleRequest(NamedTuple):
-    """A bundle to make ready.
-
-    Attributes:
-        path: of it.
-        given: what the person who adds it says.
-        recompute: analyse its traces, also where the bundle has the analyses already.
-    """
+    """A bundle to make ready."""
 
     path: str
-    given: BundleLabels = BundleLabels()
-    recompute: bool = False
+    given: BundleLabels = BundleLabels()  # what the person who adds it says
+    recompute: bool = False  # analyse its traces, also where the bundle has the analyses already
 
 
 class Ready(NamedTuple):
@@ -80,11 +74,7 @@ class Refused(NamedTuple):
 
 
 def bundles_in(path: Path) -> list[Path]:
-    """The bundles and results of tiles at a path or below it, in order of their paths.
-
-    Raises:
-        NotFoundError: there is nothing.
-    """
+    """The bundles and results of tiles at a path or below it, in order of their paths."""
     if is_bundle(path) or _holds_tiles(path):
         return [path]
     if not path.exists():
@@ -97,11 +87,7 @@ def bundles_in(path: Path) -> list[Path]:
 
 
 def content_id(path: Path) -> str:
-    """Hash by which a bundle is known: of its manifest, which holds the hash of every trace.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Hash by which a bundle is known: of its manifest, which holds the hash of every trace."""
     file = path / (MANIFEST if is_bundle(path) else ANALYSIS)
     try:
         return sha256_of(file)
@@ -145,13 +131,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
 
 
 def read_found(path: Path, *, recompute: bool = False) -> Found:
-    """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed.
-
-    Raises:
-        BundleError: a run is using it, or it comes from a newer opscope.
-        TraceFormatError: its manifest or a trace is damaged.
-        InternalError: a bug in opscope leaves a variant or a repetition of it unknown.
-    """
+    """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed."""
     if is_held(path):
         raise BundleError("a run is using it", where=path, hint="add it when the run has ended")
     bundle, name = Bundle.open(path), content_id(path)
@@ -247,11 +227,7 @@ class _Inside:
 
 
 def _check_traces(path: Path, manifest: Manifest) -> None:
-    """Make sure that the traces that count are there and whole.
-
-    Raises:
-        TraceFormatError: one is not.
-    """
+    """Make sure that the traces that count are there and whole."""
     inside = _Inside(path)
     for variant in manifest.variants:
         for repetition in manifest.completed(variant.name):

@@ -32,17 +32,11 @@ _CONDITIONS = {
 
 
 class RunFilter(NamedTuple):
-    """Which runs are meant.
+    """Which runs are meant."""
 
-    Attributes:
-        conditions: SQL over `runs`, each with a question mark for its value.
-        values: of the question marks.
-        last: only so many, the newest ones; None: all.
-    """
-
-    conditions: tuple[str, ...] = ()
-    values: tuple[Any, ...] = ()
-    last: int | None = None
+    conditions: tuple[str, ...] = ()  # SQL over `runs`, each with a question mark for its value
+    values: tuple[Any, ...] = ()  # of the question marks
+    last: int | None = None  # only so many, the newest ones; None: all
 
     @property
     def where(self) -> str:
@@ -59,9 +53,6 @@ def run_filter(text: str) -> RunFilter:
     """The filter that a text such as ``device=Pixel 8,since=2026-01-01,last=30`` means.
 
     A comma belongs to a value unless a key and ``=`` follow it.
-
-    Raises:
-        UsageError: a key is unknown, or its value makes no sense.
     """
     found = RunFilter()
     for part in filter(None, (word.strip() for word in _NEXT.split(text))):

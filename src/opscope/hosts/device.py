@@ -35,17 +35,11 @@ if TYPE_CHECKING:
 
 
 class Processor(NamedTuple):
-    """A kind of processor, and the machines that its programs may be for.
+    """A kind of processor, and the machines that its programs may be for."""
 
-    Attributes:
-        name: as compilers call it.
-        abi: as the Android NDK calls it.
-        machines: numbers of an ELF file.
-    """
-
-    name: str
-    abi: str
-    machines: frozenset[int]
+    name: str  # as compilers call it
+    abi: str  # as the Android NDK calls it
+    machines: frozenset[int]  # numbers of an ELF file
 
 
 _PROCESSORS = {
@@ -58,16 +52,7 @@ _BUILT = {AARCH64: "aarch64", ARM: "32-bit Arm", X86_64: "x86-64", X86: "32-bit 
 
 
 def check_processor(program: Path, machine: str, how_to_build: str) -> None:
-    """Refuse a program that was built for another processor than a device's; one that does not tell may run.
-
-    Args:
-        program: the file, here.
-        machine: what ``uname -m`` says on the device.
-        how_to_build: what to do; in it ``{name}`` and ``{abi}`` stand for those of the processor.
-
-    Raises:
-        UsageError: saying for which it was built.
-    """
+    """Refuse a program that was built for another processor than a device's; one that does not tell may run."""
     built, known = machine_of(program), _PROCESSORS.get(machine)
     if built is None or known is None or built in known.machines:
         return
@@ -84,15 +69,10 @@ _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 
 
 class GuardedEnd(NamedTuple):
-    """How a guarded command ended.
+    """How a guarded command ended."""
 
-    Attributes:
-        code: exit code; negative for a signal, None when its time was up.
-        files: names of the files in its directory, :data:`opscope.hosts.host.PRINTED` among them.
-    """
-
-    code: int | None
-    files: list[str]
+    code: int | None  # exit code; negative for a signal, None when its time was up
+    files: list[str]  # names of the files in its directory, :data:`opscope.hosts.host.PRINTED` among them
 
 
 class Device:
@@ -136,24 +116,13 @@ class Device:
 
     @cached_property
     def base(self) -> str:
-        """The directory for all that is ours, absolute, made and marked.
-
-        Raises:
-            DeviceError: the device cannot be reached.
-            OverwriteError: something else is there.
-            UsageError: the path holds what the programs on the way would misread.
-        """
+        """The directory for all that is ours, absolute, made and marked."""
         found = self.absolute(f"{self._parent}/{OWN}")
         prepare(self._shell, found)
         return found
 
     def absolute(self, path: str) -> str:
-        """A path of the device that begins at the user's home, or is absolute already.
-
-        Raises:
-            DeviceError: the device cannot be reached.
-            UsageError: the path holds what the programs on the way would misread.
-        """
+        """A path of the device that begins at the user's home, or is absolute already."""
         done = self._shell.run(["sh", "-c", PLACE, "opscope", path], _ASK_SECONDS)
         return safe_path(done.stdout.decode("utf-8", "replace").strip(), f"{self.name}: {path}")
 
@@ -183,11 +152,6 @@ class Device:
         """Hold the device for this host alone; what earlier runs left in their working directories is removed.
 
         A run beside another one has a working directory of its own.
-
-        Raises:
-            BusyError: another one holds it, and nothing else was asked for.
-            DeviceError: it cannot be held.
-            OverwriteError: the directory for what is ours is somebody else's.
         """
         base = self.base
         hold = hold_machine(self._lock, request or LockRequest("fail"))
@@ -208,24 +172,11 @@ class Device:
         return lock_identity(self._shell)
 
     def check_program(self, program: Path) -> None:
-        """Refuse a program for another processor.
-
-        Raises:
-            UsageError: it was built for one.
-            DeviceError: the device cannot be reached.
-        """
+        """Refuse a program for another processor."""
         check_processor(program, self.output_of("uname", "-m").strip(), self._build)
 
     def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
-        """What a small command prints.
-
-        Args:
-            command: program and arguments.
-            timeout: in seconds.
-
-        Raises:
-            DeviceError: the device cannot be reached.
-        """
+        """What a small command prints."""
         return self._shell.run(command, timeout).stdout.decode("utf-8", "replace")
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
@@ -307,16 +258,7 @@ class Device:
         return error
 
     def guarded(self, command: Sequence[str], work: str, timeout: float) -> GuardedEnd:
-        """Run a command in a directory of its own; it and all it started end with its time or with the connection.
-
-        Args:
-            command: program and arguments, paths in them absolute or relative to the user's home.
-            work: name of the directory.
-            timeout: in seconds.
-
-        Raises:
-            DeviceError: the device was lost meanwhile, or is held by another host.
-        """
+        """Run a command in a directory of its own; it and all it started end with its time or with the connection."""
         if self._reserved and self._lock.renew():
             self._kept.clear()  # the connection was lost: the device may have restarted
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
@@ -334,12 +276,7 @@ class Device:
         return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
-        """Copy files of a run here.
-
-        Raises:
-            DeviceError: the device was lost.
-            OSError: there is no room here.
-        """
+        """Copy files of a run here."""
         plain = [name for name in names if _SHOULD_HAVE.match(name)]
         if plain:
             self._shell.pull(work, plain, into)

@@ -17,25 +17,14 @@ PHONE_VERSIONS = {"c library": "glibc of the bundle, experimental: not yet seen 
 
 @functools.cache
 def ssh_device(address: str) -> Device:
-    """The device of an address; all builds on it share one connection.
-
-    Raises:
-        UsageError: it is not an address.
-        MissingDependencyError: ssh is not installed.
-    """
+    """The device of an address; all builds on it share one connection."""
     place = parse_address(address)
     return Device(SshShell(place), place.directory)
 
 
 @functools.cache
 def phone_device(address: str) -> AdbDevice:
-    """The device of an address: always the same, so that all experiments on it share what is known of it.
-
-    Raises:
-        UsageError: it is not an address.
-        MissingDependencyError: adb is not installed.
-        DeviceError: the device does not answer, or it is not clear which one is meant.
-    """
+    """The device of an address: always the same, so that all experiments on it share what is known of it."""
     asked = parse_serial(address)
     shell = AdbShell(asked.serial or None)
     power = PROFILES[asked.power] if asked.power else None

@@ -37,17 +37,11 @@ _INSTALL = f"install QEMU 11.1 or newer (Debian: qemu-user of trixie-backports),
 
 
 class Emulator(NamedTuple):
-    """QEMU's user mode.
+    """QEMU's user mode."""
 
-    Attributes:
-        command: that starts it.
-        version: major and minor.
-        text: version as it says it.
-    """
-
-    command: tuple[str, ...]
-    version: tuple[int, int]
-    text: str
+    command: tuple[str, ...]  # that starts it
+    version: tuple[int, int]  # major and minor
+    text: str  # version as it says it
 
     @property
     def doubt(self) -> str | None:
@@ -58,11 +52,7 @@ class Emulator(NamedTuple):
 
 
 def find_emulator() -> Emulator:
-    """The emulator that ``OPSCOPE_QEMU`` names, else ``qemu-aarch64``.
-
-    Raises:
-        MissingDependencyError: there is none, or its version computes wrong.
-    """
+    """The emulator that ``OPSCOPE_QEMU`` names, else ``qemu-aarch64``."""
     named = os.environ.get(VARIABLE)
     command = tuple(shlex.split(named)) if named else (QEMU.name,)
     if not command or shutil.which(command[0]) is None:

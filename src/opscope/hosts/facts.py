@@ -24,13 +24,7 @@ def parts(output: bytes) -> dict[str, str]:
 
 
 def environment_of(told: Mapping[str, str], features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-    """A device and its software.
-
-    Args:
-        told: parts of ``FACTS``.
-        features: feature groups that the runtime there sees; None where that is not known.
-        versions: of what runs there.
-    """
+    """A device and its software."""
     cpuinfo = told.get("cpuinfo", "")
     return Environment(
         system=_line(told, "system"),
@@ -59,11 +53,7 @@ def _versions(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def conditions_of(told: Mapping[str, str]) -> Conditions:
-    """The state of a device.
-
-    Args:
-        told: parts of ``CONDITIONS``.
-    """
+    """The state of a device."""
     load = re.search(r"\d+\.\d+", told.get("load", ""))
     kilohertz, millicelsius = _numbers(told, "khz"), _numbers(told, "millicelsius")
     return Conditions(

@@ -73,11 +73,7 @@ class LocalShell:
         return Target(_NAME, "")
 
     def run(self, command: Sequence[str], timeout: float) -> Finished:
-        """Run a command and wait for its end.
-
-        Raises:
-            DeviceError: it cannot be started, or does not end in time.
-        """
+        """Run a command and wait for its end."""
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

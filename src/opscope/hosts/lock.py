@@ -39,21 +39,13 @@ def _unheard(text: str) -> None:
 
 
 class LockRequest(NamedTuple):
-    """How a machine is to be held.
+    """How a machine is to be held."""
 
-    Attributes:
-        mode: what to do when another run measures there.
-        seconds: how long to wait for it; infinite: until it is free.
-        notify: hears that it is waited, and that it was waited in vain.
-        monotonic: clock, in seconds.
-        sleep: waits so many seconds.
-    """
-
-    mode: LockMode = "wait"
-    seconds: float = LOCK_SECONDS
-    notify: Callable[[str], None] = _unheard
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    mode: LockMode = "wait"  # what to do when another run measures there
+    seconds: float = LOCK_SECONDS  # how long to wait for it; infinite: until it is free
+    notify: Callable[[str], None] = _unheard  # hears that it is waited, and that it was waited in vain
+    monotonic: Callable[[], float] = time.monotonic  # clock, in seconds
+    sleep: Callable[[float], None] = time.sleep  # waits so many seconds
 
 
 class Lock(Protocol):
@@ -65,23 +57,11 @@ class Lock(Protocol):
         ...
 
     def take(self, *, beside: bool = False) -> None:
-        """Hold the machine.
-
-        Args:
-            beside: where another run holds it, measure beside it, and let it know.
-
-        Raises:
-            BusyError: another run measures there.
-            DeviceError: the machine cannot be reached, or its lock cannot be made.
-        """
+        """Hold the machine."""
         ...
 
     def renew(self) -> bool:
-        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost.
-
-        Raises:
-            DeviceError: as of :meth:`take`.
-        """
+        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost."""
         ...
 
     def beside(self) -> list[str]:
@@ -89,11 +69,7 @@ class Lock(Protocol):
         ...
 
     def release(self) -> None:
-        """Let others have it. May be repeated.
-
-        Raises:
-            DeviceError: it cannot be left as it was found.
-        """
+        """Let others have it. May be repeated."""
         ...
 
 
@@ -118,9 +94,6 @@ class DeviceLock:
 
     Args:
         shell: the way to it.
-
-    Attributes:
-        holder: as of :class:`Lock`.
     """
 
     def __init__(self, shell: LockShell) -> None:
@@ -186,11 +159,7 @@ class DeviceLock:
 
 
 def lock_identity(shell: LockShell) -> str:
-    """What tells the lock of a machine from those of others: two ways that lead to one machine have the same.
-
-    Raises:
-        DeviceError: the machine cannot be reached.
-    """
+    """What tells the lock of a machine from those of others: two ways that lead to one machine have the same."""
     done = shell.run(["sh", "-c", WHICH, "opscope-which"], _ANSWER_SECONDS)
     boot, _, place = done.stdout.decode("utf-8", "replace").partition("\n")
     # A machine that does not tell of its boot, as some Android systems, has its address alone.
@@ -216,9 +185,6 @@ class MachineHold:
         waited: for another run, in seconds.
         busy: who measured there at first; None for nobody.
         problem: why there is no lock.
-
-    Attributes:
-        held: whether the machine is ours.
     """
 
     def __init__(
@@ -244,12 +210,7 @@ class MachineHold:
 
 
 def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
-    """Take the lock of a machine as it was asked for.
-
-    Raises:
-        BusyError: another run measures there, and that is to be an error.
-        DeviceError: the machine cannot be reached, or its lock cannot be made.
-    """
+    """Take the lock of a machine as it was asked for."""
     began, busy = request.monotonic(), None
     while True:
         waited = request.monotonic() - began

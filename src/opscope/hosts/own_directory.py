@@ -53,16 +53,7 @@ done
 
 
 def prepare(shell: RemoteShell, directory: str) -> None:
-    """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it.
-
-    Args:
-        shell: to the device.
-        directory: absolute.
-
-    Raises:
-        DeviceError: the device cannot be reached.
-        OverwriteError: something is there that opscope did not make.
-    """
+    """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it."""
     done = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
     if done.stdout.strip() == b"foreign":
         problem = f"{directory} is there, and opscope did not make it"
@@ -71,14 +62,5 @@ def prepare(shell: RemoteShell, directory: str) -> None:
 
 
 def remove(shell: RemoteShell, directory: str, names: Sequence[str]) -> Finished:
-    """Remove files and directories of opscope's; nothing where the directory bears no mark.
-
-    Args:
-        shell: to the device.
-        directory: that was prepared.
-        names: relative to it; patterns of the shell, without blanks.
-
-    Raises:
-        DeviceError: the device cannot be reached.
-    """
+    """Remove files and directories of opscope's; nothing where the directory bears no mark."""
     return shell.run(["sh", "-c", _REMOVE, "opscope-remove", directory, *names], _SECONDS)

@@ -34,18 +34,7 @@ def run_process(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> int | None:
-    """Exit code of a command, None when its time was up; nothing it started is left running.
-
-    Args:
-        command: program and arguments.
-        log: file that takes what it prints, see :mod:`opscope.core.system.capped_log`.
-        timeout: in seconds.
-        environment: variables that it has beside those of this process.
-        directory: where it runs; None: where this process does.
-
-    Raises:
-        OSError: the command cannot be started, or the log cannot be written.
-    """
+    """Exit code of a command, None when its time was up; nothing it started is left running."""
     with capped_log(log) as output:
         process = subprocess.Popen(
             command,
@@ -74,15 +63,7 @@ def run_process(
 
 
 def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:
-    """What a process left in its answer file, or why there is nothing to read.
-
-    Args:
-        code: as :func:`run_process` returned it.
-        answer: the file, JSON.
-        log: what the process printed.
-        timeout: that it had, in seconds.
-        kind: type of the answer.
-    """
+    """What a process left in its answer file, or why there is nothing to read."""
     if code is None:
         return Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result")
     if code < 0 or not answer.exists():

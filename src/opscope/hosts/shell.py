@@ -76,16 +76,10 @@ _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")
 
 
 class Finished(NamedTuple):
-    """How a command on a device ended.
+    """How a command on a device ended."""
 
-    Attributes:
-        code: its exit code; above 128, as shells tell it, it was ended by the signal ``code - 128``.
-        stdout: what it printed, to be distrusted like every input.
-        stderr: likewise.
-    """
-
-    code: int
-    stdout: bytes
+    code: int  # its exit code; above 128, as shells tell it, it was ended by the signal `code - 128`
+    stdout: bytes  # what it printed, to be distrusted like every input
     stderr: bytes
 
 
@@ -97,22 +91,11 @@ class RemoteProcess(Protocol):
         ...
 
     def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints, without its end; None when there is none before the time is up or it ends.
-
-        Args:
-            timeout: in seconds.
-        """
+        """The next line that it prints, without its end; None when there is none before the time is up or it ends."""
         ...
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after that time.
-
-        Args:
-            timeout: in seconds.
-
-        Raises:
-            DeviceError: the connection was lost before it ended.
-        """
+        """Its exit code; None when it still runs after that time."""
         ...
 
     def end(self) -> None:
@@ -128,58 +111,24 @@ class RemoteShell(Protocol):
         ...
 
     def run(self, command: Sequence[str], timeout: float) -> Finished:
-        """Run a command and wait for its end.
-
-        Args:
-            command: program and arguments, which arrive there exactly as they are given; its standard input is empty.
-            timeout: in seconds.
-
-        Raises:
-            DeviceError: the device cannot be reached, refuses us, was lost, or did not answer in time.
-        """
+        """Run a command and wait for its end."""
         ...
 
     def spawn(self, command: Sequence[str]) -> RemoteProcess:
-        """Start a command whose standard input stays open as long as the connection stands.
-
-        Args:
-            command: as for :meth:`run`.
-
-        Raises:
-            DeviceError: nothing could be started here.
-        """
+        """Start a command whose standard input stays open as long as the connection stands."""
         ...
 
     def push(self, files: Sequence[Path], directory: str) -> None:
-        """Copy files into a directory of the device, under their own names, with their permissions.
-
-        Raises:
-            DeviceError: the device was lost, is full, or refuses to be written to.
-        """
+        """Copy files into a directory of the device, under their own names, with their permissions."""
         ...
 
     def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
-        """Copy files from a directory of the device into one of ours, under their own names.
-
-        Raises:
-            DeviceError: the device was lost, or a file is not there.
-            OSError: there is no room here.
-        """
+        """Copy files from a directory of the device into one of ours, under their own names."""
         ...
 
 
 def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:
-    """Options at the end of an address: ``NAME=VALUE``, with & between them.
-
-    Args:
-        query: what stands behind the question mark; empty for none.
-        known: names that there are.
-        where: the whole address, for messages.
-        example: of an option.
-
-    Raises:
-        UsageError: it is not made of options, or one has an unknown name.
-    """
+    """Options at the end of an address: ``NAME=VALUE``, with & between them."""
     try:
         options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:
@@ -191,15 +140,7 @@ def address_options(query: str, known: Sequence[str], where: str, example: str) 
 
 
 def safe_path(path: str, where: str) -> str:
-    """A path on a device that no program on the way can misread; the copying programs quote in different ways.
-
-    Args:
-        path: of the device.
-        where: option or key it comes from, for the message.
-
-    Raises:
-        UsageError: it holds other characters than letters, digits and a few signs, or begins like an option.
-    """
+    """A path on a device that no program on the way can misread; the copying programs quote in different ways."""
     if not path or path.startswith("-") or not _SAFE_PATH.match(path):
         problem = f"{path!r} cannot be a directory of the device"
         raise UsageError(problem, where=where, hint="use letters, digits and _ . / + @ % , = : - only")

@@ -37,31 +37,18 @@ _HIGHEST_PORT = 65_535
 
 
 class SshAddress(NamedTuple):
-    """Where a device is, and what of it is used.
+    """Where a device is, and what of it is used."""
 
-    Attributes:
-        text: as it was given.
-        host: name in the user's configuration or on the network, with a user before it where one was given.
-        port: None for the usual one, or that of the configuration.
-        directory: of the device, in which opscope keeps one of its own; relative to the user's home.
-        python: of the device, that has executorch; None to bring a runner.
-        runner: an executor_runner here, built for the device; None to bring the native runner.
-    """
-
-    text: str
-    host: str
-    port: int | None = None
-    directory: str = DIRECTORY
-    python: str | None = None
-    runner: str | None = None
+    text: str  # as it was given
+    host: str  # name in the user's configuration or on the network, with a user before it where one was given
+    port: int | None = None  # None for the usual one, or that of the configuration
+    directory: str = DIRECTORY  # of the device, in which opscope keeps one of its own; relative to the user's home
+    python: str | None = None  # of the device, that has executorch; None to bring a runner
+    runner: str | None = None  # an executor_runner here, built for the device; None to bring the native runner
 
 
 def parse_address(text: str) -> SshAddress:
-    """The parts of an address.
-
-    Raises:
-        UsageError: it is not an address, or has an unknown option.
-    """
+    """The parts of an address."""
     place, _, query = text.partition("?")
     match = _HOST.match(place)
     where = f"--target ssh:{text}"
@@ -96,13 +83,7 @@ _HINTS = (
 
 
 def connection_error(where: str, host: str, stderr: bytes) -> DeviceError:
-    """Why a command did not come to its end.
-
-    Args:
-        where: the device, for the message.
-        host: as ssh knows it.
-        stderr: what ssh said.
-    """
+    """Why a command did not come to its end."""
     said = _said(stderr)
     for pattern, problem, hint in _HINTS:
         if pattern.search(said):
@@ -292,9 +273,6 @@ class SshShell:
         """Open the connection that all commands share, unless it stands.
 
         It is a command that ends when this process does, so that none is left behind.
-
-        Raises:
-            DeviceError: the device cannot be reached, or does not let us in.
         """
         if self._master is not None and self._master.poll() is None:
             return

@@ -13,33 +13,20 @@ if TYPE_CHECKING:
 
 
 class TargetKind(NamedTuple):
-    """A kind of target.
+    """A kind of target."""
 
-    Attributes:
-        name: the word that it is written with, before a colon where an address follows.
-        meaning: one sentence for who chooses.
-        address: what an address names, for example HOST; empty where there is none.
-        missing: the question that a name without its address leaves open; empty where it may be left out.
-        here: it runs the runtime of this machine.
-        remote: it is another machine.
-        emulated: its times say nothing.
-        android: it has power profiles, and settings that a run changes and puts back.
-        builds: builds of executor_runner run there: its name may give one, and each variant of a configuration its own.
-        only_builds: it runs nothing else, so that nothing can be switched off in it.
-        template: `opscope init` writes a configuration for it.
-    """
-
-    name: str
-    meaning: str
-    address: str = ""
-    missing: str = ""
-    here: bool = False
-    remote: bool = False
-    emulated: bool = False
-    android: bool = False
+    name: str  # the word that it is written with, before a colon where an address follows
+    meaning: str  # one sentence for who chooses
+    address: str = ""  # what an address names, for example HOST; empty where there is none
+    missing: str = ""  # the question that a name without its address leaves open; empty where it may be left out
+    here: bool = False  # it runs the runtime of this machine
+    remote: bool = False  # it is another machine
+    emulated: bool = False  # its times say nothing
+    android: bool = False  # it has power profiles, and settings that a run changes and puts back
+    # builds of executor_runner run there: its name may give one, and each variant of a configuration its own
     builds: bool = False
-    only_builds: bool = False
-    template: bool = False
+    only_builds: bool = False  # it runs nothing else, so that nothing can be switched off in it
+    template: bool = False  # `opscope init` writes a configuration for it
 
     @property
     def form(self) -> str:

@@ -31,22 +31,15 @@ _REPORT = "ended.json"
 
 
 class _LaunchReport(msgspec.Struct, frozen=True):
-    """What ``opscope.core.system.launch`` reports.
+    """What ``opscope.core.system.launch`` reports."""
 
-    Attributes:
-        exit_code: null when a signal ended the program.
-        signal: number of that signal.
-        start_error: why it could not be started.
-        peak_rss_bytes: its largest resident memory; null when it stayed within that of the launcher it was forked from,
-            which hides it.
-        usage: what it used of the system.
-    """
-
-    exit_code: int | None
-    signal: int | None
-    start_error: str | None
+    exit_code: int | None  # null when a signal ended the program
+    signal: int | None  # number of that signal
+    start_error: str | None  # why it could not be started
+    # its largest resident memory; null when it stayed within that of the launcher it was forked from, which hides
+    # it
     peak_rss_bytes: int | None
-    usage: ProcessUsage | None = None
+    usage: ProcessUsage | None = None  # what it used of the system
 
 
 class ThisMachine:
@@ -85,12 +78,7 @@ class ThisMachine:
 
     @contextlib.contextmanager
     def reserved(self, request: LockRequest | None = None) -> Iterator[MachineHold]:
-        """Hold this machine as it was asked for; nothing to do where nothing is measured.
-
-        Raises:
-            BusyError: another run measures here, and that is to be an error.
-            DeviceError: its lock cannot be made, and that is to be an error.
-        """
+        """Hold this machine as it was asked for; nothing to do where nothing is measured."""
         if request is None:
             yield MachineHold("warn", None)
             return
@@ -105,11 +93,7 @@ class ThisMachine:
         return lock_identity(LocalShell())
 
     def check_program(self, program: Path) -> None:
-        """Refuse a file that is not executable.
-
-        Raises:
-            UsageError: it is not.
-        """
+        """Refuse a file that is not executable."""
         if not os.access(program, os.X_OK):
             raise UsageError("the runner is not executable", where=program, hint=f"chmod +x {program}")
 

@@ -99,15 +99,7 @@ def is_kit_config(raw: object) -> bool:
 
 
 def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what JSON gave; typed here
-    """The experiments of a configuration of the kit.
-
-    Args:
-        raw: what JSON gave.
-        file: where it stands.
-
-    Raises:
-        UsageError: a field is missing or holds what it may not; the message names it.
-    """
+    """The experiments of a configuration of the kit."""
     config = typed(raw, KitConfig, file, {"mode": _MODES}, strict=False)
     base = _base(config, file)
     placed = [_placed(number, one, base, file) for number, one in enumerate(config.experiments)]

@@ -32,15 +32,7 @@ _PART = 1 << 15
 
 
 def kit_csv(table: EventTable, model: str) -> list[bytes]:
-    """The timeline of all runs, that of the first, and the statistics by name, as in ``FILES``.
-
-    Args:
-        table: one process or more, warm-up marked.
-        model: the kit's ``model_id``.
-
-    Raises:
-        UsageError: the trace counts cycles, which the kit's columns cannot say.
-    """
+    """The timeline of all runs, that of the first, and the statistics by name, as in ``FILES``."""
     if table.clock is not Clock.NS:
         problem = f"the kit's files hold microseconds, and this trace counts {table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv and parquet keep the clock of the trace")

@@ -22,16 +22,7 @@ if TYPE_CHECKING:
 
 
 def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
-    """What the experiments of a run of the kit tell, those with a log or a list of kernels.
-
-    Args:
-        directory: of the run.
-        label: the experiment; None: all of them.
-
-    Raises:
-        NotFoundError: there is no such experiment.
-        TraceFormatError: a file is damaged.
-    """
+    """What the experiments of a run of the kit tell, those with a log or a list of kernels."""
     run = read_kit(directory)
     wanted = run.experiments if label is None else (run.experiment(label),)
     return [source for each in wanted if (source := _of_experiment(each, directory)) is not None]
@@ -54,11 +45,6 @@ def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequ
     """What a report of a run shows of kernels: what was registered, and what the names of operators tell.
 
     On which CPU it ran no file tells, so nothing speaks against SME.
-
-    Args:
-        run: of the kit.
-        analyses: of the experiments that left a trace, by key.
-        comparisons: of these.
     """
     sources = [source for each in run.experiments if (source := _of_experiment(each, Path())) is not None]
     against, every = {one.candidate.label: one for one in comparisons}, KernelFilter()

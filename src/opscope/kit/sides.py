@@ -55,18 +55,7 @@ _ROLES = {KitRole.BASELINE: Role.BASELINE, KitRole.CANDIDATE: Role.CANDIDATE, Ki
 
 
 def kit_side(directory: Path, name: str | None, warmup: Warmup) -> Side:
-    """The side that an experiment of a run directory is.
-
-    Args:
-        directory: of the run.
-        name: of the experiment, with ``_t<threads>`` where it ran at several; None: the candidate of the first
-            comparison that the kit was asked for, else the first experiment with a trace, with a warning.
-        warmup: None: found in the latencies, since the kit's own warm-up ran in another process.
-
-    Raises:
-        NotFoundError: there is no such experiment, or it left no trace.
-        TraceFormatError: a file is damaged.
-    """
+    """The side that an experiment of a run directory is."""
     run = read_kit(directory)
     if name is not None:
         return _side(run, run.experiment(name), warmup)
@@ -180,11 +169,6 @@ def kit_content(directory: Path) -> ReportContent:
     """What a report of a run directory shows.
 
     Experiments whose traces are missing or damaged are listed as failed, whatever the kit recorded about them.
-
-    Raises:
-        NotFoundError: it holds nothing of the kit, or no experiment left a trace.
-        TraceFormatError: one of its JSON or CSV files is damaged, or all of its traces are.
-        InternalError: bugs in opscope leave no result.
     """
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of

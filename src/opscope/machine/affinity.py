@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def stay_on(cpus: Sequence[int]) -> None:
-    """Keep this process on some CPUs; none means all.
-
-    Raises:
-        RunError: the system cannot do that, or has no such CPU.
-    """
+    """Keep this process on some CPUs; none means all."""
     if not cpus:
         return
     if not hasattr(os, "sched_setaffinity"):

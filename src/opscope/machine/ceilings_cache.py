@@ -32,49 +32,26 @@ _DIGITS = 16
 
 
 class MachineIdentity(msgspec.Struct, frozen=True):
-    """What ceilings depend on besides the features that are cleared and the threads; null where it cannot be read.
+    """What ceilings depend on besides the features that are cleared and the threads; null where it cannot be read."""
 
-    Attributes:
-        host: tells this machine from others; a hash, which names nobody.
-        system: operating system.
-        kernel: its release.
-        cpu: model.
-        revision: microcode, or on Arm the revisions of the kinds of cores.
-        governor: of the clock frequency.
-        hypervisor: whether there is one.
-        logical_cpus: of the machine.
-        usable_cpus: that may be used.
-        fields: of ``cpuinfo_isa``, set.
-        executorch: version of the runtime.
-        library: size and time of the file that is measured; empty where only its version is known.
-    """
-
-    host: str
-    system: str | None
-    kernel: str | None
-    cpu: str | None
-    revision: str | None
-    governor: str | None
-    hypervisor: bool | None
-    logical_cpus: int | None
-    usable_cpus: int | None
-    fields: list[str]
-    executorch: str
-    library: str
+    host: str  # tells this machine from others; a hash, which names nobody
+    system: str | None  # operating system
+    kernel: str | None  # its release
+    cpu: str | None  # model
+    revision: str | None  # microcode, or on Arm the revisions of the kinds of cores
+    governor: str | None  # of the clock frequency
+    hypervisor: bool | None  # whether there is one
+    logical_cpus: int | None  # of the machine
+    usable_cpus: int | None  # that may be used
+    fields: list[str]  # of `cpuinfo_isa`, set
+    executorch: str  # version of the runtime
+    library: str  # size and time of the file that is measured; empty where only its version is known
 
     @classmethod
     def of(
         cls, environment: Environment, fields: Sequence[str], host: str, revision: str | None, library: str = ""
     ) -> MachineIdentity:
-        """The identity of a machine that was described.
-
-        Args:
-            environment: the machine and its software.
-            fields: of ``cpuinfo_isa``, set.
-            host: anything that other machines would not say.
-            revision: of the processor.
-            library: see :func:`fingerprint`.
-        """
+        """The identity of a machine that was described."""
         return cls(
             host=_digest(host.encode()),
             system=environment.system,
@@ -92,19 +69,12 @@ class MachineIdentity(msgspec.Struct, frozen=True):
 
 
 class CeilingsKey(msgspec.Struct, frozen=True):
-    """Under what ceilings are kept: others are other ceilings.
+    """Under what ceilings are kept: others are other ceilings."""
 
-    Attributes:
-        machine: that was measured.
-        cleared: fields of ``cpuinfo_isa`` that were cleared.
-        threads: size of the thread pool.
-        probes: what was measured and how; see :func:`probes_version`.
-    """
-
-    machine: MachineIdentity
-    cleared: list[str]
-    threads: int
-    probes: str
+    machine: MachineIdentity  # that was measured
+    cleared: list[str]  # fields of `cpuinfo_isa` that were cleared
+    threads: int  # size of the thread pool
+    probes: str  # what was measured and how; see probes_version
 
     @property
     def digest(self) -> str:
@@ -113,17 +83,12 @@ class CeilingsKey(msgspec.Struct, frozen=True):
 
 
 class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-ceilings/1"):
-    """A file of the cache: the ceilings, and what they are the ceilings of.
+    """A file of the cache: the ceilings, and what they are the ceilings of."""
 
-    Attributes:
-        key: under which they are kept.
-        ceilings: the ceilings.
-        sha256: of both, see :func:`_sealed`: ceilings that were edited are told from those that were measured. It
-            stands in the file and not beside it, since ceilings take the place of older ones while others read.
-    """
-
-    key: CeilingsKey
-    ceilings: Ceilings
+    key: CeilingsKey  # under which they are kept
+    ceilings: Ceilings  # the ceilings
+    # of both, see _sealed: ceilings that were edited are told from those that were measured. It stands in the
+    # file and not beside it, since ceilings take the place of older ones while others read
     sha256: str = ""
 
 
@@ -156,11 +121,7 @@ class CeilingsCache:
         return _decoded(content, key)
 
     def keep(self, key: CeilingsKey, ceilings: Ceilings) -> None:
-        """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first.
-
-        Raises:
-            StorageError: the system refused; what was there before is still there.
-        """
+        """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first."""
         own = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
         write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptCeilings(key, own)), KeptCeilings))))
         with storage_errors(self._directory):

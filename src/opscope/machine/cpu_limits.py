@@ -17,11 +17,7 @@ _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
-    """Processors that this process may use, at least one.
-
-    Args:
-        root: of the file system that tells of control groups.
-    """
+    """Processors that this process may use, at least one."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return within(allowed, cpu_quota(root)) or 1
 
@@ -32,11 +28,7 @@ def within(cpus: int | None, quota: float | None) -> int | None:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The time of processors that control groups grant this process, in processors; None where nothing is known to.
-
-    Args:
-        root: as for :func:`usable_cpus`.
-    """
+    """The time of processors that control groups grant this process, in processors; None where nothing is known to."""
     told = text_of(root / "proc/self/cgroup")
     places = [place for line in told.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
     lines = (" ".join(text_of(place / name) for name in names) for place in places for names in _QUOTAS)
@@ -58,10 +50,6 @@ def _places(line: str, mounts: Path) -> list[Path]:
 
 
 def quota_of(told: str) -> float | None:
-    """The smallest quota of several control groups, in processors; None when none has one.
-
-    Args:
-        told: a line for each, of the granted time and the period, in one unit; ``max`` or a negative time is no limit.
-    """
+    """The smallest quota of several control groups, in processors; None when none has one."""
     pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", told, re.MULTILINE)
     return min((int(time) / int(period) for time, period in pairs if int(time) and int(period)), default=None)

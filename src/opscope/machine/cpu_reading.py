@@ -14,21 +14,15 @@ import msgspec
 
 
 class CpuReading(msgspec.Struct, frozen=True):
-    """What one processor said; what does not exist on its architecture is null.
+    """What one processor said; what does not exist on its architecture is null."""
 
-    Attributes:
-        cpuid: x86-64: ``[leaf, subleaf, eax, ebx, ecx, edx]`` of every leaf in :data:`CPUID_LEAVES` that it has.
-        xcr0: x86-64: the register states that the system saves; null when XGETBV may not be executed.
-        hwcaps: Arm Linux: AT_HWCAP and AT_HWCAP2.
-        midrs: Arm Linux: implementer, variant and part of every core as in MIDR_EL1, as far as the system tells them.
-        sysctls: macOS: values below ``hw.optional.arm``, those that it knows.
-    """
-
+    # x86-64: `[leaf, subleaf, eax, ebx, ecx, edx]` of every leaf in :data:`CPUID_LEAVES` that it has
     cpuid: list[list[int]] | None = None
-    xcr0: int | None = None
-    hwcaps: list[int] | None = None
+    xcr0: int | None = None  # x86-64: the register states that the system saves; null when XGETBV may not be executed
+    hwcaps: list[int] | None = None  # Arm Linux: AT_HWCAP and AT_HWCAP2
+    # Arm Linux: implementer, variant and part of every core as in MIDR_EL1, as far as the system tells them
     midrs: list[int] = []
-    sysctls: dict[str, int] | None = None
+    sysctls: dict[str, int] | None = None  # macOS: values below `hw.optional.arm`, those that it knows
 
 
 CPUID_LEAVES = ((0, 0), (1, 0), (7, 0), (7, 1), (0xD, 0), (0x1E, 1), (0x24, 0), (0x80000000, 0), (0x80000001, 0))
@@ -52,21 +46,13 @@ def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
 
 
 class CpuidBit(NamedTuple):
-    """Where CPUID states a feature, and the register state without which it cannot be used.
+    """Where CPUID states a feature, and the register state without which it cannot be used."""
 
-    Attributes:
-        leaf: asked for in eax.
-        subleaf: asked for in ecx.
-        register: of the answer: 0 to 3 for eax, ebx, ecx, edx.
-        bit: in it.
-        state: bits of XCR0 that must be set.
-    """
-
-    leaf: int
-    subleaf: int
-    register: int
-    bit: int
-    state: int
+    leaf: int  # asked for in eax
+    subleaf: int  # asked for in ecx
+    register: int  # of the answer: 0 to 3 for eax, ebx, ecx, edx
+    bit: int  # in it
+    state: int  # bits of XCR0 that must be set
 
     @classmethod
     def parse(cls, words: list[str]) -> CpuidBit:

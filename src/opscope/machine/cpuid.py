@@ -75,11 +75,7 @@ def _leaves(code: int) -> Callable[[int, int], list[int]]:
 
 
 def cpuid_rows(leaf: Callable[[int, int], list[int]]) -> list[list[int]]:
-    """The rows of a :class:`CpuReading`.
-
-    Args:
-        leaf: the four registers that CPUID gives for a leaf and subleaf.
-    """
+    """The rows of a :class:`CpuReading`."""
     last = {base: leaf(base, 0)[0] for base in (0, _EXTENDED)}
     asked_anyway = {0x24} if last[0] >= _STRUCTURED else set()
     return [

@@ -54,13 +54,7 @@ def emulator_here() -> str | None:
 
 
 def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
-    """What emulates the CPU that a process of Linux sees; None where nothing of this tells of an emulator.
-
-    Args:
-        stat: that process's ``/proc/self/stat``; empty where it cannot be read.
-        program: the file that the kernel runs in it, by the link ``/proc/thread-self/exe``; likewise.
-        cpuinfo: ``/proc/cpuinfo``; likewise.
-    """
+    """What emulates the CPU that a process of Linux sees; None where nothing of this tells of an emulator."""
     named = _QEMU.fullmatch(program.strip())
     if named:
         return f"{_USER_MODE} ({named[1]})"

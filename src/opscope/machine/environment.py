@@ -34,11 +34,7 @@ _ARM_CORE = ("implementer", "variant", "part", "revision")
 
 
 def capture(features: list[str] | None) -> Environment:
-    """The machine and its software.
-
-    Args:
-        features: feature groups that the runtime sees; None where that is not known.
-    """
+    """The machine and its software."""
     cpuinfo = text_of(Path("/proc/cpuinfo"))
     return Environment(
         system=platform.system(),
@@ -99,11 +95,7 @@ def cpu_name(cpuinfo: str) -> str | None:
 
 
 def cpu_revision(cpuinfo: str | None = None) -> str | None:
-    """What tells processors of one name apart: the microcode, or on Arm each kind of core; None where nothing does.
-
-    Args:
-        cpuinfo: text of Linux's ``/proc/cpuinfo``; None: of this machine.
-    """
+    """What tells processors of one name apart: the microcode, or on Arm each kind of core; None where nothing does."""
     text = text_of(Path("/proc/cpuinfo")) if cpuinfo is None else cpuinfo
     microcode = re.search(r"^microcode\s*:\s*(\S+)", text, re.MULTILINE)
     if microcode:

@@ -40,17 +40,11 @@ _AMX_AND_VNNI = {"amx_bf16", "amx_tile", "amx_int8", "amx_fp16", "avx_vnni_int8"
 
 
 class FeatureLayout(NamedTuple):
-    """Where features stand in ``cpuinfo_isa``.
+    """Where features stand in ``cpuinfo_isa``."""
 
-    Attributes:
-        size: of the struct in bytes.
-        offsets: field -> byte offset.
-        since: commit of pytorch/cpuinfo that made the struct this size, with its date.
-    """
-
-    size: int
-    offsets: dict[str, int]
-    since: str
+    size: int  # of the struct in bytes
+    offsets: dict[str, int]  # field -> byte offset
+    since: str  # commit of pytorch/cpuinfo that made the struct this size, with its date
 
 
 def _x86_64(since: str, lacking: set[str]) -> FeatureLayout:
@@ -80,17 +74,11 @@ _ORDER = {"x86_64": _X86_64_FIELDS, "aarch64": (*_ARM64_LOW, *_ARM64_HIGH)}
 
 
 class Group(NamedTuple):
-    """Features that are switched together.
+    """Features that are switched together."""
 
-    Attributes:
-        name: as on the command line.
-        fields: of ``cpuinfo_isa`` that it clears, those of dependent groups included.
-        meaning: for people.
-    """
-
-    name: str
-    fields: tuple[str, ...]
-    meaning: str
+    name: str  # as on the command line
+    fields: tuple[str, ...]  # of `cpuinfo_isa` that it clears, those of dependent groups included
+    meaning: str  # for people
 
 
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -129,11 +117,7 @@ _DEFAULTS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sm
 
 
 def architecture(machine: str) -> str:
-    """The architecture's name in these tables, from what the operating system calls it.
-
-    Raises:
-        FeatureError: features of such a CPU are not known.
-    """
+    """The architecture's name in these tables, from what the operating system calls it."""
     try:
         return _ARCHITECTURES[machine.lower()]
     except KeyError:
@@ -144,11 +128,7 @@ _NO_MASKS = "acceleration can be switched on x86-64 and 64-bit Arm; elsewhere gi
 
 
 def group(arch: str, name: str) -> Group:
-    """The feature group of that name.
-
-    Raises:
-        FeatureError: there is none on this architecture.
-    """
+    """The feature group of that name."""
     for candidate in GROUPS[arch]:
         if candidate.name == name:
             return candidate
@@ -160,11 +140,7 @@ def group(arch: str, name: str) -> Group:
 
 
 def check_name(name: str) -> None:
-    """Refuse a feature group that no architecture has, without asking a machine.
-
-    Raises:
-        FeatureError: with the near ones.
-    """
+    """Refuse a feature group that no architecture has, without asking a machine."""
     known = {candidate.name for groups in GROUPS.values() for candidate in groups}
     if name not in known:
         raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, known))
@@ -187,11 +163,7 @@ def strongest(arch: str, fields: frozenset[str]) -> Group | None:
 
 
 def default_ablation(arch: str, fields: frozenset[str]) -> Group:
-    """Like :func:`strongest`, for callers that need one.
-
-    Raises:
-        FeatureError: the CPU has none.
-    """
+    """Like :func:`strongest`, for callers that need one."""
     found = strongest(arch, fields)
     if found is None:
         raise FeatureError("this CPU has no feature that could be switched off", hint=_NO_MASKS)
@@ -213,17 +185,7 @@ def stays_on(fields: Iterable[str]) -> FeatureError:
 def cleared_fields(
     arch: str, names: list[str], fields: frozenset[str], fixed: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order.
-
-    Args:
-        arch: architecture.
-        names: of the groups.
-        fields: that the CPU has.
-        fixed: those of them that the mechanism cannot switch off.
-
-    Raises:
-        FeatureError: a group is unknown, the CPU does not have it, or it stays on.
-    """
+    """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order."""
     wanted: set[str] = set()
     for name in names:
         candidate = group(arch, name)

@@ -21,11 +21,7 @@ _ODD = 1
 
 
 def known_layout(arch: str, size: int) -> FeatureLayout:
-    """The layout of a struct of that size.
-
-    Raises:
-        FeatureError: none is known.
-    """
+    """The layout of a struct of that size."""
     layouts = isa.LAYOUTS[arch]
     if size not in layouts:
         known = ", ".join(map(str, sorted(layouts)))
@@ -41,15 +37,6 @@ def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: 
     depends on it; two may not: on some machines nothing else shows that all fields stand one byte further (the test
     with the recorded machines says on which). Where the size is not stated (macOS) the layout is chosen by all known
     fields; a field that could then still stand in two places is left out.
-
-    Args:
-        arch: architecture, as in ``opscope.machine.isa``.
-        content: bytes of the struct; without a size, as many as the largest layout has.
-        size: of the struct, as the symbol table states it; None where it states none.
-        reading: what the processor says.
-
-    Raises:
-        FeatureError: the size is unknown, the processor cannot be asked, or a field reads differently.
     """
     expected = expected_fields(reading)
     wanted = isa.switchable(arch)

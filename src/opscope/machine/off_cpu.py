@@ -83,11 +83,7 @@ class OffCpuMeter:
             self._groups.append((self._first, end, self._opened, self._clock.read()))
 
     def off_cpu_ns(self, wall: Sequence[int]) -> list[int] | None:
-        """Of every call its time off the CPU in ns; None where the system does not tell.
-
-        Args:
-            wall: durations of the calls in ns.
-        """
+        """Of every call its time off the CPU in ns; None where the system does not tell."""
         if self._clock is None:
             return None
         found = [0] * len(wall)

@@ -89,10 +89,6 @@ def usage_between(before: UsageReading, after: UsageReading) -> ProcessUsage:
 def cpu_times(stat: str, cpus: Iterable[int]) -> tuple[int | None, int | None]:
     """How long some CPUs were busy, and how long a hypervisor kept them from running, in ns together.
 
-    Args:
-        stat: text of ``/proc/stat``; its unit is a hundredth of a second on nearly every system.
-        cpus: their numbers.
-
     Returns:
         None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
     """

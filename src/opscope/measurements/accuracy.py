@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def saved_outputs(side: Side) -> list[Array] | None:
-    """What the first process of a variant of a bundle computed; None when it was not saved.
-
-    Raises:
-        InvalidBundleError: the values are not those whose hash is stated.
-    """
+    """What the first process of a variant of a bundle computed; None when it was not saved."""
     from opscope.readers.outputs import read_outputs, values_sha256
 
     if side.bundle is None:
@@ -41,9 +37,6 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
 
     None where that is no question: for sides without a bundle, which name no program, and for variants of one program
     in one bundle without labelled inputs, whose outputs have to agree.
-
-    Raises:
-        InvalidBundleError: values are not those whose hash is stated.
     """
     from opscope.analysis.compare.accuracy import not_compared
 
@@ -100,12 +93,7 @@ class _Samples(NamedTuple):
 
 
 def _samples(side: Side) -> _Samples | str:
-    """The outputs of labelled inputs that a variant ran, and the labels; or why there are none.
-
-    Raises:
-        InvalidBundleError: it is not the file whose hash is stated.
-        TraceFormatError: it is damaged.
-    """
+    """The outputs of labelled inputs that a variant ran, and the labels; or why there are none."""
     from opscope.bundle.bundle import SAMPLES, VARIANTS
     from opscope.core.errors import NotFoundError, TraceFormatError
     from opscope.core.files import sha256_of
@@ -154,29 +142,17 @@ def same_inputs(baseline: Side, candidate: Side) -> bool:
 
 
 class _Inputs(NamedTuple):
-    """The inputs of a variant's calls.
+    """The inputs of a variant's calls."""
 
-    Attributes:
-        calls: the methods that they are for; empty for the only one.
-        arrays: values of all tensors.
-        types: their number types.
-        values: numbers and truth values among the inputs.
-        unlike: why they are not those of the other programs of the bundle; None where they are.
-    """
-
-    calls: list[str]
-    arrays: list[Array]
-    types: list[str]
-    values: list[bool | int | float | None]
-    unlike: str | None = None
+    calls: list[str]  # the methods that they are for; empty for the only one
+    arrays: list[Array]  # values of all tensors
+    types: list[str]  # their number types
+    values: list[bool | int | float | None]  # numbers and truth values among the inputs
+    unlike: str | None = None  # why they are not those of the other programs of the bundle; None where they are
 
 
 def _inputs(side: Side) -> _Inputs | str:
-    """What the program was given: the values in the bundle, or those that the seed gives again; or why that is unknown.
-
-    Raises:
-        InvalidBundleError: the values in the bundle are others than were measured.
-    """
+    """What the program was given: values of the bundle, or those that the seed gives again; or why that is unknown."""
     from opscope.core.errors import RunError
     from opscope.core.files import sha256_of
     from opscope.experiment.tensors import random_inputs
@@ -253,12 +229,7 @@ def _rounded(left: _Inputs, right: _Inputs) -> str | None:
 
 
 def aligned(arrays: Sequence[Array], other: Sequence[Array]) -> list[Array]:
-    """The arrays of one side in the order of axes of the other side; one that fits in no known order stays as it is.
-
-    Args:
-        arrays: of the one side.
-        other: of the other, as many; else nothing is moved.
-    """
+    """The arrays of one side in the order of axes of the other side; one that fits in no known order stays as it is."""
     if len(arrays) != len(other):
         return list(arrays)
     return [_aligned(array, like.shape) for array, like in zip(arrays, other, strict=True)]

@@ -65,24 +65,14 @@ def _of_emulated(found: Analysis) -> Analysis:
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
-    """The comparison of two sides; variants of one bundle are paired by round.
-
-    Raises:
-        MismatchError: a side ran on an emulated CPU, whose times say nothing.
-        TraceFormatError: no inference is left to measure.
-    """
+    """The comparison of two sides; variants of one bundle are paired by round."""
     with failures_heard() as failures:
         found = _comparison_of(baseline, candidate)
     return msgspec.structs.replace(found, notes=[*found.notes, *(failure.sentence for failure in failures)])
 
 
 def comparisons_of(pairs: Sequence[tuple[Side, Side]], why_not: list[str]) -> list[Comparison]:
-    """The comparison of each pair of a report, as far as there is one.
-
-    Args:
-        pairs: baselines and candidates.
-        why_not: gets a sentence for every comparison that there cannot be.
-    """
+    """The comparison of each pair of a report, as far as there is one."""
     return [found for pair in pairs if (found := _comparison_known(*pair, why_not)) is not None]
 
 
@@ -160,9 +150,6 @@ def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
 
     Variants of one bundle are, with the rounds that succeeded on both, so that process i of one side belongs to process
     i of the other. Other sides stay as they are.
-
-    Raises:
-        RunError: they are variants of one bundle without a common round.
     """
     if baseline.bundle is None or candidate.bundle is None:
         return baseline, candidate, False

@@ -31,11 +31,6 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     """A side attributed with a program that the user named.
 
     A record that cannot be used costs the layers: the reason is a warning of the table.
-
-    Raises:
-        NotFoundError: a file is absent.
-        TraceFormatError: the program is damaged.
-        MismatchError: the program is not the one that was traced.
     """
     expected = side.model.sha256 if side.model else None
     if expected and sha256_of(program) != expected:
@@ -66,9 +61,6 @@ def with_bundled_program(side: Side) -> Side:
     """A side of a bundle attributed with the program and the record that the bundle holds.
 
     What is missing or cannot be used is said in a warning, and the names are all there is.
-
-    Raises:
-        InvalidBundleError: a file is not the one whose hash the manifest states.
     """
     recorded = side.model
     assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
@@ -130,11 +122,7 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
 
 
 def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
-    """The ceilings of a variant, or why there are none though somebody tried to measure them.
-
-    Raises:
-        InvalidBundleError: they are not those that were measured.
-    """
+    """The ceilings of a variant, or why there are none though somebody tried to measure them."""
     if side.bundle is None or side.variant is None:
         return None, []
     try:

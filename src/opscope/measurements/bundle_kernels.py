@@ -36,15 +36,6 @@ def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
     """What the evidence arm of a bundle tells, and of variants that it does not count, the logs of their processes.
 
     Runs that failed tell nothing.
-
-    Args:
-        bundle: to look into.
-        label: the variant; None: all of them.
-
-    Raises:
-        NotFoundError: there is no such variant.
-        BundleError: a record is damaged.
-        TraceFormatError: a file of counts is damaged.
     """
     if label is not None and bundle.manifest.variant(label) is None:
         hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
@@ -70,26 +61,15 @@ def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
 
 
 class AnalysedVariants(NamedTuple):
-    """The variants of a bundle that have a result, and how they compare.
+    """The variants of a bundle that have a result, and how they compare."""
 
-    Attributes:
-        sides: by name.
-        analyses: of each, by name.
-        comparisons: with the baseline of the same number of threads, by the candidate's name.
-    """
-
-    sides: Mapping[str, Side]
-    analyses: Mapping[str, Analysis]
-    comparisons: Mapping[str, Comparison]
+    sides: Mapping[str, Side]  # by name
+    analyses: Mapping[str, Analysis]  # of each, by name
+    comparisons: Mapping[str, Comparison]  # with the baseline of the same number of threads, by the candidate's name
 
 
 def bundle_kernels(bundle: Bundle, known: AnalysedVariants) -> KernelView:
-    """What a report of a bundle shows of kernels; evidence that cannot be used is said in a note.
-
-    Args:
-        bundle: that the report is about.
-        known: what was analysed of it.
-    """
+    """What a report of a bundle shows of kernels; evidence that cannot be used is said in a note."""
     try:
         return _view(bundle, known, bundle_sources(bundle, None), evidence_runs(bundle), [])
     except OpscopeError as error:
@@ -117,18 +97,7 @@ def _view(
 def bundle_ladders(
     bundle: Bundle, label: str | None, sources: Sequence[KernelSource], exported: frozenset[str] | None
 ) -> tuple[list[VariantLadder], list[str]]:
-    """The ladders of a bundle's variants, and what could not be had, one sentence each.
-
-    Args:
-        bundle: to look into.
-        label: the variant; None: all of them.
-        sources: what is known of kernels, by the names of variants.
-        exported: kernels of the library that ran; None: as the evidence arm recorded.
-
-    Raises:
-        TraceFormatError: a trace or a file of counts is damaged.
-        BundleError: a record of the evidence arm is damaged.
-    """
+    """The ladders of a bundle's variants, and what could not be had, one sentence each."""
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     notes: list[str] = []
@@ -152,21 +121,13 @@ def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
 
 
 class _Gathered(NamedTuple):
-    """What is there of a bundle.
+    """What is there of a bundle."""
 
-    Attributes:
-        bundle: the bundle.
-        variants: what was analysed of it.
-        runs: of the evidence arm, by variant.
-        sources: what is known of kernels.
-        exported: kernels of the library that was named; None when none was.
-    """
-
-    bundle: Bundle
-    variants: AnalysedVariants
-    runs: Mapping[str, EvidenceRun]
-    sources: Sequence[KernelSource]
-    exported: frozenset[str] | None
+    bundle: Bundle  # the bundle
+    variants: AnalysedVariants  # what was analysed of it
+    runs: Mapping[str, EvidenceRun]  # of the evidence arm, by variant
+    sources: Sequence[KernelSource]  # what is known of kernels
+    exported: frozenset[str] | None  # kernels of the library that was named; None when none was
 
     def inputs(self, variant: Variant) -> LadderInputs:
         """Everything about one variant."""
@@ -225,13 +186,6 @@ def printed_log(bundle: Bundle, variant: str) -> KernelSource | None:
     """The kernels that the first process of a variant printed; None where it listed none.
 
     A library that was built with XNNPACK's log level 4 lists them in every process, others in none.
-
-    Args:
-        bundle: to look into.
-        variant: its name.
-
-    Raises:
-        InvalidBundleError: the log is not the one that was printed.
     """
     places = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
     path = next(filter(None, places), None)

@@ -28,17 +28,7 @@ if TYPE_CHECKING:
 
 
 def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> JoinedCalls | None:
-    """Calls by operator, by the trace of the very process that was counted; None when nothing was counted.
-
-    Args:
-        bundle: with the evidence.
-        variant: its name.
-        analysis: of the variant, whose methods' names the operators get.
-
-    Raises:
-        BundleError: the record is damaged, or a file is not the one that was recorded.
-        TraceFormatError: the counts or the trace are damaged.
-    """
+    """Calls by operator, by the trace of the very process that was counted; None when nothing was counted."""
     run = evidence_of(bundle, variant)
     if run is None or run.counts is None or run.trace is None:
         return None

@@ -24,15 +24,7 @@ def findings_of(
     comparisons: Sequence[Comparison],
     shown: Analysis | None,
 ) -> tuple[list[Finding], list[RuledOut]]:
-    """What stands out in an experiment, most severe first, and what was checked and found in order.
-
-    Args:
-        manifest: what ran, on what.
-        sides: of every variant that has a result, by name.
-        analyses: likewise.
-        comparisons: the primary one first.
-        shown: the analysis that the report is about; None when nothing was measured.
-    """
+    """What stands out in an experiment, most severe first, and what was checked and found in order."""
     if shown is None:
         return [], []
     alone = shown.findings, shown.ruled_out
@@ -99,11 +91,6 @@ def switched_features(
 
     A group that the CPU lacks was not switched, nor was any where all that was cleared on the baseline was cleared on
     the candidate, too.
-
-    Args:
-        baseline: what ran on the one side.
-        candidate: what ran on the other.
-        features: groups that the CPU has; None where they are not known.
     """
     if candidate is None or baseline is None or candidate.ablated is None or baseline.ablated is None:
         return None

@@ -18,21 +18,12 @@ _Shown = TypeVar("_Shown", bound=msgspec.Struct)
 
 
 def shown_as(kind: type[_Shown], found: msgspec.Struct) -> _Shown:
-    """A plain result as one that a notebook can show, with the same fields.
-
-    Args:
-        kind: subclass of the type of ``found`` that adds no field.
-        found: what an analysis gave.
-    """
+    """A plain result as one that a notebook can show, with the same fields."""
     return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
 def check_most(most: int) -> None:
-    """Refuse a chart of nothing.
-
-    Raises:
-        UsageError: fewer than one is asked for.
-    """
+    """Refuse a chart of nothing."""
     if most < 1:
         raise UsageError(f"a chart of {most} shows nothing", where="most", hint="give 1 or more")
 

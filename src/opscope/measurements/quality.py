@@ -29,14 +29,7 @@ def quality_of(
     comparisons: Sequence[Comparison],
     agreements: Sequence[OutputAgreement] = (),
 ) -> Quality | None:
-    """How far an experiment can be trusted; None when nothing was measured.
-
-    Args:
-        manifest: what ran, on what.
-        analyses: of every variant that has a result, by name.
-        comparisons: the primary one first.
-        agreements: of outputs of variants whose times are not compared.
-    """
+    """How far an experiment can be trusted; None when nothing was measured."""
     from opscope.analysis.findings.quality import unjudged
 
     if not analyses:
@@ -72,13 +65,7 @@ def _quality_of(
 
 
 def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
-    """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells.
-
-    Args:
-        baseline: with at least one measured inference.
-        candidate: likewise.
-        comparison: of the two.
-    """
+    """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells."""
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import method_times, timed_by_method
@@ -101,11 +88,7 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
 
 
 def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message]:
-    """What other processes took from the inferences that the headline rests on; nothing of an emulated CPU.
-
-    Args:
-        variants: the manifest and the variant in it, by the name in sentences.
-    """
+    """What other processes took from the inferences that the headline rests on; nothing of an emulated CPU."""
     from opscope.analysis.quality.disturbance import examine_disturbance
 
     if any(manifest.target.emulated for manifest, _ in variants.values()):

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
-    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`.
-
-    Raises:
-        InvalidBundleError: a trace, the program, its record or what a process measured is not what the manifest's
-            hashes state.
-        NotFoundError: the bundle has no such variant.
-        RunError: no repetition of it succeeded.
-        TraceFormatError: a trace is damaged.
-    """
+    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`."""
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
@@ -49,10 +41,6 @@ def readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
     A trace that a bug of ours keeps from being read is that of a failed repetition, as the manifest of the bundle that
     is given back says; a variant of which nothing is left has no side. Where that is so of all traces, the sides are
     those of the untraced calls, which have no split.
-
-    Raises:
-        InvalidBundleError: as of :func:`bundle_side`.
-        TraceFormatError: a trace is damaged.
     """
     read, sides = _readable_sides(bundle)
     bugs = [own.failure.message for own in read.manifest.failures() if own.failure and own.is_unread]
@@ -123,11 +111,7 @@ def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup:
 
 
 def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
-    """The trace of a repetition, which is the one that the repetition left; hashed while it is decoded.
-
-    Raises:
-        InvalidBundleError: it is another one.
-    """
+    """The trace of a repetition, which is the one that the repetition left; hashed while it is decoded."""
     from opscope.readers.registry import read_trace
 
     file = str(repetition.trace)

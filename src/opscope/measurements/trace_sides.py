@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 def trace_side(path: Path, warmup: Warmup) -> Side:
-    """The side that a trace is, or a directory of traces, each of them a process.
-
-    Raises:
-        NotFoundError: there is no such file, or no trace in the directory.
-        MismatchError: the traces of the directory are of different clocks.
-        TraceFormatError: one is damaged.
-    """
+    """The side that a trace is, or a directory of traces, each of them a process."""
     from opscope.core.table import EventTable
     from opscope.readers.registry import read_trace, traces_in
 

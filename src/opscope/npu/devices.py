@@ -17,25 +17,15 @@ _Table = TypeVar("_Table")
 
 
 class EventNames(msgspec.Struct, frozen=True):
-    """Names of the events that a trace unit can record; the place in a list is the event's number.
+    """Names of the events that a trace unit can record; the place in a list is the event's number."""
 
-    Attributes:
-        source: where the names come from.
-        core: of a compute tile's processor.
-        mem: of its memory module.
-        memtile: of a memory tile.
-        shim: of an interface tile.
-        earlier_names_source: where the earlier names come from.
-        earlier_names: names that tools wrote before, and what they are called now.
-    """
-
-    source: str
-    core: tuple[str | None, ...]
-    mem: tuple[str | None, ...]
-    memtile: tuple[str | None, ...]
-    shim: tuple[str | None, ...]
-    earlier_names_source: str
-    earlier_names: dict[str, str]
+    source: str  # where the names come from
+    core: tuple[str | None, ...]  # of a compute tile's processor
+    mem: tuple[str | None, ...]  # of its memory module
+    memtile: tuple[str | None, ...]  # of a memory tile
+    shim: tuple[str | None, ...]  # of an interface tile
+    earlier_names_source: str  # where the earlier names come from
+    earlier_names: dict[str, str]  # names that tools wrote before, and what they are called now
 
     def of(self, unit: str) -> tuple[str | None, ...]:
         """Events of a unit: ``core``, ``mem``, ``memtile`` or ``shim``."""
@@ -85,25 +75,15 @@ class AieDevice(msgspec.Struct, frozen=True):
 
 
 class AieDevices(msgspec.Struct, frozen=True):
-    """All arrays that are known.
+    """All arrays that are known."""
 
-    Attributes:
-        source: where the numbers come from.
-        devices: oldest first.
-        names_source: where the further names come from.
-        names: further names of the arrays.
-        models_source: where the models come from, and their clock.
-        models: names of hardware models that are of no one array.
-        models_clock_mhz: clock that their tool supposes.
-    """
-
-    source: str
-    devices: tuple[AieDevice, ...]
-    names_source: str
-    names: dict[str, str]
-    models_source: str
-    models: tuple[str, ...]
-    models_clock_mhz: int
+    source: str  # where the numbers come from
+    devices: tuple[AieDevice, ...]  # oldest first
+    names_source: str  # where the further names come from
+    names: dict[str, str]  # further names of the arrays
+    models_source: str  # where the models come from, and their clock
+    models: tuple[str, ...]  # names of hardware models that are of no one array
+    models_clock_mhz: int  # clock that their tool supposes
 
     def named(self, name: str) -> AieDevice | None:
         """The array of this name; None when it is not known."""

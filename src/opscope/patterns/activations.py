@@ -56,9 +56,6 @@ class ELU(nn.Module):
 def replace_activations(model: nn.Module) -> int:
     """Put delegated ones in the place of every ``torch.nn.Softplus``, ``Mish`` and ``ELU`` of a model.
 
-    Args:
-        model: is changed. An activation that is the model itself stays, and so does a ``Softplus`` with options.
-
     Returns:
         How many were replaced.
     """

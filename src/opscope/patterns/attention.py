@@ -14,9 +14,6 @@ def additive_mask(keep: Tensor) -> Tensor:
 
     Make it once, when the model is built, and keep it as a buffer.
 
-    Args:
-        keep: of booleans, any shape.
-
     Returns:
         float32 of the same shape: 0 where ``keep`` is True, ``MASKED`` elsewhere.
     """
@@ -27,12 +24,6 @@ def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
     """What ``scaled_dot_product_attention`` computes, without its guard for rows that are masked as a whole.
 
     Such a row gives the mean of ``value`` instead of 0.
-
-    Args:
-        query: shape (..., queries, width).
-        key: shape (..., keys, width).
-        value: shape (..., keys, width of the output).
-        mask: numbers to add, which broadcast to (..., queries, keys), as of :func:`additive_mask`; None: no mask.
 
     Returns:
         Shape (..., queries, width of the output).

@@ -18,10 +18,6 @@ class LayerNorm(nn.Module):
     Args:
         width: size of the last dimension.
         eps: added to the variance.
-
-    Attributes:
-        weight: scale of every element, shape (width,).
-        bias: shift of every element, shape (width,).
     """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
@@ -33,14 +29,7 @@ class LayerNorm(nn.Module):
 
     @classmethod
     def from_module(cls, norm: nn.LayerNorm) -> LayerNorm:
-        """A layer norm that computes what another one does; scale and shift are shared with it.
-
-        Args:
-            norm: over one dimension; without scale or shift, ones and zeros stand for them.
-
-        Raises:
-            ValueError: it normalises over more than one dimension.
-        """
+        """A layer norm that computes what another one does; scale and shift are shared with it."""
         if len(norm.normalized_shape) != 1:
             raise ValueError(f"normalises over {len(norm.normalized_shape)} dimensions, only one is supported")
         made = cls(norm.normalized_shape[0], norm.eps)
@@ -61,9 +50,6 @@ class LayerNorm(nn.Module):
 
 def replace_layer_norms(model: nn.Module) -> int:
     """Put a delegated layer norm in the place of every ``torch.nn.LayerNorm`` of a model over one dimension.
-
-    Args:
-        model: is changed. A layer norm that is the model itself, or is over several dimensions, stays.
 
     Returns:
         How many were replaced.

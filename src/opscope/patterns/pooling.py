@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 def spatial_mean(image: Tensor) -> Tensor:
     """The mean over height and width, as ``image.mean((2, 3))``.
 
-    Args:
-        image: shape (batch, channels, height, width).
-
     Returns:
         Shape (batch, channels).
     """

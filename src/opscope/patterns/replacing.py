@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 def replace_modules(root: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module]) -> int:
     """Put another module in the place of every submodule of a class; the root itself stays.
 
-    Args:
-        root: is changed.
-        kind: class of the submodules to replace; subclasses too.
-        make: gives the replacement of a submodule.
-
     Returns:
         How many were replaced.
     """

@@ -19,24 +19,16 @@ if TYPE_CHECKING:
 
 
 class StayedOutside(NamedTuple):
-    """Why operators were not delegated, where the runtime decides that when it loads a model.
+    """Why operators were not delegated, where the runtime decides that when it loads a model."""
 
-    Attributes:
-        rules: the release that the rules are of.
-        reasons: by method and instruction.
-    """
-
-    rules: str
-    reasons: Mapping[tuple[str, int], PortableReason]
+    rules: str  # the release that the rules are of
+    reasons: Mapping[tuple[str, int], PortableReason]  # by method and instruction
 
 
 class OwnCosts(NamedTuple):
-    """What operators of the runtime's own kernels cost, where their names are not those of ATen.
+    """What operators of the runtime's own kernels cost, where their names are not those of ATen."""
 
-    Attributes:
-        costs: what gives that of an operator, by method and instruction; None of one whose cost is not known.
-    """
-
+    # what gives that of an operator, by method and instruction; None of one whose cost is not known
     costs: Mapping[tuple[str, int], Callable[[], Cost | None]]
 
 
@@ -76,19 +68,7 @@ class ProgramModel:
 
 
 class ModelMethod:
-    """One method of a model.
-
-    Attributes:
-        plan: its instructions and values.
-        graphs: of its XNNPACK delegates, by the number of the delegate.
-        origins: what caused its operators; None without a record of this method.
-        handles: debug handles by instruction; empty without a record.
-        reasons: why operators were not delegated, by instruction, where the runtime decides that; None where the
-            exporter did.
-        costs: what gives those of operators of the runtime's own kernels, by instruction; None where they are operators
-            of ATen.
-        layers: names of layers by number of the operator, where the file itself tells them.
-    """
+    """One method of a model."""
 
     def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
         self.plan = plan

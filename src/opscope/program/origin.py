@@ -60,21 +60,13 @@ _LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
 
 
 class OperatorOrigin(msgspec.Struct, frozen=True):
-    """What caused an operator.
+    """What caused an operator."""
 
-    Attributes:
-        handle: the debug handle.
-        aten: the aten operator, as ``aten.convolution.default``.
-        module: path of the module in the model; empty for the model itself; None when it is not recorded.
-        module_type: qualified name of its class; likewise.
-        frame: the innermost line outside of torch; None when it is not recorded.
-    """
-
-    handle: int
-    aten: str
-    module: str | None
-    module_type: str | None
-    frame: SourceLine | None
+    handle: int  # the debug handle
+    aten: str  # the aten operator, as `aten.convolution.default`
+    module: str | None  # path of the module in the model; empty for the model itself; None when it is not recorded
+    module_type: str | None  # qualified name of its class; likewise
+    frame: SourceLine | None  # the innermost line outside of torch; None when it is not recorded
 
 
 class Origins:
@@ -100,12 +92,7 @@ class Origins:
         return self._origin((sized or fitting or found)[0], node.debug_handle)
 
     def of_handles(self, handles: Iterable[int], called: str = "") -> OperatorOrigin | None:
-        """The origin of a portable operator.
-
-        Args:
-            handles: of its instruction.
-            called: its name, as ``aten::add.out``, which chooses among the operators of a handle.
-        """
+        """The origin of a portable operator."""
         for handle in handles:
             found = self._by_handle.get(handle, ())
             named = [edge for edge in found if aten_operator(edge.target) == aten_operator(called)]
@@ -114,12 +101,7 @@ class Origins:
         return None
 
     def fused(self, carried: set[int], listed: Sequence[int]) -> dict[int, list[str]]:
-        """Operators of a delegate that no node carries, under the handle of the operator they were fused into.
-
-        Args:
-            carried: handles of the delegate's nodes.
-            listed: handles of its instruction.
-        """
+        """Operators of a delegate that no node carries, under the handle of the operator they were fused into."""
         makers = {name: edge for edge in self._graph.nodes for name in edge.outputs}
         found: dict[int, list[str]] = {}
         for handle in dict.fromkeys(listed):

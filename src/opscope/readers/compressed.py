@@ -41,12 +41,7 @@ class Inflated(NamedTuple):
 
 
 def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
-    """The content of a compressed file, or the data themselves when they are not compressed.
-
-    Raises:
-        TraceFormatError: the compressed data are damaged, cut off, or grow beyond all measure.
-        MemoryLimitError: they grow beyond what reading may take.
-    """
+    """The content of a compressed file, or the data themselves when they are not compressed."""
     content, cut = inflated_part(data, path)
     if cut:
         raise TraceFormatError("the compressed data are cut off", where=path, offset=len(data), hint=_HINT)
@@ -54,12 +49,7 @@ def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
 
 
 def inflated_part(data: bytes | memoryview, path: Path) -> Inflated:
-    """The same, of a file that is cut off as much as there is.
-
-    Raises:
-        TraceFormatError: the compressed data are damaged, or grow beyond all measure.
-        MemoryLimitError: they grow beyond what reading may take.
-    """
+    """The same, of a file that is cut off as much as there is."""
     if not is_compressed(data):
         return Inflated(data, cut=False)
     with limited(path):
@@ -67,13 +57,7 @@ def inflated_part(data: bytes | memoryview, path: Path) -> Inflated:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """The first bytes of a file's content, which may be compressed; fewer where it is shorter or damaged.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a regular file.
-    """
+    """The first bytes of a file's content, which may be compressed; fewer where it is shorter or damaged."""
     with opened(path) as file:
         data = file.read(max(count, _PROBE))
     if data[:2] == _GZIP:
@@ -105,12 +89,7 @@ class _Content:
         self._most, self._growth = memory_limit(), max(_ALWAYS_ALLOWED, stored * _MOST_GROWTH)
 
     def add(self, part: bytes) -> None:
-        """Take over a part.
-
-        Raises:
-            MemoryLimitError: with it there is more than reading may take.
-            TraceFormatError: with it the file grows beyond all measure.
-        """
+        """Take over a part."""
         size = self._parts.tell() + len(part)
         if size > self._growth:
             problem = f"the file grows more than {_MOST_GROWTH} times when inflated"

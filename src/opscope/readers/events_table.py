@@ -53,13 +53,7 @@ class EventsCsvReader:
         return head.removeprefix(_BYTE_ORDER_MARK).startswith(_CSV_HEADER)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of the file, with the warm-up that is marked in it.
-
-        Raises:
-            MemoryError: the table takes more memory than reading may.
-            TraceFormatError: columns are missing, a cell is not of its column's type, or the events contradict each
-                other.
-        """
+        """All events of the file, with the warm-up that is marked in it."""
         if bytes(data[-1:]) != b"\n":
             raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
         reserve(_CELL_BYTES * (data.count(b",") + data.count(b"\n")) + _COPIES * len(data))
@@ -86,12 +80,7 @@ class EventsParquetReader:
         return head.startswith(_PARQUET_MAGIC)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of the file, with its warnings and the warm-up that is marked in it.
-
-        Raises:
-            MemoryError: the table takes more memory than reading may.
-            TraceFormatError: it is not a table of events, is damaged, or its events contradict each other.
-        """
+        """All events of the file, with its warnings and the warm-up that is marked in it."""
         _check_whole(data, path)
         try:
             metadata = pl.read_parquet_metadata(io.BytesIO(data))
@@ -112,11 +101,7 @@ class EventsParquetReader:
 
 
 def checksum(content: bytes) -> tuple[int, bytes]:
-    """Where the hash stands in a Parquet file, and what it has to be, in hexadecimal.
-
-    Raises:
-        ValueError: the file holds no such hash.
-    """
+    """Where the hash stands in a Parquet file, and what it has to be, in hexadecimal."""
     key = content.rindex(CHECKSUM_KEY.encode())
     place = content.index(b"\x18\x40", key) + 2  # in the footer's encoding: a text of 64 bytes
     rest = content[:place], NO_CHECKSUM, content[place + len(NO_CHECKSUM) :]

@@ -59,11 +59,7 @@ def numbers(tables: Tables, slot: int, number: Number[T]) -> list[T]:
 
 
 def vectors(tables: Tables, slot: int, number: Number[T]) -> list[tuple[T, ...]]:
-    """A vector of numbers of each table, empty where absent.
-
-    Raises:
-        TraceFormatError: one reaches past the end, or they are longer together than the file.
-    """
+    """A vector of numbers of each table, empty where absent."""
     first, count = tables.vector(slot, number.width)
     if int(count.sum()) * number.width > tables.buffer.size:
         raise tables.buffer.error("vectors overlap each other")
@@ -113,11 +109,7 @@ class Member(NamedTuple):
 
 
 def union(tables: Tables, slot: int) -> list[Member]:
-    """The members of a union by type, absent ones (type 0) left out; its type stands at ``slot``, the table behind.
-
-    Raises:
-        TraceFormatError: a type is given and its table is not.
-    """
+    """The members of a union by type, absent ones (type 0) left out; its type stands at ``slot``, the table behind."""
     types, at = tables.uint8(slot), tables.reference(slot + 1)
     empty = (types > 0) & (at == 0)
     if empty.any():

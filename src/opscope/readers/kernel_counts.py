@@ -66,23 +66,12 @@ class _Header(NamedTuple):
 
 
 def read_kernel_counts(path: Path) -> KernelCalls:
-    """The calls that a counter left in a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is damaged.
-    """
+    """The calls that a counter left in a file."""
     return parse_kernel_counts(file_bytes(path), path)
 
 
 def parse_kernel_counts(data: bytes, path: Path) -> KernelCalls:
-    """The calls in the bytes of a file; ``path`` is for messages.
-
-    Raises:
-        EmptyTraceError: nothing was counted.
-        TraceFormatError: it is damaged.
-    """
+    """The calls in the bytes of a file; ``path`` is for messages."""
     if not data.strip(b"\0"):
         hint = "the counter was not loaded, or the process ended before XNNPACK ran anything"
         raise EmptyTraceError("the file holds no counts", where=path, hint=hint)

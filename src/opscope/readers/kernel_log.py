@@ -39,12 +39,7 @@ def is_kernel_log(head: bytes) -> bool:
 
 
 def read_kernel_log(path: Path) -> KernelLog:
-    """The kernels that the process of a log registered; none is not an error, but says nothing about what ran.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-    """
+    """The kernels that the process of a log registered; none is not an error, but says nothing about what ran."""
     return parse_kernel_log(file_bytes(path))
 
 

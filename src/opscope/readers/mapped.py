@@ -23,14 +23,7 @@ def advise_dontneed(data: memoryview, end: int) -> None:
 
 
 def mapped_file(path: Path) -> memoryview:
-    """The bytes of a file, mapped into memory. They are valid as long as nobody shortens the file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a regular file.
-        MemoryError: the system has no memory for it, which says nothing about the file.
-    """
+    """The bytes of a file, mapped into memory. They are valid as long as nobody shortens the file."""
     with opened(path) as stream:
         if not os.fstat(stream.fileno()).st_size:
             return memoryview(b"")
@@ -43,13 +36,7 @@ def mapped_file(path: Path) -> memoryview:
 
 
 def file_view(path: Path) -> bytes | memoryview:
-    """The bytes of a file: of a small one a copy, which nobody changes, a large one mapped.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a regular file.
-    """
+    """The bytes of a file: of a small one a copy, which nobody changes, a large one mapped."""
     with opened(path) as stream:
         if os.fstat(stream.fileno()).st_size < _LARGE:
             return stream.read(_LARGE)

@@ -60,13 +60,7 @@ def other_file(path: Path) -> OtherFile | None:
 
 
 def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint: str = "") -> TraceFormatError:
-    """The error that says what a file is instead of what was asked for, and the way from there.
-
-    Args:
-        path: of the file.
-        problem: that it is not what was asked for.
-        hint: the next step where it is not known what the file is.
-    """
+    """The error that says what a file is instead of what was asked for, and the way from there."""
     found = other_file(path)
     if found is None:
         return TraceFormatError(problem, where=path, hint=hint)

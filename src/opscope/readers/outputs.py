@@ -31,14 +31,7 @@ _DAMAGE = (
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz by name, in the order of the file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is damaged, holds anything but plain arrays, or is not a regular file.
-        MemoryLimitError: the arrays take more memory than reading may.
-    """
+    """All arrays of an .npz by name, in the order of the file."""
     content = file_bytes(path)
     with limited(path):
         reserve(_inflated_size(content))
@@ -61,12 +54,7 @@ def _inflated_size(content: bytes) -> int:
 
 
 def read_outputs(path: Path) -> list[NDArray[Any]] | None:
-    """All arrays of a file in order; None when there is no such file.
-
-    Raises:
-        StorageError: it cannot be read.
-        TraceFormatError: the file is damaged or holds anything but plain arrays.
-    """
+    """All arrays of a file in order; None when there is no such file."""
     return list(read_arrays(path).values()) if path.exists() else None
 
 

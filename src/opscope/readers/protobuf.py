@@ -22,19 +22,12 @@ _SIGN = 1 << 63
 
 
 class WireMessage(NamedTuple):
-    """A message, as a part of a file.
+    """A message, as a part of a file."""
 
-    Attributes:
-        data: the bytes of the whole file.
-        start: of the message.
-        end: behind its last byte.
-        where: the file, for errors.
-    """
-
-    data: memoryview
-    start: int
-    end: int
-    where: str
+    data: memoryview  # the bytes of the whole file
+    start: int  # of the message
+    end: int  # behind its last byte
+    where: str  # the file, for errors
 
     @property
     def size(self) -> int:
@@ -62,19 +55,12 @@ class WireMessage(NamedTuple):
 
 
 class WireField(NamedTuple):
-    """A field of a message.
+    """A field of a message."""
 
-    Attributes:
-        number: by which the schema knows it.
-        wire: how it is written: :data:`VARINT`, :data:`FIXED64`, :data:`BYTES` or :data:`FIXED32`.
-        value: of a varint, unsigned; 0 for others.
-        part: its bytes; empty for a varint.
-    """
-
-    number: int
-    wire: int
-    value: int
-    part: WireMessage
+    number: int  # by which the schema knows it
+    wire: int  # how it is written: :data:`VARINT`, :data:`FIXED64`, :data:`BYTES` or :data:`FIXED32`
+    value: int  # of a varint, unsigned; 0 for others
+    part: WireMessage  # its bytes; empty for a varint
 
     @property
     def signed(self) -> int:
@@ -95,37 +81,21 @@ class WireField(NamedTuple):
         return list(struct.unpack(f"<{self.part.size // 4}f", self.part.view()))
 
     def message(self) -> WireMessage:
-        """The message that it holds.
-
-        Raises:
-            TraceFormatError: it does not hold bytes.
-        """
+        """The message that it holds."""
         self.expect(BYTES)
         return self.part
 
     def text(self) -> str:
-        """The text that it holds.
-
-        Raises:
-            TraceFormatError: it does not hold bytes.
-        """
+        """The text that it holds."""
         return self.message().text()
 
     def integer(self) -> int:
-        """The signed number that it holds.
-
-        Raises:
-            TraceFormatError: it is written in another way.
-        """
+        """The signed number that it holds."""
         self.expect(VARINT)
         return self.signed
 
     def expect(self, wire: int) -> None:
-        """Refuse a field that is written in another way.
-
-        Raises:
-            TraceFormatError: it is.
-        """
+        """Refuse a field that is written in another way."""
         if self.wire != wire:
             raise self.part.error(f"field {self.number} is of wire type {self.wire}, not {wire}")
 
@@ -141,11 +111,7 @@ def whole(data: memoryview, where: str) -> WireMessage:
 
 
 def fields(message: WireMessage) -> Iterator[WireField]:
-    """The fields of a message, in the order of the file.
-
-    Raises:
-        TraceFormatError: it is cut off or damaged; with the byte.
-    """
+    """The fields of a message, in the order of the file."""
     at = message.start
     while at < message.end:
         begin = at

@@ -101,17 +101,11 @@ class TraceRead(NamedTuple):
 
 
 class DirectoryTraces(NamedTuple):
-    """The traces of a directory, all of one format.
+    """The traces of a directory, all of one format."""
 
-    Attributes:
-        files: by name.
-        reader: of their format.
-        others: how many files are traces of other formats, by format; they are left out.
-    """
-
-    files: list[Path]
-    reader: Reader
-    others: dict[str, int]
+    files: list[Path]  # by name
+    reader: Reader  # of their format
+    others: dict[str, int]  # how many files are traces of other formats, by format; they are left out
 
 
 def built_in() -> list[tuple[str, str]]:
@@ -164,11 +158,7 @@ def _instance(loaded: type[Reader] | Reader) -> Reader:
 
 
 def reader_for(head: bytes, path: Path) -> Reader:
-    """The reader that recognises a file; the most common format is tried before others are even looked up.
-
-    Raises:
-        TraceFormatError: none does; the formats that are known are listed.
-    """
+    """The reader that recognises a file; the most common format is tried before others are even looked up."""
     names, broken = [], []
     for reader in _candidates():
         if isinstance(reader, str):
@@ -206,10 +196,6 @@ def traces_in(directory: Path) -> DirectoryTraces:
 
     Files that are no traces are passed over; those that are named like the traces and have no content are not, nor
     those with a name that only traces have: reading them says what is wrong.
-
-    Raises:
-        NotFoundError: there is none; the formats that are known are listed.
-        StorageError: it cannot be read.
     """
     known = readers()
     try:
@@ -242,14 +228,7 @@ def _suffix(file: Path) -> str:
 
 
 def read_trace(path: Path) -> TraceRead:
-    """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is empty, damaged, of an unknown format, or no regular file.
-        MemoryLimitError: reading it takes more memory than it may.
-    """
+    """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash."""
     stored = file_view(path)
     if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"

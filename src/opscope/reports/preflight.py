@@ -30,12 +30,7 @@ _KNOWN = "SME and SME2"
 
 
 def preflight_summary(preflight: Preflight, here: str | None = None) -> RenderableType:
-    """What a person reads after `opscope preflight`.
-
-    Args:
-        preflight: of a program.
-        here: what is to be said of the machine on which it was asked.
-    """
+    """What a person reads after `opscope preflight`."""
     runtime = next((one for one in RUNTIMES if preflight.partition_rules.startswith(one.title)), EXPORTER)
     kind = runtime.suffix.removeprefix(".")
     parts: list[RenderableType] = [Text(f"{plain(preflight.path)} ({kind})", style="dim")]
@@ -49,12 +44,7 @@ def preflight_summary(preflight: Preflight, here: str | None = None) -> Renderab
 
 
 def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
-    """Whether a method will be accelerated, and what share of it.
-
-    Args:
-        method: of a program.
-        elsewhere: whether that goes for other machines than the one on which it was asked.
-    """
+    """Whether a method will be accelerated, and what share of it."""
     matrix = method.matrix
     name = plain(method.name, _NAME)
     if matrix.share is None or matrix.highest_share is None:

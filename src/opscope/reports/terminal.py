@@ -407,12 +407,7 @@ def first_step(quality: Quality | None) -> list[RenderableType]:
 
 
 def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:
-    """Messages on a terminal: findings numbered, in full, the others in a line each.
-
-    Args:
-        messages: in the order in which they are shown.
-        most: how many are shown; those behind are named by their rules. None shows all.
-    """
+    """Messages on a terminal: findings numbered, in full, the others in a line each."""
     listed = list(messages)
     lines = [line for number, told in enumerate(listed[:most], 1) for line in _message(told, number)]
     rest = listed[most:] if most else []
@@ -438,13 +433,7 @@ def _message(told: Message, number: int) -> list[RenderableType]:
 
 
 def plain_table(*columns: str, text: Collection[str] = (), whole: Collection[str] = ()) -> TextTable:
-    """A table without lines; columns of figures stand to the right and never wrap.
-
-    Args:
-        columns: their heads.
-        text: those of words, to the left, which are narrower or wrap where the terminal is narrow; empty: the first.
-        whole: those of ``text`` that never are.
-    """
+    """A table without lines; columns of figures stand to the right and never wrap."""
     left = text or {columns[0]}
     table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:

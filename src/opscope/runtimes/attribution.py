@@ -18,29 +18,16 @@ if TYPE_CHECKING:
 
 
 class AttributedSide(NamedTuple):
-    """A side, and what its program says of its operators.
+    """A side, and what its program says of its operators."""
 
-    Attributes:
-        side: with the places of its operators in the program.
-        found: of the operators.
-        record: of the export, where it could be used.
-        problem: why it could not.
-    """
-
-    side: Side
-    found: Attributions
-    record: Path | None = None
-    problem: OpscopeError | None = None
+    side: Side  # with the places of its operators in the program
+    found: Attributions  # of the operators
+    record: Path | None = None  # of the export, where it could be used
+    problem: OpscopeError | None = None  # why it could not
 
 
 def attributed_by_model(side: Side, model: ProgramModel, first_calls: Mapping[str, int]) -> AttributedSide:
-    """A side attributed with the model of its program.
-
-    Args:
-        side: whose traces are of the program.
-        model: of the program.
-        first_calls: instruction of the first delegate call of each method, for traces that count these calls from 0.
-    """
+    """A side attributed with the model of its program."""
     side = side._replace(table=side.table.with_delegate_calls_from(first_calls))
     table = side.table.with_method_names(method_names(side.table, model))
     return AttributedSide(side._replace(table=table), attribute(table, model, _inputs(side, model)))

@@ -35,11 +35,6 @@ def answer_request(path: Path, run: Callable[[RunRequest, int], Measurement], *f
     """Answer a request; the answer is a file, the exit code tells whether it holds a result.
 
     When not even the answer can be written, the exit code is that of a StorageError.
-
-    Args:
-        path: of the request.
-        run: runs it; its second argument is ``time.perf_counter_ns`` at the start.
-        further: errors of the runtime beside ValueError and those of opscope.
     """
     began = time.perf_counter_ns()
     request = msgspec.json.decode(path.read_bytes(), type=RunRequest)
@@ -68,13 +63,7 @@ def _guarded(run: Callable[[], Measurement], further: tuple[type[Exception], ...
 
 
 def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> list[Array]:
-    """The inputs of all calls, each of the type of its tensor.
-
-    Args:
-        values: path of an .npz with them, ``arr_`` and the number of each; None: they are drawn from the seed.
-        seed: of random ones.
-        tensors: inputs of the calls, one call after the other.
-    """
+    """The inputs of all calls, each of the type of its tensor."""
     if values is None:
         arrays = random_inputs(list(tensors), seed)
     else:
@@ -84,29 +73,17 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
 
 
 class Inferred(NamedTuple):
-    """Durations of every call as the caller sees them, and what the system did meanwhile.
+    """Durations of every call as the caller sees them, and what the system did meanwhile."""
 
-    Attributes:
-        wall_ns: of every call.
-        off_cpu_ns: of every call; None where nothing tells.
-        usage: of the system over the calls behind the warm-up.
-    """
-
-    wall_ns: list[int]
-    off_cpu_ns: list[int] | None
-    usage: ProcessUsage | None
+    wall_ns: list[int]  # of every call
+    off_cpu_ns: list[int] | None  # of every call; None where nothing tells
+    usage: ProcessUsage | None  # of the system over the calls behind the warm-up
 
 
 def inferred(
     request: RunRequest, calls: Iterator[Called], run: Callable[[Iterable[Called], list[int], OffCpuMeter], None]
 ) -> Inferred:
-    """The warm-up and the measured calls of a request.
-
-    Args:
-        request: says how many there are.
-        calls: in turn, without an end.
-        run: makes some of them, and keeps how long each took; see :func:`timed_calls`.
-    """
+    """The warm-up and the measured calls of a request."""
     wall: list[int] = []
     with OffCpuMeter(request.threads) as meter:
         run(islice(calls, request.warmup), wall, meter)
@@ -139,9 +116,6 @@ def measurement_of(  # noqa: PLR0913 - each is one thing that a process tells
     """What a process reports, once its trace is written; the outputs are written here.
 
     ``peak`` is the memory that it needed so far, where what followed may need more; None: as it is now.
-
-    Raises:
-        StorageError: there is no room for the outputs.
     """
     save_outputs(request.outputs, outputs)
     written = time.perf_counter_ns()
@@ -168,14 +142,7 @@ def timed_calls(
     meter: OffCpuMeter,
     call: Callable[[Called], tuple[int, int]],
 ) -> None:
-    """Make calls in turn and keep how long each took. The meter is read between calls only.
-
-    Args:
-        calls: to make.
-        wall: takes the durations, in ns.
-        meter: of time off the CPU.
-        call: makes one, and returns ``time.perf_counter_ns`` right before and right after it.
-    """
+    """Make calls in turn and keep how long each took. The meter is read between calls only."""
     due = meter.open(len(wall))
     for one in calls:
         before, after = call(one)
@@ -187,11 +154,7 @@ def timed_calls(
 
 
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:
-    """Write the outputs, where they are wanted.
-
-    Raises:
-        StorageError: there is no room.
-    """
+    """Write the outputs, where they are wanted."""
     if path is not None:
         with written_atomically(Path(path)) as file:
             np.savez(file, *arrays)

@@ -16,16 +16,12 @@ DYNAMIC = (DYNAMIC_INT8, INT4_WEIGHTS)
 
 
 class Choice(NamedTuple):
-    """What a model is exported as.
+    """What a model is exported as."""
 
-    Attributes:
-        dtype: one of ``DTYPES``; int8 is static, dynamic-int8 quantises activations at run time, and 8da4w has
-            4-bit weights besides.
-        backend: one of ``BACKENDS``.
-    """
-
+    # one of `DTYPES`; int8 is static, dynamic-int8 quantises activations at run time, and 8da4w has 4-bit weights
+    # besides
     dtype: str
-    backend: str = XNNPACK
+    backend: str = XNNPACK  # one of `BACKENDS`
 
     def stem(self, name: str) -> str:
         """Name of the exported files without their suffixes."""
@@ -33,11 +29,7 @@ class Choice(NamedTuple):
 
 
 def check_choice(choice: Choice) -> None:
-    """Refuse what cannot be exported, before anything heavy is loaded.
-
-    Raises:
-        UsageError: the number type or the backend is unknown, or the backend has no quantiser.
-    """
+    """Refuse what cannot be exported, before anything heavy is loaded."""
     check_dtype(choice.dtype)
     if choice.backend not in BACKENDS:
         raise UsageError(
@@ -50,10 +42,6 @@ def check_choice(choice: Choice) -> None:
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuse number types that cannot be exported.
-
-    Raises:
-        UsageError: it is unknown.
-    """
+    """Refuse number types that cannot be exported."""
     if dtype not in DTYPES:
         raise UsageError(f"no number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))

@@ -19,11 +19,7 @@ RECORD, EXPORT_LOG = "export.json", "export.log"
 
 
 def record_of_export(program: Path) -> ExportRecord | None:
-    """The record of the export that a program is of; None when there is none beside it, or it is of another file.
-
-    Raises:
-        TraceFormatError: the record is damaged.
-    """
+    """The record of the export that a program is of; None when there is none beside it, or it is of another file."""
     file = program.with_name(RECORD)
     if not file.is_file():
         return None
@@ -32,11 +28,7 @@ def record_of_export(program: Path) -> ExportRecord | None:
 
 
 def read_record(file: Path) -> ExportRecord:
-    """The record of an export.
-
-    Raises:
-        TraceFormatError: it is damaged.
-    """
+    """The record of an export."""
     try:
         return from_json(file_bytes(file), ExportRecord)
     except msgspec.MsgspecError as error:

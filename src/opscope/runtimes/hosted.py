@@ -43,11 +43,7 @@ class HostedTarget(RunTarget):
         return self._host.reserved(request)
 
     def conditions(self) -> Conditions:
-        """The state of the machine now.
-
-        Raises:
-            DeviceError: a device cannot be reached, or was lost and does not come back.
-        """
+        """The state of the machine now."""
         return self._host.conditions()
 
 

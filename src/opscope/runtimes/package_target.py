@@ -44,15 +44,10 @@ _REQUEST, _ANSWER = "request.json", "answer.json"
 
 
 class PackageModules(NamedTuple):
-    """Modules of the processes that drive a package.
+    """Modules of the processes that drive a package."""
 
-    Attributes:
-        child: serves a request to run a model; see :mod:`opscope.runtimes.child`.
-        ceilings: measures ceilings; see :mod:`opscope.runtimes.ceilings.process`.
-    """
-
-    child: str
-    ceilings: str
+    child: str  # serves a request to run a model; see child
+    ceilings: str  # measures ceilings; see process
 
 
 class PackageTarget(HostedTarget):
@@ -85,12 +80,7 @@ class PackageTarget(HostedTarget):
         return Capabilities(host=self._host, trace=self._trace, stand_in=self._stand_in)
 
     def probe(self) -> ProbeAnswer:
-        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found.
-
-        Raises:
-            MissingDependencyError: the package is not installed.
-            FeatureError: always, with the reason.
-        """
+        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""
         raise nothing_to_clear(self._library())
 
     def environment(self) -> Environment:
@@ -98,12 +88,7 @@ class PackageTarget(HostedTarget):
         return self._host.environment(_features(), self._versions())
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the library.
-
-        Raises:
-            FeatureError: it cannot be used; the message says why.
-            MissingDependencyError: the package is not installed, or there is no compiler.
-        """
+        """What a mechanism can do for the library."""
         return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
 
     def _switch(self) -> LibrarySwitch:

@@ -38,11 +38,7 @@ def runtime_of_format(name: str) -> Runtime | None:
 
 
 def runtime_attributing(trace_format: str, program: Path) -> Runtime:
-    """The runtime that attributes a trace with a program: that of the program, where it is read without the trace.
-
-    Raises:
-        NotFoundError: the program is absent.
-    """
+    """The runtime that attributes a trace with a program: that of the program, where it is read without the trace."""
     own = runtime_of_format(trace_format)
     return own if own and not own.has_model else _reading(program)
 

@@ -28,27 +28,16 @@ if TYPE_CHECKING:
 
 
 class LibrarySwitch(NamedTuple):
-    """Switches features for libraries of a runtime.
+    """Switches features for libraries of a runtime."""
 
-    Attributes:
-        host: where its processes run.
-        libraries: that ask for the features by which kernels are chosen.
-        program: that is started; None: the Python that runs this.
-        foreign: asks for the features, where the processes run behind an emulator or on another machine; else None.
-    """
-
-    host: Host
-    libraries: Sequence[Path]
-    program: Path | None = None
+    host: Host  # where its processes run
+    libraries: Sequence[Path]  # that ask for the features by which kernels are chosen
+    program: Path | None = None  # that is started; None: the Python that runs this
+    # asks for the features, where the processes run behind an emulator or on another machine; else None
     foreign: Callable[[], ProbeAnswer] | None = None
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the libraries.
-
-        Raises:
-            FeatureError: it cannot be used; the message says why.
-            MissingDependencyError: there is no compiler.
-        """
+        """What a mechanism can do for the libraries."""
         if self.host.remote and self.foreign is None:
             problem = f"{mechanism.value} switches features on this machine only, not over {self.host.name}"
             raise FeatureError(problem, hint=WITHOUT_SWITCH)
@@ -69,16 +58,7 @@ class LibrarySwitch(NamedTuple):
         return SwitchOffer(probe, hashlib.sha256("".join(map(sha256_of, hashes)).encode()).hexdigest())
 
     def prepared(self, job: Job, directory: Path) -> PreparedSwitch:
-        """What the process of a job needs.
-
-        Args:
-            job: to run, which :func:`is_switched_outside`.
-            directory: for what it needs, and what it counts; see :func:`cleared_away`.
-
-        Raises:
-            FeatureError: the mechanism cannot be used.
-            MissingDependencyError: there is no compiler.
-        """
+        """What the process of a job needs."""
         return self.prepared_with(job.switch, job.clear or [], directory)
 
     def prepared_with(self, mechanism: Mechanism, clear: Sequence[str], directory: Path) -> PreparedSwitch:

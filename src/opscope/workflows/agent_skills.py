@@ -60,11 +60,7 @@ _ORDER = tuple(
 
 
 def parsed(text: str) -> Skill:
-    """A skill from its file.
-
-    Raises:
-        TraceFormatError: the front matter is missing or lacks its name or description.
-    """
+    """A skill from its file."""
     lines = text.splitlines()
     if lines[:1] != [_FENCE] or _FENCE not in lines[1:]:
         raise TraceFormatError("a skill begins with front matter between lines of ---", where=SKILL_FILE)

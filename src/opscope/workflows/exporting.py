@@ -101,11 +101,7 @@ def _check_tolerance(tolerance: float | None) -> None:
 
 
 def _check_place(path: Path, *, overwrite: bool) -> None:
-    """Refuse a place that is taken.
-
-    Raises:
-        BundleError: there is a file, or something in the directory that may not be replaced.
-    """
+    """Refuse a place that is taken."""
     if path.exists() and not path.is_dir():
         raise BundleError("the output path is a file", where=path, hint="choose another --out")
     if not path.is_dir() or not any(path.iterdir()):
@@ -119,12 +115,7 @@ def _check_place(path: Path, *, overwrite: bool) -> None:
 
 
 def _check_export(path: Path) -> None:
-    """Refuse to replace a directory that holds more than an export, or another one than its record says.
-
-    Raises:
-        OverwriteError: naming the file that opscope did not write.
-        TraceFormatError: the record is damaged.
-    """
+    """Refuse to replace a directory that holds more than an export, or another one than its record says."""
     record = read_record(path / RECORD)
     ours = {file.name: file.sha256 for file in (record.program, record.etrecord, record.graph) if file}
     for file in sorted(path.iterdir()):
@@ -148,16 +139,7 @@ def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> Ex
 
 
 def with_kept_log(error: ExportError, work: Path, out: Path) -> ExportError:
-    """The error with the log of the export, which is kept beside what was not written.
-
-    Args:
-        error: why the export failed.
-        work: directory of the export.
-        out: of what was to be written.
-
-    Raises:
-        StorageError: the log cannot be kept.
-    """
+    """The error with the log of the export, which is kept beside what was not written."""
     for number in itertools.count(1):
         kept = out.with_name(f"{out.name}-export{'' if number == 1 else f'-{number}'}.log")
         with contextlib.suppress(OverwriteError):

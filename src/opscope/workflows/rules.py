@@ -15,15 +15,10 @@ from opscope.npu.analysis import rules as tile_rules
 
 
 class RuleArea(NamedTuple):
-    """Rules about one thing.
+    """Rules about one thing."""
 
-    Attributes:
-        title: what they are about.
-        rules: in the order in which they are applied.
-    """
-
-    title: str
-    rules: tuple[Rule, ...]
+    title: str  # what they are about
+    rules: tuple[Rule, ...]  # in the order in which they are applied
 
 
 MACHINE_CHECKS = (*quality_machine.CHECKS, quality_machine.not_throttled, quality_machine.one_run)

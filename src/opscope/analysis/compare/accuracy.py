@@ -115,12 +115,7 @@ def not_compared(reason: str, hint: str) -> Accuracy:
 
 
 def output_differences(baseline: Sequence[Array], candidate: Sequence[Array]) -> list[OutputDifference]:
-    """The difference of every output that both sides have.
-
-    Args:
-        baseline: outputs of the baseline, each of one input or stacked over several.
-        candidate: outputs of the candidate, on the same inputs in the same order.
-    """
+    """The difference of every output that both sides have."""
     return [_difference(number, *pair) for number, pair in enumerate(zip(baseline, candidate, strict=False))]
 
 
@@ -174,25 +169,13 @@ def _figures(left: NDArray[np.float64], right: NDArray[np.float64]) -> _Figures:
 
 
 def compared_outputs(baseline: Sequence[Array], candidate: Sequence[Array], note: str | None = None) -> Accuracy:
-    """Outputs of a single input.
-
-    Args:
-        baseline: outputs of the baseline.
-        candidate: outputs of the candidate, on the same input.
-        note: what else is to be known of the input.
-    """
+    """Outputs of a single input."""
     refusal = _refusal(baseline, candidate)
     return refusal or Accuracy(1, output_differences(baseline, candidate), note=note)
 
 
 def compared_samples(baseline: Sequence[Array], candidate: Sequence[Array], labels: Classes) -> Accuracy:
-    """Outputs of several inputs, and the classes that they predict.
-
-    Args:
-        baseline: outputs of the baseline, stacked over the inputs along the first axis.
-        candidate: outputs of the candidate, likewise.
-        labels: class of each input, from 0; -1 where it is not known.
-    """
+    """Outputs of several inputs, and the classes that they predict."""
     refusal = _refusal(baseline, candidate)
     if refusal:
         return refusal

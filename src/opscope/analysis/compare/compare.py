@@ -52,55 +52,32 @@ RESOLVED = 0.5
 
 
 class Change(NamedTuple):
-    """Time of a group on both sides.
+    """Time of a group on both sides."""
 
-    Attributes:
-        baseline_ns: mean self time per inference.
-        candidate_ns: likewise.
-        saved_ns: their difference, positive when the candidate takes less.
-        speedup: their ratio; None where one side has no measurable time, or one that its clock does not resolve.
-        ci95_saved_ns: 95 % interval of ``saved_ns``, what was cut off included; None with fewer than two processes.
-        verdict: corrected for the number of groups (false discovery rate of 5 %).
-        resolution_ns: the part of the interval that is due to durations that were cut off.
-        baseline_headline_ns: time on the scale of the headline; None where that is not known.
-        candidate_headline_ns: likewise.
-        saved_headline_ns: their difference.
-    """
-
-    baseline_ns: float
+    baseline_ns: float  # mean self time per inference
     candidate_ns: float
-    saved_ns: float
+    saved_ns: float  # their difference, positive when the candidate takes less
+    # their ratio; None where one side has no measurable time, or one that its clock does not resolve
     speedup: float | None
+    # 95 % interval of `saved_ns`, what was cut off included; None with fewer than two processes
     ci95_saved_ns: tuple[float, float] | None
-    verdict: Verdict
-    resolution_ns: float
-    baseline_headline_ns: float | None
+    verdict: Verdict  # corrected for the number of groups (false discovery rate of 5 %)
+    resolution_ns: float  # the part of the interval that is due to durations that were cut off
+    baseline_headline_ns: float | None  # time on the scale of the headline; None where that is not known
     candidate_headline_ns: float | None
-    saved_headline_ns: float | None
+    saved_headline_ns: float | None  # their difference
 
 
 class PairedTimes(NamedTuple):
-    """Operators of two sides in pairs, and the time that each process spent in them.
+    """Operators of two sides in pairs, and the time that each process spent in them."""
 
-    Attributes:
-        pairs: the operators; a side that has no such operator is None.
-        baseline: mean self time per inference of each; shape (processes, pairs).
-        candidate: likewise; of paired sides, rows of both are of the same rounds.
-        paired: whether they are.
-    """
-
-    pairs: Sequence[OperatorPair]
-    baseline: Floats
-    candidate: Floats
-    paired: bool
+    pairs: Sequence[OperatorPair]  # the operators; a side that has no such operator is None
+    baseline: Floats  # mean self time per inference of each; shape (processes, pairs)
+    candidate: Floats  # likewise; of paired sides, rows of both are of the same rounds
+    paired: bool  # whether they are
 
     def changes(self, groups: tuple[Labels, Labels], count: int) -> list[Change]:
-        """The change of each group.
-
-        Args:
-            groups: number of the group of each pair's baseline, and of each pair's candidate; -1 for none.
-            count: number of groups.
-        """
+        """The change of each group."""
         if not count:
             return []
         before, after = (
@@ -399,27 +376,21 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
 
 
 class RelatedData(NamedTuple):
-    """What is known of two sides besides their events.
+    """What is known of two sides besides their events."""
 
-    Attributes:
-        facts: what the program says about the operators of the baseline, then of the candidate.
-        untraced: durations of each untraced process, of the baseline and of the candidate; the verdict then rests on
-            these. Of paired sides they are of the same rounds.
-        methods: the same by method, where several were called.
-        walls: durations of all calls of each traced process of a side as their caller saw them; None where not known.
-        same_program: whether both sides ran one program, so that a place in it is the same operator; that is taken for
-            granted where nothing tells otherwise.
-        same_runtime: whether one runtime ran both programs; else operators are matched by what they compute.
-        disturbed: why no ratio of the two sides can be told; None when it can.
-    """
-
+    # what the program says about the operators of the baseline, then of the candidate
     facts: tuple[_Facts, _Facts] = ({}, {})
+    # durations of each untraced process, of the baseline and of the candidate; the verdict then rests on these.
+    # Of paired sides they are of the same rounds
     untraced: tuple[_Processes, _Processes] | None = None
-    methods: Mapping[str, tuple[_Processes, _Processes]] = {}
+    methods: Mapping[str, tuple[_Processes, _Processes]] = {}  # the same by method, where several were called
+    # durations of all calls of each traced process of a side as their caller saw them; None where not known
     walls: tuple[_Walls, _Walls] = (None, None)
+    # whether both sides ran one program, so that a place in it is the same operator; that is taken for granted
+    # where nothing tells otherwise
     same_program: bool = True
-    same_runtime: bool = True
-    disturbed: str | None = None
+    same_runtime: bool = True  # whether one runtime ran both programs; else operators are matched by what they compute
+    disturbed: str | None = None  # why no ratio of the two sides can be told; None when it can
 
 
 def compare(
@@ -431,16 +402,7 @@ def compare(
     outputs: OutputAgreement | None = None,
     beside: RelatedData | None = None,
 ) -> Comparison:
-    """Compare two variants.
-
-    Args:
-        baseline: one process or more, warm-up marked, at least one measured inference each.
-        candidate: likewise; with ``paired``, process i ran in the same round as the baseline's process i.
-        labels: name and path of the baseline, then of the candidate.
-        paired: whether processes were measured in interleaved rounds.
-        outputs: agreement of the outputs, when they were compared.
-        beside: what is known besides the events; None: nothing.
-    """
+    """Compare two variants."""
     beside = beside or RelatedData()
     measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
     end_to_end = _end_to_end(
@@ -598,10 +560,6 @@ def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) 
 
     None unless no difference was shown: a difference that was shown is not excluded, and where too few processes ran
     the interval excludes nothing that a person may rely on.
-
-    Args:
-        verdict: on the same data.
-        ci95_speedup: 95 % interval of baseline / candidate.
     """
     if verdict is not Verdict.NO_DIFFERENCE or ci95_speedup is None:
         return None

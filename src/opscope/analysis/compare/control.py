@@ -20,11 +20,7 @@ def identical(outputs: OutputAgreement | None) -> bool | None:
 
 
 def changes_nothing(control: Comparison) -> bool:
-    """Whether the mechanism changed neither outputs nor times: no difference detected, and a narrow interval.
-
-    Args:
-        control: of the variant with the mechanism against the one without.
-    """
+    """Whether the mechanism changed neither outputs nor times: no difference detected, and a narrow interval."""
     end = control.end_to_end
     near = end.ci95 is not None and 1 / _WITHIN <= end.ci95[0] <= end.ci95[1] <= _WITHIN
     return identical(control.outputs) is True and end.verdict is Verdict.NO_DIFFERENCE and near

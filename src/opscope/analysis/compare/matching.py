@@ -42,15 +42,10 @@ class MatchedBy(str, enum.Enum):
 
 
 class Match(NamedTuple):
-    """Operators of two sides.
+    """Operators of two sides."""
 
-    Attributes:
-        pair: of the baseline and of the candidate; a side that has no such operator is None.
-        by: how it is known that they are the same; None where one stands alone.
-    """
-
-    pair: OperatorPair
-    by: MatchedBy | None = None
+    pair: OperatorPair  # of the baseline and of the candidate; a side that has no such operator is None
+    by: MatchedBy | None = None  # how it is known that they are the same; None where one stands alone
 
 
 def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Match]:
@@ -146,12 +141,7 @@ def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Float
 
 
 def typical_process_times(spent: Sequence[Mapping[SelfTimeKey, float]], wanted: Sequence[Operator]) -> Floats:
-    """Time of each operator in each process on the scale of the headline; shape (processes, operators).
-
-    Args:
-        spent: by place in each process; processes that are empty are left out.
-        wanted: operators, all places of ``spent`` among them.
-    """
+    """Time of each operator in each process on the scale of the headline; shape (processes, operators)."""
     columns = {_key(operator): column for column, operator in enumerate(wanted)}
     rows = []
     for own in filter(None, spent):

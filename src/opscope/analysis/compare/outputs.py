@@ -42,14 +42,7 @@ class OutputAgreement(msgspec.Struct, frozen=True):
 def compare_outputs(
     baseline: Sequence[Array], candidate: Sequence[Array], dtype: str | None, limit: float | None = None
 ) -> OutputAgreement:
-    """Compare all outputs of one inference.
-
-    Args:
-        baseline: the baseline's output arrays.
-        candidate: the candidate's, on the same inputs.
-        dtype: number type of the model, which sets the tolerance; unknown types get the widest of half precision.
-        limit: tolerance instead of the number type's.
-    """
+    """Compare all outputs of one inference."""
     tolerance = TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE) if limit is None else limit
     problem = _structural_problem(baseline, candidate)
     if problem:

@@ -38,10 +38,6 @@ def match_runtimes(baseline: Sequence[Operator], candidate: Sequence[Operator]) 
 
     A pair whose layer both sides name is sure. One of the same kind, work and size of output is sure where nothing
     else on either side is like it, and likely where only the order tells which of several it is.
-
-    Args:
-        baseline: in the order in which they run.
-        candidate: likewise.
     """
     partners = _by_layer(baseline, candidate)
     taken = set(partners.values())

@@ -219,16 +219,7 @@ def shift(
     decided: Verdict = Verdict.FASTER,
     same_program: bool = True,
 ) -> Shift:
-    """How the time of an inference moved.
-
-    Args:
-        operators: changes of all operators.
-        kinds: changes of their kinds.
-        categories: changes of all categories.
-        headlines: what joins the operators to the latency of the baseline, and of the candidate; None: not known.
-        decided: the verdict on the end-to-end latency.
-        same_program: whether both sides ran one program.
-    """
+    """How the time of an inference moved."""
     baseline = _Side(sum(change.baseline_ns or 0.0 for change in operators), headlines[0])
     candidate = _Side(sum(change.candidate_ns or 0.0 for change in operators), headlines[1])
     groups: dict[Verdict, list[_Change]] = {verdict: [] for verdict in Verdict}

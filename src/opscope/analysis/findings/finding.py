@@ -100,12 +100,7 @@ def message_of(told: Finding | RuledOut) -> Message:
 
 
 def ordered(findings: Sequence[Finding], first: Sequence[str] = ()) -> list[Finding]:
-    """Most severe first; within a severity by the lower end of the saving; ties in the order given.
-
-    Args:
-        findings: of any rules.
-        first: rules without which no other figure counts; they stand before all others of their severity.
-    """
+    """Most severe first; within a severity by the lower end of the saving; ties in the order given."""
     severities = list(Severity)
     return sorted(findings, key=lambda f: (severities.index(f.severity), f.rule not in first, -_least(f)))
 
@@ -120,13 +115,7 @@ def _least(found: Finding) -> float:
 def with_overlaps(
     findings: Sequence[Finding], known: Sequence[Finding], times: Mapping[OperatorKey, float]
 ) -> list[Finding]:
-    """The same findings; those whose time an earlier one counts, too, say so in their evidence.
-
-    Args:
-        findings: in the order in which they are shown.
-        known: findings that count as earlier than all of these.
-        times: mean per inference of every operator.
-    """
+    """The same findings; those whose time an earlier one counts, too, say so in their evidence."""
     seen, done = list(known), []
     for found in findings:
         note = _overlap(found, seen, times) if found.operators else None

@@ -46,17 +46,12 @@ class MessageKind(str, enum.Enum):
 
 
 class Saving(NamedTuple):
-    """What acting on a finding would save.
+    """What acting on a finding would save."""
 
-    Attributes:
-        ns: per inference; None where that cannot be said.
-        ci95: its 95 % interval; None with fewer than two processes, or without a saving.
-        basis: what it supposes, or why there is none; None where no rule asked.
-    """
-
-    ns: float | None = None
+    ns: float | None = None  # per inference; None where that cannot be said
+    # its 95 % interval; None with fewer than two processes, or without a saving
     ci95: tuple[float, float] | None = None
-    basis: str | None = None
+    basis: str | None = None  # what it supposes, or why there is none; None where no rule asked
 
 
 def no_saving(why: str) -> Saving:
@@ -65,35 +60,23 @@ def no_saving(why: str) -> Saving:
 
 
 class Message(NamedTuple):
-    """Something that a user is told.
+    """Something that a user is told."""
 
-    Attributes:
-        kind: what it is.
-        rule: stable identifier of the rule, the check or the warning; empty for a remark that has none.
-        title: it in one sentence; of a rule that passed or was not checked, what was seen or what is missing.
-        evidence: the figures it rests on; empty where the title has them.
-        next_step: what to do; empty where there is nothing to do.
-        severity: how much a finding matters, or how far a concern limits: high where nothing can be concluded.
-        saving: what acting on it would save.
-        context: what is usual elsewhere, with its source.
-        operators: those whose time it is about; empty when it is about none in particular.
-        place: where in the trace of an NPU; None elsewhere.
-        subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
-            rule has one alone.
-        recipe: page with code before and after the next step; None where the step is not a change of code.
-    """
-
-    kind: MessageKind
-    rule: str
-    title: str
-    evidence: str = ""
-    next_step: str = ""
+    kind: MessageKind  # what it is
+    rule: str  # stable identifier of the rule, the check or the warning; empty for a remark that has none
+    title: str  # it in one sentence; of a rule that passed or was not checked, what was seen or what is missing
+    evidence: str = ""  # the figures it rests on; empty where the title has them
+    next_step: str = ""  # what to do; empty where there is nothing to do
+    # how much a finding matters, or how far a concern limits: high where nothing can be concluded
     severity: Severity = Severity.INFO
-    saving: Saving = Saving()
-    context: str | None = None
-    operators: tuple[OperatorKey, ...] = ()
-    place: str | None = None
+    saving: Saving = Saving()  # what acting on it would save
+    context: str | None = None  # what is usual elsewhere, with its source
+    operators: tuple[OperatorKey, ...] = ()  # those whose time it is about; empty when it is about none in particular
+    place: str | None = None  # where in the trace of an NPU; None elsewhere
+    # which of several things that the rule knows it is about, such as an event of a unit; empty where the rule
+    # has one alone
     subject: str = ""
+    # page with code before and after the next step; None where the step is not a change of code
     recipe: str | None = None
 
 
@@ -104,15 +87,7 @@ def finding(
     saving: Saving = Saving(),  # noqa: B008 - an immutable value
     operators: Sequence[OperatorKey] = (),
 ) -> Message:
-    """A finding.
-
-    Args:
-        rule: its identifier.
-        severity: how much it matters.
-        words: title, evidence and next step.
-        saving: what acting on it would save.
-        operators: whose time it is about.
-    """
+    """A finding."""
     return Message(MessageKind.FINDING, rule, *words, severity=severity, saving=saving, operators=tuple(operators))
 
 

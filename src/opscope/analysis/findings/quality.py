@@ -70,14 +70,7 @@ _GRADES = {severity: grade for grade, severity in _SEVERITIES.items()}
 
 
 def concern(check: str, limits_to: Grade, problem: str, advice: str) -> Message:
-    """Something that limits a measurement.
-
-    Args:
-        check: its identifier.
-        limits_to: the best grade that it leaves.
-        problem: what was seen, with figures.
-        advice: what to do about it.
-    """
+    """Something that limits a measurement."""
     return Message(MessageKind.CONCERN, check, problem, next_step=advice, severity=_SEVERITIES[limits_to])
 
 

@@ -18,22 +18,15 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """A rule.
+    """A rule."""
 
-    Attributes:
-        name: stable identifier, which its messages bear.
-        looks_for: in words.
-        severities: that its findings can have, the highest first; empty for a check of a measurement, which limits
-            the grade.
-        thresholds: constants that decide, by name; a pair is a limit for each grade.
-        recipes: pages that its findings can name, with code before and after the next step.
-    """
-
-    name: str
-    looks_for: str
+    name: str  # stable identifier, which its messages bear
+    looks_for: str  # in words
+    # that its findings can have, the highest first; empty for a check of a measurement, which limits the grade
     severities: tuple[Severity, ...] = ()
+    # constants that decide, by name; a pair is a limit for each grade
     thresholds: Mapping[str, float | tuple[float, ...]] = {}
-    recipes: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()  # pages that its findings can name, with code before and after the next step
 
 
 _RULES: dict[Callable[[Any], object], Rule] = {}
@@ -42,13 +35,7 @@ _RULES: dict[Callable[[Any], object], Rule] = {}
 def declare_rule(
     *severities: Severity, recipes: tuple[str, ...] = (), **thresholds: float | tuple[float, ...]
 ) -> Callable[[Check], Check]:
-    """Declare that a function is a rule, under its own name; it looks for what its docstring says.
-
-    Args:
-        severities: that its findings can have, the highest first.
-        recipes: pages that its findings can name.
-        thresholds: constants that decide, by name.
-    """
+    """Declare that a function is a rule, under its own name; it looks for what its docstring says."""
 
     def declared(check: Check) -> Check:
         _RULES[check] = Rule(check.__name__, " ".join((check.__doc__ or "").split()), severities, thresholds, recipes)
@@ -63,12 +50,7 @@ def rule_of(check: Callable[[Any], object]) -> Rule:
 
 
 def asked(checks: Iterable[Callable[[Subject], Message]], subject: Subject) -> list[Message]:
-    """What rules say of something; one with a bug was not checked, and the others were.
-
-    Args:
-        checks: declared rules.
-        subject: what they look at.
-    """
+    """What rules say of something; one with a bug was not checked, and the others were."""
     return [_asked(check, subject) for check in checks]
 
 

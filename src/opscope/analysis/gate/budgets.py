@@ -90,33 +90,20 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SplitTimes(NamedTuple):
-    """Where the time of one side goes, for each of its processes.
+    """Where the time of one side goes, for each of its processes."""
 
-    Attributes:
-        operators: in program order.
-        times: mean self time per inference; shape (processes, operators).
-        unresolved: how much longer each operator may have taken, where durations are cut off; shape (operators).
-    """
-
-    operators: Sequence[Operator]
-    times: Floats
-    unresolved: Floats
+    operators: Sequence[Operator]  # in program order
+    times: Floats  # mean self time per inference; shape (processes, operators)
+    unresolved: Floats  # how much longer each operator may have taken, where durations are cut off; shape (operators)
 
 
 class Sides(NamedTuple):
-    """Both sides of a gate.
+    """Both sides of a gate."""
 
-    Attributes:
-        baseline: its split.
-        candidate: its split.
-        paired: whether process i of one side was measured in the same round as process i of the other.
-        latency: logarithm of the median end-to-end latency of each process of the candidate; shape (processes, 1).
-    """
-
-    baseline: SplitTimes
-    candidate: SplitTimes
-    paired: bool
-    latency: Floats
+    baseline: SplitTimes  # its split
+    candidate: SplitTimes  # its split
+    paired: bool  # whether process i of one side was measured in the same round as process i of the other
+    latency: Floats  # logarithm of the median end-to-end latency of each process of the candidate; shape (processes, 1)
 
 
 class _Judged(NamedTuple):
@@ -127,12 +114,7 @@ class _Judged(NamedTuple):
 
 
 def split_times(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None) -> SplitTimes:
-    """Time of every operator in each process that measured any inference.
-
-    Args:
-        table: one process or more, at least one measured inference.
-        facts: what the program says about its operators.
-    """
+    """Time of every operator in each process that measured any inference."""
     rows = operators(table, facts)
     return SplitTimes(rows, process_times(table, rows), np.array([row.uncertainty_ns for row in rows]))
 
@@ -181,10 +163,6 @@ def judge_budgets(budgets: Budgets, sides: Sides) -> list[Criterion]:
     """Every limit of a file but the end-to-end slowdown, which is the gate's threshold, in the order of the file.
 
     Verdicts are corrected together for their number (false discovery rate of 5 %).
-
-    Args:
-        budgets: each entry chooses at least one operator of the candidate.
-        sides: the two sides.
     """
     judged = list(_latency_limit(budgets.end_to_end, sides))
     for number, budget in enumerate(budgets.budget):
@@ -251,15 +229,7 @@ def _entry_limits(number: int, budget: Budget, sides: Sides) -> Iterable[_Judged
 
 
 def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats, unresolved: float) -> _Judged:
-    """A limit that does not depend on the baseline.
-
-    Args:
-        base: the criterion without figures.
-        quantity: what is limited.
-        limit: the largest value that is let through.
-        values: of each process; shape (processes, 1).
-        unresolved: how much larger the true value may be, since durations are cut off.
-    """
+    """A limit that does not depend on the baseline."""
     effect = paired_effects(np.full_like(values, limit), values)[0]
     shown = msgspec.structs.replace(
         base,

@@ -136,47 +136,26 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
 
 
 class Slowdown(NamedTuple):
-    """A slowdown as far as it is known.
+    """A slowdown as far as it is known."""
 
-    Attributes:
-        estimate: candidate / baseline - 1.
-        interval: its 95 % interval; None with too few processes.
-        verdict: whether the candidate is slower.
-        minimum_detectable: the smallest change that would have shown; None likewise.
-        decidable: whether there are enough processes for any verdict.
-    """
-
-    estimate: float
-    interval: tuple[float, float] | None
-    verdict: Verdict
-    minimum_detectable: float | None
-    decidable: bool
+    estimate: float  # candidate / baseline - 1
+    interval: tuple[float, float] | None  # its 95 % interval; None with too few processes
+    verdict: Verdict  # whether the candidate is slower
+    minimum_detectable: float | None  # the smallest change that would have shown; None likewise
+    decidable: bool  # whether there are enough processes for any verdict
 
 
 class Terms(NamedTuple):
-    """What the gate was asked, and what is known besides the figures.
+    """What the gate was asked, and what is known besides the figures."""
 
-    Attributes:
-        threshold: the largest end-to-end slowdown that is let through, as a fraction.
-        model: name of the candidate's model.
-        mismatches: why the sides are not comparable, when they are compared anyway.
-        notes: of the sides, beside those of the comparison.
-    """
-
-    threshold: float = DEFAULT_THRESHOLD
-    model: str | None = None
-    mismatches: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    threshold: float = DEFAULT_THRESHOLD  # the largest end-to-end slowdown that is let through, as a fraction
+    model: str | None = None  # name of the candidate's model
+    mismatches: Sequence[str] = ()  # why the sides are not comparable, when they are compared anyway
+    notes: Sequence[str] = ()  # of the sides, beside those of the comparison
 
 
 def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()) -> GateReport:
-    """The decision on a comparison.
-
-    Args:
-        comparison: of the two sides.
-        terms: what was asked.
-        budgets: limits of a budget file, judged already (``opscope.analysis.gate.budgets``).
-    """
+    """The decision on a comparison."""
     found = comparison.end_to_end
     shown = end_to_end_slowdown(found)
     first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
@@ -250,10 +229,6 @@ def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
 
     A regression is shown to be slower, and estimated beyond the limit. A pass is shown to be within it, or estimated
     within it by data in which a change of that size would have shown.
-
-    Args:
-        shown: the slowdown.
-        limit: the largest that is let through, as a fraction.
     """
     if not shown.decidable or shown.interval is None:
         return Outcome.INCONCLUSIVE, "too few processes for a verdict"
@@ -304,14 +279,7 @@ def advice(
     slower: Sequence[OperatorChange],
     unmatched: Sequence[OperatorChange] = (),
 ) -> str | None:
-    """What to do about the first criterion that decides the outcome; None when all passed.
-
-    Args:
-        criteria: of the gate.
-        found: the verdict of the comparison.
-        slower: operators that are shown to be slower.
-        unmatched: operators that only one side has.
-    """
+    """What to do about the first criterion that decides the outcome; None when all passed."""
     outcome = overall(criteria)
     if outcome is Outcome.PASSED:
         return None
@@ -356,14 +324,7 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
 
 
 def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown | None, threshold: float) -> Criterion:
-    """The threshold of a gate, and how the candidate stands to it.
-
-    Args:
-        name: what is limited.
-        found: the latencies.
-        shown: the slowdown; None where it is withheld.
-        threshold: the largest that is let through, as a fraction.
-    """
+    """The threshold of a gate, and how the candidate stands to it."""
     outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, found.reason or "withheld")
     return Criterion(
         name=name,

@@ -25,15 +25,11 @@ _BACKEND = "XNNPACK"
 
 
 class JoinedCalls(NamedTuple):
-    """Calls by operator.
+    """Calls by operator."""
 
-    Attributes:
-        operators: calls of every operator of XNNPACK's delegates; empty when they cannot be distinguished.
-        problem: why they cannot; None when they can.
-    """
-
+    # calls of every operator of XNNPACK's delegates; empty when they cannot be distinguished
     operators: Mapping[OperatorKey, OperatorCalls]
-    problem: str | None
+    problem: str | None  # why they cannot; None when they can
 
 
 def join_calls(table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKey, int] | None = None) -> JoinedCalls:
@@ -42,11 +38,6 @@ def join_calls(table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKe
     The counter numbers delegates by their first call and operators by their order in it; so does the trace, which has
     one event for a concatenation where XNNPACK runs one copy for each of its inputs. All numbers must agree, or nothing
     is given.
-
-    Args:
-        table: the trace of the process that was counted.
-        calls: what the counter left.
-        copies: how many inputs the concatenations have; operators that are not named are not concatenations.
     """
     if calls.problem:
         return JoinedCalls({}, calls.problem)

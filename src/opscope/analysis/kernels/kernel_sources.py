@@ -51,29 +51,19 @@ _STATES = {
 
 
 class KernelSource(msgspec.Struct, frozen=True):
-    """What one file or run tells of the kernels of one variant.
+    """What one file or run tells of the kernels of one variant."""
 
-    Attributes:
-        variant: name of the variant, or of the file.
-        kind: how it knows.
-        path: of the file or directory.
-        amounts: of every kernel that it names: calls, samples, or lines of a log; null where it tells no number.
-        role: ``accelerated``, ``baseline`` or another; null where none is known.
-        threads: size of the thread pool; null where it is not known.
-        universe: kernels of which it would know; null for all. A recording knows of none that it did not see.
-        note: what limits it, one sentence; null when nothing does.
-        categories: what the library registered kernels for, where a log tells.
-    """
-
-    variant: str
-    kind: EvidenceKind
-    path: str
+    variant: str  # name of the variant, or of the file
+    kind: EvidenceKind  # how it knows
+    path: str  # of the file or directory
+    # of every kernel that it names: calls, samples, or lines of a log; null where it tells no number
     amounts: dict[str, int | None]
-    role: str | None = None
-    threads: int | None = None
+    role: str | None = None  # `accelerated`, `baseline` or another; null where none is known
+    threads: int | None = None  # size of the thread pool; null where it is not known
+    # kernels of which it would know; null for all. A recording knows of none that it did not see
     universe: frozenset[str] | None = None
-    note: str | None = None
-    categories: dict[str, str] = {}
+    note: str | None = None  # what limits it, one sentence; null when nothing does
+    categories: dict[str, str] = {}  # what the library registered kernels for, where a log tells
 
     def of(self, kernel: str) -> tuple[KernelState, int | None]:
         """What it says of a kernel, and the number; a name that is not in it may be one that it cannot know."""
@@ -112,13 +102,7 @@ def _blind(recording: Recording) -> str | None:
 
 
 def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path: str) -> KernelSource:
-    """What a log lists.
-
-    Args:
-        lines: name of a kernel, what it was registered for, and how many lines of the log say so.
-        variant: that wrote the log.
-        path: of the log.
-    """
+    """What a log lists."""
     listed = list(lines)
     amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}

@@ -115,13 +115,7 @@ def kernel_columns(sources: Sequence[KernelSource]) -> list[KernelColumn]:
 
 
 def kernel_lines(sources: Sequence[KernelSource], wanted: KernelFilter, *, every: bool = False) -> list[KernelLine]:
-    """Kernels by instruction set, strongest first, then by name.
-
-    Args:
-        sources: one for each column.
-        wanted: which kernels.
-        every: those, too, that were looked for and are in no source.
-    """
+    """Kernels by instruction set, strongest first, then by name."""
     names = {name for source in sources for name in source.amounts}
     if every:
         names |= {name for source in sources for name in source.universe or ()}

@@ -75,41 +75,24 @@ class LevelAnswer(msgspec.Struct, frozen=True):
 
 
 class LadderInputs(NamedTuple):
-    """What is known of one variant.
+    """What is known of one variant."""
 
-    Attributes:
-        variant: its name.
-        threads: size of its thread pool.
-        operators: of its analysis.
-        sme: whether SME can run an operator, where the program tells.
-        machine: architecture as the operating system names it; None where it is not known.
-        features: feature groups that the CPU has and that are on; likewise.
-        emulated: whether an emulator ran it, so that times mean nothing.
-        switched: groups that the experiment switches off elsewhere; empty when none is.
-        exported: kernels that the library exports; None where nobody looked.
-        calls: of every operator, by a counter; None where nothing was counted.
-        problem: why calls could not be given to operators; None when they could.
-        counted: everything that was counted in the process.
-        sampled: what a profiler saw in it.
-        registered: what the library listed in it.
-        comparison: with the baseline, where this variant is the candidate.
-    """
-
-    variant: str
-    threads: int | None
-    operators: Sequence[Operator]
-    sme: Mapping[OperatorKey, Eligibility]
-    machine: str | None = None
-    features: frozenset[str] | None = None
-    emulated: bool = False
-    switched: tuple[str, ...] = ()
-    exported: frozenset[str] | None = None
+    variant: str  # its name
+    threads: int | None  # size of its thread pool
+    operators: Sequence[Operator]  # of its analysis
+    sme: Mapping[OperatorKey, Eligibility]  # whether SME can run an operator, where the program tells
+    machine: str | None = None  # architecture as the operating system names it; None where it is not known
+    features: frozenset[str] | None = None  # feature groups that the CPU has and that are on; likewise
+    emulated: bool = False  # whether an emulator ran it, so that times mean nothing
+    switched: tuple[str, ...] = ()  # groups that the experiment switches off elsewhere; empty when none is
+    exported: frozenset[str] | None = None  # kernels that the library exports; None where nobody looked
+    # of every operator, by a counter; None where nothing was counted
     calls: Mapping[OperatorKey, OperatorCalls] | None = None
-    problem: str | None = None
-    counted: KernelSource | None = None
-    sampled: KernelSource | None = None
-    registered: KernelSource | None = None
-    comparison: Comparison | None = None
+    problem: str | None = None  # why calls could not be given to operators; None when they could
+    counted: KernelSource | None = None  # everything that was counted in the process
+    sampled: KernelSource | None = None  # what a profiler saw in it
+    registered: KernelSource | None = None  # what the library listed in it
+    comparison: Comparison | None = None  # with the baseline, where this variant is the candidate
 
     @property
     def arm(self) -> bool:
@@ -396,13 +379,7 @@ def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:
 
 
 def chosen(ladder: VariantLadder, dtypes: Sequence[str], operators: Sequence[str]) -> VariantLadder:
-    """The ladder with those operators that are wanted; empty choices take all.
-
-    Args:
-        ladder: of a variant.
-        dtypes: families of number types, or words of the operators' names such as ``PF32``.
-        operators: parts of the names of operators, of layers, or of kernels that ran.
-    """
+    """The ladder with those operators that are wanted; empty choices take all."""
     rows = [own for own in ladder.operators if _of_types(own, dtypes) and _called(own, operators)]
     return msgspec.structs.replace(ladder, operators=rows)
 
@@ -420,21 +397,13 @@ def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
 
 
 class EvidenceLevelCount(NamedTuple):
-    """How many operators have each answer at a rung.
+    """How many operators have each answer at a rung."""
 
-    Attributes:
-        rung: the question.
-        yes: operators with this answer.
-        no: likewise.
-        unknown: likewise.
-        share: of latency, of those with a yes, in words; empty where times mean nothing.
-    """
-
-    rung: EvidenceLevel
-    yes: int
+    rung: EvidenceLevel  # the question
+    yes: int  # operators with this answer
     no: int
     unknown: int
-    share: str
+    share: str  # of latency, of those with a yes, in words; empty where times mean nothing
 
 
 def evidence_level_counts(ladder: VariantLadder) -> list[EvidenceLevelCount]:

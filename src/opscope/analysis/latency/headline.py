@@ -107,17 +107,12 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
 
 
 class HeadlineScale(NamedTuple):
-    """The scale of the headline, and the times on it.
+    """The scale of the headline, and the times on it."""
 
-    Attributes:
-        split: what joins them.
-        times: of every place; they add up to the split's ``execute_ns``.
-        by_process: mean of the typical inferences of each process, in the order of the table; empty for a process
-            without a measured inference.
-    """
-
-    split: HeadlineSplit
-    times: Mapping[SelfTimeKey, float]
+    split: HeadlineSplit  # what joins them
+    times: Mapping[SelfTimeKey, float]  # of every place; they add up to the split's `execute_ns`
+    # mean of the typical inferences of each process, in the order of the table; empty for a process without a
+    # measured inference
     by_process: Sequence[Mapping[SelfTimeKey, float]]
 
 
@@ -134,14 +129,7 @@ class _Chosen(NamedTuple):
 def headline_scale(
     table: EventTable, untraced: Sequence[Floats] | None = None, walls: Sequence[Sequence[int]] | None = None
 ) -> HeadlineScale | None:
-    """The scale of the headline; None without a measured inference, or when inferences take no time.
-
-    Args:
-        table: of the traced runs, warm-up marked.
-        untraced: durations of the untraced calls of each process behind their warm-up; None where there are none, so
-            that the headline is that of the traced inferences themselves.
-        walls: durations of all calls of each process of the table as their caller saw them; None where not known.
-    """
+    """The scale of the headline; None without a measured inference, or when inferences take no time."""
     if table.clock is not Clock.NS:
         untraced = None  # what the caller saw is in another unit
     found = table.inference_times()

@@ -117,13 +117,7 @@ def latency(table: EventTable) -> Latency | None:
 def latency_of(
     measured: Sequence[Sequence[int]], warmup: Sequence[Sequence[int]], load_ns: Sequence[int | None]
 ) -> Latency:
-    """Latency of calls that were timed by their caller.
-
-    Args:
-        measured: durations of each process behind its warm-up; at least one in each.
-        warmup: those before.
-        load_ns: loading, where it was timed.
-    """
+    """Latency of calls that were timed by their caller."""
     samples = [duration for own in measured for duration in own]
     processes = [
         ProcessLatency(

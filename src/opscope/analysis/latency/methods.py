@@ -53,14 +53,7 @@ class MethodTime(msgspec.Struct, frozen=True):
 def method_times(
     table: EventTable, operators: Sequence[Operator], calls: CallTimes | None, tokens: Mapping[str, int]
 ) -> list[MethodTime]:
-    """Every method that was called, in the order of their first calls; empty where one method stands for all.
-
-    Args:
-        table: one process or more.
-        operators: of the table, times per inference of any method.
-        calls: durations that the caller saw, with the order of methods.
-        tokens: of a call, by method; a single method that has them is listed too.
-    """
+    """Every method that was called, in the order of their first calls; empty where one method stands for all."""
     measured = _durations(table)
     if len(measured) < 2 and not tokens:  # noqa: PLR2004 - one method is the whole
         return []
@@ -140,14 +133,7 @@ def durations_by_method(table: EventTable) -> dict[str, list[NDArray[np.int64]]]
 def timed_by_method(
     name: str, latency: Latency, untraced: Untraced | None, methods: Sequence[MethodTime]
 ) -> dict[str, tuple[Latency, Untraced | None]]:
-    """What the quality of a measurement is judged by: the methods one by one, since together they have several modes.
-
-    Args:
-        name: of the variant.
-        latency: of all its calls.
-        untraced: likewise.
-        methods: of the variant; one or none stands for the whole.
-    """
+    """What the quality of a measurement is judged by: the methods one by one, since together they are mixed."""
     if len(methods) < 2:  # noqa: PLR2004 - one method is the whole
         return {name: (latency, untraced)}
     return {

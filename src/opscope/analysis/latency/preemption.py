@@ -15,12 +15,7 @@ FEWEST_QUIET = 5
 
 
 def preempted(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
-    """Of every call whether it was preempted.
-
-    Args:
-        wall: duration of each in ns.
-        off_cpu: how much of each was off the CPU, likewise; as many.
-    """
+    """Of every call whether it was preempted."""
     return [off > OFF_CPU * duration for duration, off in zip(wall, off_cpu, strict=True)]
 
 
@@ -28,10 +23,6 @@ def undisturbed(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
     """Of every call whether figures rest on it: nobody preempted it; all of a process that has hardly any such call.
 
     Calls are chosen by the time off the CPU and never by their duration, so that the choice does not favour short ones.
-
-    Args:
-        wall: duration of each in ns.
-        off_cpu: how much of each was off the CPU, likewise; as many.
     """
     marked, few = preempted(wall, off_cpu), is_crowded(wall, off_cpu)
     return [few or not own for own in marked]

@@ -26,24 +26,17 @@ if TYPE_CHECKING:
 
 
 class CallTimes(NamedTuple):
-    """Durations of a method's calls as the caller saw them, by round.
+    """Durations of a method's calls as the caller saw them, by round."""
 
-    Attributes:
-        untraced: without event tracing, warm-up included.
-        traced: with it.
-        warmup: calls of each process to set aside.
-        load_ns: loading the program in the untraced processes.
-        order: the methods that a process called, over and over in this order; empty for a single one.
-        rounds: of the traced processes that are analysed, in their order; empty where that is not known.
-        off_cpu: of each untraced call how much of it was off the CPU; without the rounds where that was not recorded.
-    """
-
-    untraced: Mapping[int, Sequence[int]]
-    traced: Mapping[int, Sequence[int]]
-    warmup: int
-    load_ns: Mapping[int, int]
+    untraced: Mapping[int, Sequence[int]]  # without event tracing, warm-up included
+    traced: Mapping[int, Sequence[int]]  # with it
+    warmup: int  # calls of each process to set aside
+    load_ns: Mapping[int, int]  # loading the program in the untraced processes
+    # the methods that a process called, over and over in this order; empty for a single one
     order: tuple[str, ...] = ()
+    # of the traced processes that are analysed, in their order; empty where that is not known
     rounds: tuple[int, ...] = ()
+    # of each untraced call how much of it was off the CPU; without the rounds where that was not recorded
     off_cpu: Mapping[int, Sequence[int]] = {}
 
     def walls(self) -> list[Sequence[int]] | None:
@@ -53,11 +46,7 @@ class CallTimes(NamedTuple):
         return [self.traced[number] for number in self.rounds]
 
     def settled(self, method: str | None = None) -> dict[int, list[int]]:
-        """Untraced calls behind the warm-up that nobody preempted, of every process that has any.
-
-        Args:
-            method: only calls of this one; None: of all.
-        """
+        """Untraced calls behind the warm-up that nobody preempted, of every process that has any."""
         found = {number: self._settled(number, method) for number in self.untraced}
         return {number: own for number, own in found.items() if own}
 

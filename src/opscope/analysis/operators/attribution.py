@@ -268,23 +268,14 @@ class DelegateCall(NamedTuple):
 
 
 class Attributions(NamedTuple):
-    """What a program says about a trace.
+    """What a program says about a trace."""
 
-    Attributes:
-        operators: facts by operator; operators of unknown methods are absent.
-        calls: the delegate calls that ran.
-        conflict: why the trace cannot be of this program; None when it can.
-        unknown_shapes: methods whose shapes differ between calls, and whose real ones are not known.
-        module_types: class of each recorded module, by method and path.
-        reasons: why operators were not delegated, by method and instruction.
-    """
-
-    operators: dict[OperatorKey, OperatorFacts]
-    calls: list[DelegateCall]
-    conflict: str | None
-    unknown_shapes: list[str]
-    module_types: dict[tuple[str, str], str]
-    reasons: dict[tuple[str, int], PortableReason]
+    operators: dict[OperatorKey, OperatorFacts]  # facts by operator; operators of unknown methods are absent
+    calls: list[DelegateCall]  # the delegate calls that ran
+    conflict: str | None  # why the trace cannot be of this program; None when it can
+    unknown_shapes: list[str]  # methods whose shapes differ between calls, and whose real ones are not known
+    module_types: dict[tuple[str, str], str]  # class of each recorded module, by method and path
+    reasons: dict[tuple[str, int], PortableReason]  # why operators were not delegated, by method and instruction
 
 
 def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str]:
@@ -300,14 +291,7 @@ def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str
 def attribute(
     table: EventTable, model: ProgramModel, inputs: Mapping[str, Sequence[Shape]] | None = None
 ) -> Attributions:
-    """Attribute the measured operators of a table, whose methods have the program's names.
-
-    Args:
-        table: one process or more, of one variant.
-        model: what was run.
-        inputs: real shapes of the input tensors by method; of methods with dynamic shapes that are not in it the
-            costs stay unknown.
-    """
+    """Attribute the measured operators of a table, whose methods have the program's names."""
     operators: dict[OperatorKey, OperatorFacts] = {}
     calls: list[DelegateCall] = []
     reasons: dict[tuple[str, int], PortableReason] = {}

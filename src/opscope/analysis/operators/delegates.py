@@ -171,12 +171,7 @@ class PortableTime(msgspec.Struct, OnHeadline, frozen=True):
 
 
 def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
-    """Operators that no delegate took, longest first.
-
-    Args:
-        rows: every operator.
-        reasons: why, by method and instruction.
-    """
+    """Operators that no delegate took, longest first."""
     found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
     return sorted(found, key=lambda row: -row.shown_ns)
 

@@ -82,10 +82,6 @@ def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str])
     """The module tree of each method, parents before children, children in the order of the exported model.
 
     Operators without a known module are in none; empty when no module is known.
-
-    Args:
-        rows: every operator.
-        types: classes of modules by method and path, for containers without operators of their own.
     """
     known = [row for row in rows if row.module is not None]
     below: dict[tuple[str, str], list[Operator]] = {}

@@ -168,11 +168,6 @@ def operators(
     """Every operator of the measured inferences, in program order; the sum of times is the mean latency.
 
     Empty when nothing was measured.
-
-    Args:
-        table: one process or more.
-        facts: what the program says about its operators; None: names are all there is.
-        typical: times on the scale of the headline; None where it is not known.
     """
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, SelfTimes] = {}
@@ -292,13 +287,7 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
 
 
 def categories(rows: Iterable[Operator], copies_ns: float = 0.0, headline_ns: float = 0.0) -> list[CategoryTime]:
-    """Time by category, all five of them, in the taxonomy's order.
-
-    Args:
-        rows: every operator.
-        copies_ns: of inputs and outputs, which on the scale of the headline are data movement.
-        headline_ns: the headline; 0 where it is not known.
-    """
+    """Time by category, all five of them, in the taxonomy's order."""
     listed = list(rows)
     found = [CategoryTime(category, *_sums(o for o in listed if o.category is category)) for category in Category]
     return [_with_copies(row, copies_ns, headline_ns) for row in found] if copies_ns and headline_ns else found

@@ -140,14 +140,7 @@ _NARROW = {"float16": 2e-2, "bfloat16": 6e-2}
 def agreement_with_eager(
     eager: Sequence[Array], computed: Sequence[Array], choice: tuple[str, Sequence[TensorSpec]], tolerance: float | None
 ) -> OutputAgreement:
-    """The program's outputs against those of the model in PyTorch.
-
-    Args:
-        eager: outputs in fp32.
-        computed: the program's, on the same inputs.
-        choice: number type that it was exported in, and the inputs; they set the tolerance.
-        tolerance: instead of that; None for the number type's.
-    """
+    """The program's outputs against those of the model in PyTorch."""
     dtype, inputs = choice
     usual = max([EAGER_TOLERANCES[dtype], *(_NARROW.get(spec.dtype, 0.0) for spec in inputs)])
     limit = usual if tolerance is None else tolerance

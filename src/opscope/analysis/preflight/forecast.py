@@ -109,12 +109,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def forecast(operators: Iterable[Planned], calls: int) -> Forecast | None:
-    """Shares of the parts; None when no work is known.
-
-    Args:
-        operators: of one method.
-        calls: of delegates.
-    """
+    """Shares of the parts; None when no work is known."""
     listed = list(operators)
     rows = [row for operator in listed for row in _rows(operator)]
     rows.append(_Row(Part.CALLS, NOMINAL.call_ns * calls, NOMINAL.call_ns * calls))

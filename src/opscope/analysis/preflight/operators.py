@@ -28,31 +28,18 @@ _LARGEST = 1 << 60  # no operator computes or moves so much; sizes that lead the
 
 
 class Planned(NamedTuple):
-    """An operator that will run.
+    """An operator that will run."""
 
-    Attributes:
-        name: XNNPACK's name of it, or the portable kernel's.
-        calls: how often in one inference without loops; a delegate may be called by several instructions.
-        category: what it is.
-        cost: None when its kind, a number type or a shape is not known.
-        bits: width of its data; None when not known.
-        eligibility: for delegated operators that multiply and accumulate.
-        added: a layout change that the partitioner added.
-        converts: it converts number types.
-        at_border: it is added, and no layer of the delegate stands before it, or none behind.
-        reason: why it is portable; None when it is delegated.
-    """
-
-    name: str
-    calls: int
-    category: Category
-    cost: Cost | None
-    bits: int | None
-    eligibility: Eligibility | None = None
-    added: bool = False
-    converts: bool = False
-    at_border: bool = False
-    reason: PortableReason | None = None
+    name: str  # XNNPACK's name of it, or the portable kernel's
+    calls: int  # how often in one inference without loops; a delegate may be called by several instructions
+    category: Category  # what it is
+    cost: Cost | None  # None when its kind, a number type or a shape is not known
+    bits: int | None  # width of its data; None when not known
+    eligibility: Eligibility | None = None  # for delegated operators that multiply and accumulate
+    added: bool = False  # a layout change that the partitioner added
+    converts: bool = False  # it converts number types
+    at_border: bool = False  # it is added, and no layer of the delegate stands before it, or none behind
+    reason: PortableReason | None = None  # why it is portable; None when it is delegated
 
     @property
     def delegated(self) -> bool:

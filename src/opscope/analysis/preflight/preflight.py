@@ -128,13 +128,7 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
 
 
 def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
-    """What a model's program tells before it runs.
-
-    Args:
-        model: its program and the graphs of its delegates.
-        path: of the program.
-        sha256: of the program.
-    """
+    """What a model's program tells before it runs."""
     rules = RULES_OF if model.outside is None else model.outside.rules
     return Preflight(path, sha256, TABLE, rules, [_method(method) for method in model.methods.values()])
 

@@ -36,17 +36,11 @@ _ALONE = "stop other programs, or pin the run to CPUs that nothing else uses (af
 
 
 class ProcessCalls(NamedTuple):
-    """The measured calls of one process.
+    """The measured calls of one process."""
 
-    Attributes:
-        wall_ns: duration of each.
-        off_cpu_ns: how much of each was off the CPU; as many.
-        usage: what the system counted meanwhile; None where that is not known.
-    """
-
-    wall_ns: Sequence[int]
-    off_cpu_ns: Sequence[int]
-    usage: ProcessUsage | None = None
+    wall_ns: Sequence[int]  # duration of each
+    off_cpu_ns: Sequence[int]  # how much of each was off the CPU; as many
+    usage: ProcessUsage | None = None  # what the system counted meanwhile; None where that is not known
 
     @property
     def marked(self) -> int:
@@ -68,17 +62,11 @@ class ProcessCalls(NamedTuple):
 
 
 class VariantCalls(NamedTuple):
-    """The measured calls of one variant.
+    """The measured calls of one variant."""
 
-    Attributes:
-        name: of the variant.
-        processes: those whose time off the CPU was recorded.
-        unrecorded: how many have no such record.
-    """
-
-    name: str
-    processes: Sequence[ProcessCalls]
-    unrecorded: int = 0
+    name: str  # of the variant
+    processes: Sequence[ProcessCalls]  # those whose time off the CPU was recorded
+    unrecorded: int = 0  # how many have no such record
 
     @property
     def lengthening(self) -> float:
@@ -97,11 +85,7 @@ class VariantCalls(NamedTuple):
 
 
 def examine_disturbance(variants: Sequence[VariantCalls]) -> list[Message]:
-    """What was taken from the inferences.
-
-    Args:
-        variants: whose figures are judged.
-    """
+    """What was taken from the inferences."""
     own = CHECKS if len(variants) > 1 else (preemption,)
     return asked(own, variants)
 
@@ -112,11 +96,7 @@ def lost_share(processes: Sequence[ProcessCalls]) -> float:
 
 
 def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
-    """Why no ratio of the variants can be told, as a sentence without a full stop; None when one can.
-
-    Args:
-        variants: that are compared. Of one whose time off the CPU was not recorded nothing is known, and nothing said.
-    """
+    """Why no ratio of the variants can be told, as a sentence without a full stop; None when one can."""
     told = [variant for variant in variants if variant.processes]
     for variant in told:
         if variant.lost > LOST:

@@ -38,17 +38,11 @@ TRACING = 0.10
 
 
 class Timed(NamedTuple):
-    """The inferences of one variant.
+    """The inferences of one variant."""
 
-    Attributes:
-        name: of the variant, or of the trace.
-        latency: of its measured inferences.
-        series: what each process's inferences say about themselves, warm-up included.
-    """
-
-    name: str
-    latency: Latency
-    series: list[Steadiness]
+    name: str  # of the variant, or of the trace
+    latency: Latency  # of its measured inferences
+    series: list[Steadiness]  # what each process's inferences say about themselves, warm-up included
 
     @property
     def medians(self) -> list[float]:
@@ -57,19 +51,13 @@ class Timed(NamedTuple):
 
 
 class QualityEvidence(NamedTuple):
-    """What the quality of a measurement is judged by.
+    """What the quality of a measurement is judged by."""
 
-    Attributes:
-        variants: what was timed; at least one.
-        end_to_end: the comparison, when there is one.
-        outputs: why outputs of variants disagree; empty when they agree, None when they were not compared.
-        tracing: largest ratio of a traced to an untraced call; None when that is not known.
-    """
-
-    variants: list[Timed]
-    end_to_end: EndToEnd | None = None
+    variants: list[Timed]  # what was timed; at least one
+    end_to_end: EndToEnd | None = None  # the comparison, when there is one
+    # why outputs of variants disagree; empty when they agree, None when they were not compared
     outputs: str | None = None
-    tracing: float | None = None
+    tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
 
 
 def evidence_of(
@@ -77,13 +65,7 @@ def evidence_of(
     end_to_end: EndToEnd | None = None,
     outputs: str | None = None,
 ) -> QualityEvidence:
-    """What there is to judge by; of each variant the untraced latency where there is one, else the traced.
-
-    Args:
-        variants: traced latency by name, and the untraced arm; at least one.
-        end_to_end: the comparison, when there is one.
-        outputs: as in Evidence.
-    """
+    """What there is to judge by; of each variant the untraced latency where there is one, else the traced."""
     costs = [own.tracing.ratio for _, own in variants.values() if own and own.tracing]
     rows = [timed(name, own.latency if own else traced) for name, (traced, own) in variants.items()]
     return QualityEvidence(rows, end_to_end, outputs, max(costs, default=None))
@@ -111,15 +93,7 @@ def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
 
 
 def graded(check: str, grade: Grade | None, figures: str, advice: str, why: str = "") -> Message:
-    """What a check says of figures: that they passed where no grade limits them, else how far and what to do.
-
-    Args:
-        check: its identifier.
-        grade: that the figures leave; None when they are in order.
-        figures: in words.
-        advice: what to do.
-        why: what is wrong with the figures, behind them; empty where they say it themselves.
-    """
+    """What a check says of figures: that they passed where no grade limits them, else how far and what to do."""
     return passed(check, figures) if grade is None else concern(check, grade, figures + why, advice)
 
 

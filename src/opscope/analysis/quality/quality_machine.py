@@ -26,46 +26,28 @@ ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the de
 
 
 class Circumstances(NamedTuple):
-    """The state of the machine during an experiment; None where it could not be read.
+    """The state of the machine during an experiment; None where it could not be read."""
 
-    Attributes:
-        known: whether the machine is known at all.
-        usable_cpus: smallest and largest number of CPUs that could be used.
-        load: highest load average.
-        clock_mhz: lowest and highest clock frequency.
-        temperature: highest, in degrees Celsius.
-        governor: of the clock frequency.
-        virtual: whether it is a virtual machine.
-        threads: largest pool.
-        planned: repetitions that were planned.
-        failed: how many failed for good.
-        missing: how many were not run.
-        emulated: whether the CPU was an emulated one.
-        thermal_status: worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told.
-        limit_mhz: lowest and highest limit of the same CPU's clock, of the one whose limit fell most.
-        steal: part of the time of the CPUs that a hypervisor took, while inferences were measured.
-        locked: whether the machine was kept from other runs of opscope, as far as these knew; None where that is not
-            known.
-        beside: other runs of opscope that measured there at the same time.
-    """
-
-    known: bool
-    usable_cpus: tuple[int, int] | None
-    load: float | None
-    clock_mhz: tuple[float, float] | None
-    temperature: float | None
-    governor: str | None
-    virtual: bool | None
-    threads: int | None
-    planned: int
-    failed: int
-    missing: int
-    emulated: bool = False
+    known: bool  # whether the machine is known at all
+    usable_cpus: tuple[int, int] | None  # smallest and largest number of CPUs that could be used
+    load: float | None  # highest load average
+    clock_mhz: tuple[float, float] | None  # lowest and highest clock frequency
+    temperature: float | None  # highest, in degrees Celsius
+    governor: str | None  # of the clock frequency
+    virtual: bool | None  # whether it is a virtual machine
+    threads: int | None  # largest pool
+    planned: int  # repetitions that were planned
+    failed: int  # how many failed for good
+    missing: int  # how many were not run
+    emulated: bool = False  # whether the CPU was an emulated one
+    # worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told
     thermal_status: int | None = None
+    # lowest and highest limit of the same CPU's clock, of the one whose limit fell most
     limit_mhz: tuple[float, float] | None = None
-    steal: float | None = None
+    steal: float | None = None  # part of the time of the CPUs that a hypervisor took, while inferences were measured
+    # whether the machine was kept from other runs of opscope, as far as these knew; None where that is not known
     locked: bool | None = None
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()  # other runs of opscope that measured there at the same time
 
 
 def examine_machine(found: Circumstances) -> list[Message]:

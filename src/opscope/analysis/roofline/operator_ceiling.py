@@ -88,47 +88,26 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator did in one inference. All counts are sums over its calls.
+    """What an operator did in one inference. All counts are sums over its calls."""
 
-    Attributes:
-        method: with instruction and position, which operator it is.
-        instruction: likewise.
-        position: likewise.
-        name: as recorded.
-        dtype: number type, as in ``opscope.program.ceilings.ceilings``; null when not known.
-        kernel: class of its kernels; null without multiply-accumulates, or when not known.
-        function: XNNPACK's operator, or the type of a node; null when not known.
-        taps: positions of a filter, where there are ceilings by it.
-        macs: multiply-accumulates; null when not known.
-        flops: all operations; null likewise.
-        elements: of its input, or of its output when that is larger; null likewise.
-        activation_bytes: read and written besides weights; null likewise.
-        weight_bytes: of constants; null likewise.
-        calls: events.
-        time_ns: self time on the scale of the headline, where other work disturbed least; cut off.
-        uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
-        portable: whether a portable kernel ran it.
-        channels: of its output, the last size; null when not known.
-    """
-
-    method: str
+    method: str  # with instruction and position, which operator it is
     instruction: int | None
     position: int | None
-    name: str
-    dtype: str | None = None
-    kernel: KernelClass | None = None
-    function: str | None = None
-    taps: int | None = None
-    macs: int | None = None
-    flops: int | None = None
-    elements: int | None = None
-    activation_bytes: int | None = None
-    weight_bytes: int | None = None
-    calls: float = 1.0
-    time_ns: float
-    uncertainty_ns: float = 0.0
-    portable: bool = False
-    channels: int | None = None
+    name: str  # as recorded
+    dtype: str | None = None  # number type, as in `opscope.program.ceilings.ceilings`; null when not known
+    kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
+    function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known
+    taps: int | None = None  # positions of a filter, where there are ceilings by it
+    macs: int | None = None  # multiply-accumulates; null when not known
+    flops: int | None = None  # all operations; null likewise
+    elements: int | None = None  # of its input, or of its output when that is larger; null likewise
+    activation_bytes: int | None = None  # read and written besides weights; null likewise
+    weight_bytes: int | None = None  # of constants; null likewise
+    calls: float = 1.0  # events
+    time_ns: float  # self time on the scale of the headline, where other work disturbed least; cut off
+    uncertainty_ns: float = 0.0  # the true time lies in [time_ns, time_ns + uncertainty_ns)
+    portable: bool = False  # whether a portable kernel ran it
+    channels: int | None = None  # of its output, the last size; null when not known
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,13 +163,7 @@ class _Time(NamedTuple):
 
 
 def place(work: OperatorWork, ceilings: Ceilings, footprint: int) -> Placement:
-    """Place an operator under the ceilings.
-
-    Args:
-        work: what it did.
-        ceilings: of the variant that it ran in.
-        footprint: distinct bytes of an inference, which pass between two uses of its weights.
-    """
+    """Place an operator under the ceilings."""
     compute, memory = _compute(work, ceilings), _memory(work, ceilings, footprint)
     leading = max((compute, memory), key=lambda time: -1.0 if time.ns is None else time.ns)
     least_ns = leading.ns

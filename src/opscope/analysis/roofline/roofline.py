@@ -57,12 +57,7 @@ class Roofline(msgspec.Struct, frozen=True):
 
 
 def roofline(works: Sequence[OperatorWork], ceilings: Ceilings) -> Roofline:
-    """Place operators under the ceilings.
-
-    Args:
-        works: all operators of an inference: together they tell how much memory passes between two uses of a weight.
-        ceilings: of the variant that they ran in.
-    """
+    """Place operators under the ceilings."""
     footprint = _footprint(works)
     placed = [place(work, ceilings, footprint) for work in works]
     headrooms = [placement.headroom_ns for placement in placed if placement.headroom_ns]

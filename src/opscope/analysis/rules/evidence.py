@@ -46,35 +46,24 @@ _NORMAL_95 = 1.959964
 
 
 class Evidence(NamedTuple):
-    """What a rule for one variant may look at.
+    """What a rule for one variant may look at."""
 
-    Attributes:
-        latency: end-to-end, of the traces.
-        operators: the finest split of it.
-        layout: moves and conversions for which the model did not ask, longest first.
-        portable: operators that no delegate took, longest first, with the reasons that are known.
-        delegates: calls of delegates, in program order.
-        roofline: operators under the ceilings of the machine; None where none were measured.
-        attributed: share of delegate time whose nodes are known.
-        untraced: latency without event tracing; None where only traced runs were made.
-        times: of each operator in each process, on the scale of the headline; shape (processes, operators); None
-            where that is not known.
-        split: whether the latency is split into operators; without it there is one, the whole call.
-        sme: whether SME can run an operator, for those that multiply and accumulate and whose nodes are known.
-        headline: what joins the operators to the headline; None where it is not known, so that the mean stands for it.
-    """
-
-    latency: Latency
-    operators: Sequence[Operator]
-    layout: Sequence[LayoutTime] = ()
+    latency: Latency  # end-to-end, of the traces
+    operators: Sequence[Operator]  # the finest split of it
+    layout: Sequence[LayoutTime] = ()  # moves and conversions for which the model did not ask, longest first
+    # operators that no delegate took, longest first, with the reasons that are known
     portable: Sequence[PortableTime] = ()
-    delegates: Sequence[DelegateTime] = ()
-    roofline: Roofline | None = None
-    attributed: float = 0.0
-    untraced: Untraced | None = None
+    delegates: Sequence[DelegateTime] = ()  # calls of delegates, in program order
+    roofline: Roofline | None = None  # operators under the ceilings of the machine; None where none were measured
+    attributed: float = 0.0  # share of delegate time whose nodes are known
+    untraced: Untraced | None = None  # latency without event tracing; None where only traced runs were made
+    # of each operator in each process, on the scale of the headline; shape (processes, operators); None where
+    # that is not known
     times: Floats | None = None
-    split: bool = True
+    split: bool = True  # whether the latency is split into operators; without it there is one, the whole call
+    # whether SME can run an operator, for those that multiply and accumulate and whose nodes are known
     sme: Mapping[OperatorKey, Eligibility] = {}
+    # what joins the operators to the headline; None where it is not known, so that the mean stands for it
     headline: HeadlineSplit | None = None
 
     @property
@@ -176,53 +165,34 @@ class Evidence(NamedTuple):
 
 
 class PairEvidence(NamedTuple):
-    """What a rule for a pair of variants may look at.
+    """What a rule for a pair of variants may look at."""
 
-    Attributes:
-        comparison: of the two.
-        evidence: of the candidate; None where only the comparison is known.
-        switched: feature groups that are off on the baseline only; empty when the sides differ in something else, None
-            where that is not known.
-        ceilings: of the baseline and of the candidate; None where they were not measured.
-    """
-
-    comparison: Comparison
-    evidence: Evidence | None = None
+    comparison: Comparison  # of the two
+    evidence: Evidence | None = None  # of the candidate; None where only the comparison is known
+    # feature groups that are off on the baseline only; empty when the sides differ in something else, None where
+    # that is not known
     switched: tuple[str, ...] | None = None
+    # of the baseline and of the candidate; None where they were not measured
     ceilings: tuple[Ceilings | None, Ceilings | None] = (None, None)
 
 
 class MeasuredVariant(NamedTuple):
-    """A variant of an experiment.
-
-    Attributes:
-        name: of it.
-        ablated: feature groups that were off; None where that is not known.
-        threads: size of the thread pool; likewise.
-        evidence: of it.
-    """
+    """A variant of an experiment."""
 
     name: str
-    ablated: tuple[str, ...] | None
-    threads: int | None
+    ablated: tuple[str, ...] | None  # feature groups that were off; None where that is not known
+    threads: int | None  # size of the thread pool; likewise
     evidence: Evidence
 
 
 class ExperimentEvidence(NamedTuple):
-    """What a rule for a whole experiment may look at.
+    """What a rule for a whole experiment may look at."""
 
-    Attributes:
-        shown: the variant that the report is about; None when no variant has a result.
-        variants: all that have a result.
-        backends: delegates that the program calls.
-        features: of the CPU; None where they are not known.
-        known_runtime: whether the runtime is known to be an optimised build: opscope compiled it, or a package has it.
-    """
-
-    shown: MeasuredVariant | None
-    variants: Sequence[MeasuredVariant]
-    backends: Sequence[str]
-    features: Sequence[str] | None
+    shown: MeasuredVariant | None  # the variant that the report is about; None when no variant has a result
+    variants: Sequence[MeasuredVariant]  # all that have a result
+    backends: Sequence[str]  # delegates that the program calls
+    features: Sequence[str] | None  # of the CPU; None where they are not known
+    # whether the runtime is known to be an optimised build: opscope compiled it, or a package has it
     known_runtime: bool
 
 

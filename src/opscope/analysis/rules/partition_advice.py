@@ -52,13 +52,7 @@ _SCALARS = "write Python numbers in the model as floats: an integer becomes an i
 
 
 def advice(operator: str, cause: Cause, evidence: str | None) -> str:
-    """What to do about an operator that no delegate took.
-
-    Args:
-        operator: its name, as the program or the trace has it.
-        cause: why it was left out.
-        evidence: what the program shows.
-    """
+    """What to do about an operator that no delegate took."""
     if operator.isupper():  # LiteRT's built-in operators; those of ExecuTorch have names of PyTorch
         found = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
         return found or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])

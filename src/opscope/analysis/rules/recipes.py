@@ -28,11 +28,6 @@ _BY_OPERATOR = {
 
 
 def recipe_of(operator: str, cause: Cause) -> str | None:
-    """The page about an operator that no delegate took; None where there is none.
-
-    Args:
-        operator: its name, as the program or the trace has it.
-        cause: why it was left out; a recipe helps against a missing rule and an option.
-    """
+    """The page about an operator that no delegate took; None where there is none."""
     name = operator.removeprefix("native_call_").rpartition("::")[2]
     return _BY_OPERATOR.get(name) if cause in {Cause.NO_RULE, Cause.OPTION} else None

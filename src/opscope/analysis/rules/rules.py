@@ -127,12 +127,7 @@ def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], l
 def merged(
     groups: Sequence[tuple[list[Finding], list[RuledOut]]], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Finding], list[RuledOut]]:
-    """Findings of several sources in one list, each saying which of its time an earlier one counts, too.
-
-    Args:
-        groups: findings and what was ruled out; those of the first group say so already.
-        times: mean per inference of every operator of the variant that they are about.
-    """
+    """Findings of several sources in one list, each saying which of its time an earlier one counts, too."""
     findings = list(groups[0][0])
     for group, _ in groups[1:]:
         findings += with_overlaps(group, findings, times)

@@ -28,19 +28,12 @@ _GIGA = 1e9
 
 
 class KernelGain(NamedTuple):
-    """Ceilings of one class of kernels in both variants.
+    """Ceilings of one class of kernels in both variants."""
 
-    Attributes:
-        kernels: number type and class.
-        baseline_per_s: best rate without what was switched, in multiply-accumulates.
-        candidate_per_s: with it.
-        time_ns: what the candidate's operators that run such kernels take in an inference.
-    """
-
-    kernels: str
-    baseline_per_s: float
-    candidate_per_s: float
-    time_ns: float
+    kernels: str  # number type and class
+    baseline_per_s: float  # best rate without what was switched, in multiply-accumulates
+    candidate_per_s: float  # with it
+    time_ns: float  # what the candidate's operators that run such kernels take in an inference
 
     @property
     def ratio(self) -> float:
@@ -137,12 +130,7 @@ def expected_speedup(pair: PairEvidence, gains: Sequence[KernelGain]) -> float |
 
 
 def unseen(result: EndToEnd, wanted: float) -> str | None:
-    """Why a speedup of this size may be there unseen; None when the measurement excludes it.
-
-    Args:
-        result: no difference was shown in it.
-        wanted: the speedup.
-    """
+    """Why a speedup of this size may be there unseen; None when the measurement excludes it."""
     if result.ci95 is None or result.minimum_detectable is None:
         return "there is no interval"
     low, high = result.ci95

@@ -44,9 +44,6 @@ def level_changes(values: Floats) -> list[int]:
     its autocorrelation, so that a wandering series is not cut to pieces. Where no split stands out, an inner part may
     (Olshen et al., "Circular binary segmentation", Biostatistics 5 (2004)). Segments whose medians differ by less than
     the tolerance are joined again, and so are the two sides of a passing disturbance of at most a tenth of the series.
-
-    Args:
-        values: positive samples in the order they were taken, any number.
     """
     if len(values) < SHORTEST_SERIES:
         return []
@@ -59,9 +56,6 @@ def may_change(values: Floats) -> Flags:
 
     All splits and all inner parts of all series at once, against the limits of independent noise, which correlation
     could only widen.
-
-    Args:
-        values: positive samples, a series a row, all of one length.
     """
     count = values.shape[1]
     if count < SHORTEST_SERIES:

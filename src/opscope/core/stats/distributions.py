@@ -22,10 +22,6 @@ def t_quantile(probability: float, degrees: int) -> float:
     """Value that a Student's t variable stays below with the given probability.
 
     Found by bisection on the distribution function, to about 1e-12.
-
-    Args:
-        probability: strictly between 0 and 1.
-        degrees: degrees of freedom, at least 1.
     """
     if probability < 0.5:  # noqa: PLR2004 - the distribution is symmetric about its median
         return -t_quantile(1 - probability, degrees)
@@ -100,11 +96,6 @@ def binomial_interval(successes: int, count: int, confidence: float = 0.95) -> t
 
     It covers the probability at least as often as the confidence says, for every count. The ends are quantiles of beta
     distributions.
-
-    Args:
-        successes: from 0 to ``count``.
-        count: of trials, at least 1.
-        confidence: strictly between 0 and 1.
 
     Source: Clopper and Pearson, Biometrika 26 (1934), 404-413.
     """

@@ -62,31 +62,17 @@ class Verdict(str, enum.Enum):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Difference of baseline and candidate: positive when the candidate takes less.
+    """Difference of baseline and candidate: positive when the candidate takes less."""
 
-    Attributes:
-        estimate: mean of baseline minus mean of candidate.
-        low: lower end of the 95 % interval; null with fewer than two processes a side.
-        high: upper end.
-        p_value: of the permutation test; null with fewer than two processes a side.
-        minimum_detectable: difference that such data would show in 80 of 100 experiments; null likewise.
-        smallest_p: the smallest p-value that this many processes can reach, when all of them agree.
-    """
-
-    estimate: float
-    low: float | None
-    high: float | None
-    p_value: float | None
-    minimum_detectable: float | None
-    smallest_p: float
+    estimate: float  # mean of baseline minus mean of candidate
+    low: float | None  # lower end of the 95 % interval; null with fewer than two processes a side
+    high: float | None  # upper end
+    p_value: float | None  # of the permutation test; null with fewer than two processes a side
+    minimum_detectable: float | None  # difference that such data would show in 80 of 100 experiments; null likewise
+    smallest_p: float  # the smallest p-value that this many processes can reach, when all of them agree
 
     def verdict(self, corrected: float | None = None) -> Verdict:
-        """The verdict at 5 %.
-
-        Args:
-            corrected: the p-value after correction for many comparisons, to judge by that one. When all processes
-                agree and the correction still asks for more, that is undecidable, not "no difference".
-        """
+        """The verdict at 5 %."""
         if self.p_value is None or self.low is None or self.high is None or self.smallest_p > ALPHA:
             return Verdict.UNDECIDABLE
         p = self.p_value if corrected is None else corrected
@@ -107,12 +93,7 @@ class Bounded(Protocol):
 
 
 def interval_of(found: Bounded, value: Callable[[float], float] = float) -> tuple[float, float] | None:
-    """The interval of a rising or falling function of an estimate, lower end first; None where there is none.
-
-    Args:
-        found: the estimate.
-        value: the function; none: the estimate itself.
-    """
+    """The interval of a rising or falling function of an estimate, lower end first; None where there is none."""
     if found.low is None or found.high is None:
         return None
     low, high = sorted((value(found.low), value(found.high)))
@@ -120,12 +101,7 @@ def interval_of(found: Bounded, value: Callable[[float], float] = float) -> tupl
 
 
 def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
-    """Effects of paired rounds, one for each column.
-
-    Args:
-        baseline: one row a round, one column a quantity; shape (rounds, quantities), at least one round.
-        candidate: the same shape; row i was measured in the same round as row i of the baseline.
-    """
+    """Effects of paired rounds, one for each column."""
     difference = baseline - candidate
     rounds = len(difference)
     if rounds < 2:  # noqa: PLR2004 - one number has no spread
@@ -140,12 +116,7 @@ def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
 
 
 def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
-    """Effects of two independent groups of processes, one for each column.
-
-    Args:
-        baseline: one row a process, one column a quantity; shape (processes, quantities).
-        candidate: shape (other processes, quantities).
-    """
+    """Effects of two independent groups of processes, one for each column."""
     estimate = baseline.mean(axis=0) - candidate.mean(axis=0)
     sizes = len(baseline), len(candidate)
     if min(sizes) < 2:  # noqa: PLR2004 - one number has no spread
@@ -160,12 +131,7 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
 
 
 def unpaired_interval(baseline: Floats, candidate: Floats) -> tuple[float, float] | None:
-    """The 95 % interval of :func:`unpaired_effects` for one quantity, without its test; None with too few processes.
-
-    Args:
-        baseline: one value a process.
-        candidate: likewise, of other processes.
-    """
+    """The 95 % interval of :func:`unpaired_effects` for one quantity, without its test; None with too few processes."""
     if min(len(baseline), len(candidate)) < 2:  # noqa: PLR2004 - one number has no spread
         return None
     low, high = _unpaired_ends(baseline[:, None], candidate[:, None])
@@ -223,12 +189,7 @@ def _draws(rows: int, stream: int) -> NDArray[np.int64]:
 
 
 def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
-    """The expanded percentile interval of bootstrap statistics; one low and one high end for each quantity.
-
-    Args:
-        statistics: shape (resamples, quantities).
-        count: processes that were drawn from, at least 2.
-    """
+    """The expanded percentile interval of bootstrap statistics; one low and one high end for each quantity."""
     stretched = math.sqrt(count / (count - 1)) * t_quantile(1 - ALPHA / 2, count - 1)
     tail = normal_cdf(-stretched)
     low, high = np.quantile(statistics, (tail, 1 - tail), axis=0)
@@ -236,12 +197,7 @@ def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
 
 
 def detectable_beyond(half_width: float, degrees: int) -> float:
-    """Difference that an interval of this half width excludes zero for in 80 of 100 experiments.
-
-    Args:
-        half_width: of a 95 % interval.
-        degrees: of freedom of its standard error, at least 1.
-    """
+    """Difference that an interval of this half width excludes zero for in 80 of 100 experiments."""
     return half_width * (1 + t_quantile(_POWER, degrees) / t_quantile(1 - ALPHA / 2, degrees))
 
 

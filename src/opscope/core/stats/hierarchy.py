@@ -53,11 +53,6 @@ def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, pa
     is the expanded percentile interval of a bootstrap over processes and the inferences in them; a verdict needs both,
     so the smallest detectable effect is the larger of what either could show. Exchanging the two sides mirrors the
     result exactly.
-
-    Args:
-        baseline: durations in each of its processes, at least one process and one duration in each.
-        candidate: likewise; with ``paired``, process i ran in the same round as the baseline's process i.
-        paired: whether rounds are compared as pairs.
     """
     sides = [
         [np.sort(np.maximum(np.asarray(own, np.float64), _LEAST)) for own in side] for side in (baseline, candidate)
@@ -92,9 +87,6 @@ def process_level(ordered: Floats) -> float:
 
     Source: the grouped median; Rohatgi and Saleh, An Introduction to Probability and Statistics; ``statistics`` of
     Python's library has it as ``median_grouped``.
-
-    Args:
-        ordered: durations, ascending, at least one, each positive.
     """
     middle = float(ordered[len(ordered) // 2])
     below, through = np.searchsorted(ordered, middle, "left"), np.searchsorted(ordered, middle, "right")
@@ -107,13 +99,7 @@ def process_level(ordered: Floats) -> float:
 
 
 def resampled_medians(ordered: Floats, count: int, generator: np.random.Generator) -> Floats:
-    """Medians of resamples of one process, each as large as the process.
-
-    Args:
-        ordered: its durations, ascending, at least one.
-        count: number of resamples.
-        generator: source of randomness.
-    """
+    """Medians of resamples of one process, each as large as the process."""
     size = len(ordered)
     half = size // 2
     if size % 2:
@@ -132,9 +118,6 @@ def median_interval(processes: Sequence[Floats]) -> tuple[float, float]:
     seem to know the median far better than they do.
 
     Durations are sorted into at most 2,048 bins of equal count, so that the cost does not grow with their number.
-
-    Args:
-        processes: durations in each process; at least two processes, at least one duration in each.
     """
     pooled = np.sort(np.concatenate(processes))
     medians = _medians_of_draws(pooled, processes)
@@ -166,13 +149,7 @@ def _independent_interval(ordered: Floats) -> tuple[float, float]:
 
 
 def _drawn(processes: Sequence[Floats], stream: int, picking: int) -> Floats:
-    """Mean log medians of resamples of processes and of inferences in them; shape (resamples,).
-
-    Args:
-        processes: ordered durations of each.
-        stream: of the numbers that draw inferences.
-        picking: of those that draw processes; the same for both sides of pairs.
-    """
+    """Mean log medians of resamples of processes and of inferences in them; shape (resamples,)."""
     number = len(processes)
     picks: Ranks = np.random.default_rng((_SEED, 1, picking)).integers(0, number, (_HALF, number))
     generator = np.random.default_rng((_SEED, 2, stream))

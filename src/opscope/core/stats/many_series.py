@@ -54,44 +54,25 @@ _LEAST_SCALE = 0.05
 
 
 class NewestRuns(NamedTuple):
-    """The newest runs of each series beside its level.
+    """The newest runs of each series beside its level."""
 
-    Attributes:
-        level: median logarithm since the last change of level before these runs; shape (series).
-        scatter: standard deviation of the logarithms around the levels; shape (series).
-        excess: logarithm less level, oldest of the newest runs first; shape (series, CONFIRMING).
-        distance: the same in standard deviations, as normal noise would have them whatever the number of runs.
-        predecessors: runs that level and scatter rest on; shape (series).
-        judged: whether there are enough of them; the rest of what is said of others means nothing.
-    """
-
-    level: Floats
-    scatter: Floats
-    excess: Floats
-    distance: Floats
-    predecessors: Integers
-    judged: Flags
+    level: Floats  # median logarithm since the last change of level before these runs; shape (series)
+    scatter: Floats  # standard deviation of the logarithms around the levels; shape (series)
+    excess: Floats  # logarithm less level, oldest of the newest runs first; shape (series, CONFIRMING)
+    distance: Floats  # the same in standard deviations, as normal noise would have them whatever the number of runs
+    predecessors: Integers  # runs that level and scatter rest on; shape (series)
+    judged: Flags  # whether there are enough of them; the rest of what is said of others means nothing
 
 
 class SeriesLevels(NamedTuple):
-    """Where the level of each series changed before its newest runs.
+    """Where the level of each series changed before its newest runs."""
 
-    Attributes:
-        segment: number of the segment that a run belongs to, from 0; shape (series, runs).
-        residuals: logarithms around the medians of their segments; nan where there is no run.
-    """
-
-    segment: Integers
-    residuals: Floats
+    segment: Integers  # number of the segment that a run belongs to, from 0; shape (series, runs)
+    residuals: Floats  # logarithms around the medians of their segments; nan where there is no run
 
 
 def levels(logs: Floats) -> SeriesLevels:
-    """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`.
-
-    Args:
-        logs: logarithms, a series a row, the newest run in the last column, nan before the first run; at least
-            ``SHORTEST`` columns, of which the last ``CONFIRMING`` are not looked at.
-    """
+    """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`."""
     before = logs[:, :-CONFIRMING]
     there = np.isfinite(before)
     segment = np.zeros(before.shape, np.int64)
@@ -114,27 +95,17 @@ def levels(logs: Floats) -> SeriesLevels:
 
 
 def newest_runs(logs: Floats, found: SeriesLevels) -> NewestRuns:
-    """The newest runs of each series beside the level and the scatter of those before them.
-
-    Args:
-        logs: as of :func:`levels`.
-        found: the levels of these series.
-    """
+    """The newest runs of each series beside the level and the scatter of those before them."""
     return _beside(logs, found, logs.shape[1] - CONFIRMING)
 
 
 class Replay(NamedTuple):
-    """What :func:`newest_runs` would have said of every three runs in a row, each time as if they were the newest.
+    """What :func:`newest_runs` would have said of every three runs in a row, each time as if they were the newest."""
 
-    Attributes:
-        distance: of the three; shape (windows, series, CONFIRMING). Window w begins with run ``FEWEST + w``.
-        judged: whether the runs before a window are enough; shape (windows, series).
-        comparable: whether a window belongs to the level before it, and has two thirds as many runs before it as the
-            newest runs have; likewise, false of the last windows, in which the newest runs are.
-    """
-
-    distance: Floats
-    judged: Flags
+    distance: Floats  # of the three; shape (windows, series, CONFIRMING). Window w begins with run `FEWEST + w`
+    judged: Flags  # whether the runs before a window are enough; shape (windows, series)
+    # whether a window belongs to the level before it, and has two thirds as many runs before it as the newest
+    # runs have; likewise, false of the last windows, in which the newest runs are
     comparable: Flags
 
     def lasting_changes(self) -> Flags:
@@ -157,9 +128,6 @@ class Replay(NamedTuple):
 
         Left out are windows that a change of level lies in, and those with a run that changed.
 
-        Args:
-            changed: flags of the runs.
-
         Returns:
             Shape (windows that are left, CONFIRMING).
         """
@@ -170,12 +138,7 @@ class Replay(NamedTuple):
 
 
 def replay(logs: Floats, found: SeriesLevels) -> Replay:
-    """Judge every three runs in a row by the runs before them.
-
-    Args:
-        logs: as of :func:`levels`.
-        found: the levels of these series.
-    """
+    """Judge every three runs in a row by the runs before them."""
     last = logs.shape[1] - CONFIRMING
     windows = [_beside(logs, found, end) for end in range(FEWEST, last + 1)]
     count = len(logs)
@@ -226,17 +189,11 @@ def _medians(values: Floats, chosen: Flags) -> Floats:
 
 
 class NoiseTail(NamedTuple):
-    """How often noise alone reaches a distance, as earlier runs did.
+    """How often noise alone reaches a distance, as earlier runs did."""
 
-    Attributes:
-        ordered: replayed distances, ascending.
-        fitted: how many of the largest the tail is fitted to.
-        scale: mean excess of those over the next smaller one; beyond it, the tail falls exponentially.
-    """
-
-    ordered: Floats
-    fitted: int
-    scale: float
+    ordered: Floats  # replayed distances, ascending
+    fitted: int  # how many of the largest the tail is fitted to
+    scale: float  # mean excess of those over the next smaller one; beyond it, the tail falls exponentially
 
     def reached(self, distances: Floats) -> Floats:
         """Probabilities that noise reaches these distances."""
@@ -268,10 +225,6 @@ def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
     power of the distance. Where a few of many series have such tails, it may fall more slowly at first: the tail is
     therefore fitted to the 25 largest values at most. They know the mean excess with an error of one in the root of
     their number; it is taken two such errors larger.
-
-    Args:
-        distances: of noise; each the least of some runs.
-        runs: how many, from 1 to ``CONFIRMING``.
     """
     ordered = np.sort(distances)
     if len(ordered) < _FEWEST_REPLAYED:
@@ -283,38 +236,21 @@ def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
 
 
 class JudgedSeries(NamedTuple):
-    """Which of many series are slower than their own noise, and the noise of all of them, explains.
+    """Which of many series are slower than their own noise, and the noise of all of them, explains."""
 
-    Attributes:
-        runs: the newest runs beside their levels.
-        levels: before these runs.
-        p_values: that noise alone gives as much in any of the looks at a series; 1 where nothing is judged.
-        fall_p_values: likewise that noise alone lies as far below the level.
-        corrected: p-values after correction for all judged series (false discovery rate).
-        confirmed: number of newest runs that show it best, from 1; shape (series).
-        change: median excess of that many newest runs.
-        fall: median excess of as many newest runs as show best that a series is faster.
-        tails: of one, two and three newest runs.
-        lasting: runs that belong to lasting changes; shape (series, runs).
-    """
-
-    runs: NewestRuns
-    levels: SeriesLevels
-    p_values: Floats
-    fall_p_values: Floats
-    corrected: Floats
-    confirmed: Integers
-    change: Floats
-    fall: Floats
-    tails: tuple[NoiseTail, ...]
-    lasting: Flags
+    runs: NewestRuns  # the newest runs beside their levels
+    levels: SeriesLevels  # before these runs
+    p_values: Floats  # that noise alone gives as much in any of the looks at a series; 1 where nothing is judged
+    fall_p_values: Floats  # likewise that noise alone lies as far below the level
+    corrected: Floats  # p-values after correction for all judged series (false discovery rate)
+    confirmed: Integers  # number of newest runs that show it best, from 1; shape (series)
+    change: Floats  # median excess of that many newest runs
+    fall: Floats  # median excess of as many newest runs as show best that a series is faster
+    tails: tuple[NoiseTail, ...]  # of one, two and three newest runs
+    lasting: Flags  # runs that belong to lasting changes; shape (series, runs)
 
     def detectable(self, probability: float) -> list[float]:
-        """Logarithms of the changes that one, two and three newest runs show in half of the series of median scatter.
-
-        Args:
-            probability: that noise alone gives as much.
-        """
+        """Logarithms of the changes that one, two and three new runs show in half of the series of median scatter."""
         scatter = self.runs.scatter[self.runs.judged]
         middle = float(np.median(scatter)) if len(scatter) else math.nan
         return [tail.distance(probability / CONFIRMING) * middle for tail in self.tails]
@@ -327,10 +263,6 @@ def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
     ones; the p-value is three times the smallest of the three. How often noise reaches as much is counted in the runs
     before, see :func:`replay`; beyond what was seen, see :func:`noise_tail`. So noise with heavy tails asks for a
     second and a third run, and noise without shows itself in one.
-
-    Args:
-        logs: as of :func:`levels`; the last ``CONFIRMING`` columns are judged.
-        changed: runs that are known to be no noise, beside lasting changes of single series; None: none is.
     """
     found = levels(logs)
     runs, before = newest_runs(logs, found), replay(logs, found)
@@ -357,26 +289,14 @@ def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Fl
 
 
 class CommonCourses(NamedTuple):
-    """What the series of each group have in common: the median of their residuals in each night.
+    """What the series of each group have in common: the median of their residuals in each night."""
 
-    Attributes:
-        logs: as :func:`judge_newest` takes them, a group a row, all nan where too few series are judged.
-        nights: numbers of the nights of these; shape of the logarithms.
-        newest: number of series in the newest night; shape (groups).
-    """
-
-    logs: Floats
-    nights: Integers
-    newest: Integers
+    logs: Floats  # as judge_newest takes them, a group a row, all nan where too few series are judged
+    nights: Integers  # numbers of the nights of these; shape of the logarithms
+    newest: Integers  # number of series in the newest night; shape (groups)
 
     def runs_in(self, chosen: Flags, nights: Integers, groups: Integers) -> Flags:
-        """Which runs of the series lie in chosen nights of their groups.
-
-        Args:
-            chosen: nights of the groups; shape of the logarithms.
-            nights: of the runs, as given to :func:`common_courses`.
-            groups: likewise.
-        """
+        """Which runs of the series lie in chosen nights of their groups."""
         rows, columns = np.nonzero(chosen)
         width = int(max(nights.max(initial=0), self.nights.max(initial=0))) + 1
         found: Flags = np.isin(groups[:, None] * width + nights, rows * width + self.nights[rows, columns])
@@ -384,14 +304,7 @@ class CommonCourses(NamedTuple):
 
 
 def common_courses(found: SeriesLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
-    """The courses of the groups of some series.
-
-    Args:
-        found: levels of the series.
-        runs: their newest runs.
-        nights: number of the night of each run, ascending in a row; same shape.
-        groups: number of the group of each series, from 0; shape (series).
-    """
+    """The courses of the groups of some series."""
     values = np.concatenate([found.residuals, runs.excess], axis=1)
     rows = np.broadcast_to(groups[:, None], values.shape)
     kept = np.isfinite(values) & runs.judged[:, None]

@@ -31,24 +31,14 @@ _LEAST_SEPARATION = 2.0
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """A value that samples gather around.
+    """A value that samples gather around."""
 
-    Attributes:
-        location: median of the samples nearest to it, in their unit.
-        share: of all samples, above 0 and at most 1.
-    """
-
-    location: float
-    share: float
+    location: float  # median of the samples nearest to it, in their unit
+    share: float  # of all samples, above 0 and at most 1
 
 
 def modes(values: Floats, step: float = 0.0) -> list[Mode]:
-    """One mode, or two where samples leave a gap that no unimodal distribution would.
-
-    Args:
-        values: at least one positive sample, in any order.
-        step: of the clock; samples that were rounded to the same value are spread over it.
-    """
+    """One mode, or two where samples leave a gap that no unimodal distribution would."""
     ordered = np.sort(values)
     one = [Mode(float(np.median(ordered)), 1.0)]
     if len(ordered) < _FEWEST or not _dips(_spread(ordered, step)):
@@ -67,9 +57,6 @@ def dip(ordered: Floats) -> float:
     Of more than 400 samples, as many evenly spaced quantiles are looked at.
 
     Source: J. A. and P. M. Hartigan, "The Dip Test of Unimodality", Annals of Statistics 13 (1985).
-
-    Args:
-        ordered: ascending samples without ties.
     """
     if len(ordered) > _MOST:
         ordered = np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST).astype(np.float64)

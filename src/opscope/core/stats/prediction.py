@@ -24,32 +24,18 @@ _FEWEST_CORRELATED = 10
 
 
 class PredictionInterval(NamedTuple):
-    """A new value beside what was to be expected.
+    """A new value beside what was to be expected."""
 
-    Attributes:
-        level: mean of the predecessors.
-        excess: new value less level.
-        low: lower end of the 95 % interval of the excess; None with too few predecessors.
-        high: its upper end.
-        p_value: that a value of the same distribution is as far off; None likewise.
-        minimum_detectable: excess that would be found in 80 of 100 cases; None likewise.
-        predecessors: their number.
-    """
-
-    level: float
-    excess: float
-    low: float | None
-    high: float | None
-    p_value: float | None
-    minimum_detectable: float | None
-    predecessors: int
+    level: float  # mean of the predecessors
+    excess: float  # new value less level
+    low: float | None  # lower end of the 95 % interval of the excess; None with too few predecessors
+    high: float | None  # its upper end
+    p_value: float | None  # that a value of the same distribution is as far off; None likewise
+    minimum_detectable: float | None  # excess that would be found in 80 of 100 cases; None likewise
+    predecessors: int  # their number
 
     def verdict(self, corrected: float | None = None) -> Verdict:
-        """Slower when the new value is above what scatter explains, at 5 %.
-
-        Args:
-            corrected: the p-value after correction for many values, to judge by that one.
-        """
+        """Slower when the new value is above what scatter explains, at 5 %."""
         if self.p_value is None:
             return Verdict.UNDECIDABLE
         if (self.p_value if corrected is None else corrected) > ALPHA:
@@ -62,10 +48,6 @@ def predict(predecessors: Floats, value: float) -> PredictionInterval:
 
     The interval is Student's, for one future observation (Hahn and Meeker, Statistical Intervals, section 4.7): the
     scatter of the new value, and the uncertainty of the level, which autocorrelation widens.
-
-    Args:
-        predecessors: at least one, in order of time; logarithms, so that differences are ratios.
-        value: the new one.
     """
     count, level = len(predecessors), float(predecessors.mean())
     excess = value - level

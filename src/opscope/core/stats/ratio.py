@@ -22,10 +22,6 @@ def ratio_interval(above: NDArray[np.float64], below: NDArray[np.float64]) -> tu
     The jackknife: the ratio without each pair in turn, and Student's t with one degree of freedom less than pairs.
     Pairs count as independent.
 
-    Args:
-        above: of each pair; shape (pairs,).
-        below: likewise; its sum is above 0.
-
     Source: Miller, The jackknife - a review, Biometrika 61 (1974).
     """
     count = len(above)

@@ -51,23 +51,14 @@ _NORMAL = NormalDist()
 
 
 class RoundEffect(NamedTuple):
-    """What two sides differ by; positive where the baseline has the higher level.
+    """What two sides differ by; positive where the baseline has the higher level."""
 
-    Attributes:
-        estimate: the shift at which the test sees no difference any more.
-        low: lower end of the 95 % interval.
-        high: upper end.
-        p_value: of the test, corrected for having been chosen.
-        smallest_p: the smallest one that this many rounds can have.
-        within: whether rounds were compared within themselves.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    p_value: float
-    smallest_p: float
-    within: bool
+    estimate: float  # the shift at which the test sees no difference any more
+    low: float  # lower end of the 95 % interval
+    high: float  # upper end
+    p_value: float  # of the test, corrected for having been chosen
+    smallest_p: float  # the smallest one that this many rounds can have
+    within: bool  # whether rounds were compared within themselves
 
 
 class _Tested(NamedTuple):
@@ -82,10 +73,6 @@ def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
 
     With fewer than ``FEWEST_ROUNDS`` the interval is Student's, and the p-value that of exchanging the sides within
     rounds, which cannot reach 5 %.
-
-    Args:
-        baseline: level of each process in order of round; shape (rounds,), at least two.
-        candidate: likewise, of the same rounds.
     """
     rounds = len(baseline)
     difference = baseline - candidate
@@ -110,12 +97,7 @@ def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
 
 
 def round_p_values(baseline: Floats, candidate: Floats) -> Floats:
-    """P-values of many experiments at once, those of :func:`round_effect`; at least ``FEWEST_ROUNDS`` rounds.
-
-    Args:
-        baseline: levels of shape (rounds, experiments).
-        candidate: likewise.
-    """
+    """P-values of many experiments at once, those of :func:`round_effect`; at least ``FEWEST_ROUNDS`` rounds."""
     within = within_rounds(baseline, candidate)
     found = np.empty(baseline.shape[1])
     between = _normal_scores(baseline[:, ~within], candidate[:, ~within]).p_value
@@ -133,10 +115,6 @@ def within_rounds(baseline: Floats, candidate: Floats) -> Flags:
     """Whether the processes of a round are alike, so that rounds are to be compared within themselves.
 
     Neither a change of one side nor, in the ratio of von Neumann, an exchange of sides within rounds alters the answer.
-
-    Args:
-        baseline: levels of shape (rounds, experiments), at least ``FEWEST_ROUNDS`` rounds.
-        candidate: likewise.
     """
     rounds = len(baseline)
     total = baseline + candidate
@@ -188,13 +166,7 @@ def _student(difference: Floats, level: float) -> tuple[float, float]:
 
 
 def _inverted(shifts: Floats, test: Callable[[Floats], _Tested], level: float) -> tuple[float, float, float]:
-    """Estimate and both ends of the interval: the shifts of one side that a test does not reject.
-
-    Args:
-        shifts: where the statistic can change, ascending; between two of them it is constant, and it never rises.
-        test: of the sides behind such a shift of the baseline.
-        level: at which it rejects.
-    """
+    """Estimate and both ends of the interval: the shifts of one side that a test does not reject."""
     probes = np.concatenate([[shifts[0] - 1], (shifts[1:] + shifts[:-1]) / 2, [shifts[-1] + 1]])
 
     def first(passed: Callable[[float, float], bool]) -> float:

@@ -71,9 +71,6 @@ def segments(values: Floats) -> list[SeriesSegment]:
     Whether a part of the series is a level, a drift or two levels is then decided by what describes it with fewest
     figures (Schwarz, "Estimating the Dimension of a Model", Annals of Statistics 6 (1978)), with medians and the median
     slope of all pairs (Sen, JASA 63 (1968)) in place of means and least squares.
-
-    Args:
-        values: positive values in order, any number.
     """
     logs = np.log(values)
     if len(values) < FEWEST_RUNS:
@@ -85,12 +82,7 @@ def segments(values: Floats) -> list[SeriesSegment]:
 
 
 def outliers(values: Floats, found: list[SeriesSegment]) -> list[int]:
-    """Single runs, or pairs, that differ from their segment by more than 5 robust standard deviations, and by 1 %.
-
-    Args:
-        values: as given to :func:`segments`.
-        found: what it gave.
-    """
+    """Single runs, or pairs, that differ from their segment by more than 5 robust standard deviations, and by 1 %."""
     apart: list[int] = []
     for segment in found:
         if segment.end - segment.first < FEWEST_RUNS // 2:
@@ -238,14 +230,7 @@ def _widest_part(scores: Floats) -> tuple[int, int]:
 def _stands_out(
     runs: tuple[Floats, Floats], place: tuple[int, int], critical: tuple[float, float, float], widened: float
 ) -> bool:
-    """Whether some runs differ from the others by more than chance explains, wherever they lie.
-
-    Args:
-        runs: logarithms, and these without their tails.
-        place: first of these runs, and the first behind them.
-        critical: fit of the critical values.
-        widened: factor of the noise's variance.
-    """
+    """Whether some runs differ from the others by more than chance explains, wherever they lie."""
     (part, scores), (first, end) = runs, place
     inside = np.zeros(len(part), np.bool_)
     inside[first:end] = True
@@ -264,12 +249,6 @@ def _exceeds(
 
     Clipped runs cannot tell a step of ten standard deviations from one of four: where correlated noise asks for more,
     the runs as they are may decide, too.
-
-    Args:
-        critical: fit of the critical values.
-        kept: clipped runs, and what the contrast leaves of them.
-        plain: the runs, and what it leaves of them.
-        widened: factor of the noise's variance.
     """
     count = len(plain[1])
     limit = _critical(critical, count) ** 2
@@ -288,10 +267,6 @@ def _widening(residuals: Floats, fitted: int) -> float:
 
     See :func:`opscope.core.stats.series.inflation`. Correlations that independent noise reaches in one of forty series
     are taken for none, since widening for them would hide changes.
-
-    Args:
-        residuals: what the segments of a series leave.
-        fitted: number of the segments.
     """
     ranks, count = mid_ranks(residuals), len(residuals)
     figures = min(fitted, count // 4)

@@ -37,10 +37,6 @@ def upward_sigma(values: Floats, step: float) -> float:
     """Standard deviation of the bulk towards slow samples, as it is of normal noise.
 
     From the median absolute deviation or, where noise is skewed, the upper quartile; no less than rounding may hide.
-
-    Args:
-        values: at least one sample.
-        step: of the clock, see :func:`clock_step`.
     """
     middle, upper = np.quantile(values, (0.5, 0.75))
     deviation = max(float(np.median(np.abs(values - middle))), float(upper - middle))
@@ -87,10 +83,6 @@ def inflation(residuals: Floats, fitted: int) -> float:
     """How much autocorrelation widens the variance of a mean: (1 + r) / (1 - r), at least 1.
 
     Source: Bartlett, J. R. Statist. Soc. 98 (1935), for an autoregressive process of order 1.
-
-    Args:
-        residuals: ranks less what was fitted to them; more than three times as many as ``fitted``.
-        fitted: number of fitted means or slopes, each of which biases the correlation downwards.
     """
     return _factor(_unbiased(_lag_one(residuals), len(residuals), fitted)) if residuals.any() else 1.0
 

@@ -43,17 +43,11 @@ class Shape(str, enum.Enum):
 
 
 class Course(NamedTuple):
-    """A series by its levels.
+    """A series by its levels."""
 
-    Attributes:
-        warmup: leading samples that are slower than the series later is; at most half of it.
-        shape: None below 12 samples, which show no levels.
-        changes: first samples of later levels, ascending.
-    """
-
-    warmup: int
-    shape: Shape | None
-    changes: list[int]
+    warmup: int  # leading samples that are slower than the series later is; at most half of it
+    shape: Shape | None  # None below 12 samples, which show no levels
+    changes: list[int]  # first samples of later levels, ascending
 
 
 def course(values: Floats) -> Course:
@@ -61,9 +55,6 @@ def course(values: Floats) -> Course:
 
     Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017,
     section 5; unlike there, at most half of a series is warm-up, and levels within 3 % are one.
-
-    Args:
-        values: positive samples in the order they were taken, any number.
     """
     start, count = slow_start(values), len(values)
     if count < SHORTEST_SERIES:

@@ -19,31 +19,22 @@ if TYPE_CHECKING:
 
 
 class Steadiness(msgspec.Struct, frozen=True):
-    """What the latencies of one process say about themselves.
+    """What the latencies of one process say about themselves."""
 
-    Attributes:
-        warmup: leading samples that are slower than the series later is; at most half of it.
-        shape: what the series does; null below 12 samples, which show no levels.
-        changes: first samples of later levels, ascending; levels differ by more than 3 %. A few slow first samples make
-            no level.
-        settled: first sample of the steady part: all that is behind the warm-up, or in a slowdown the last level; null
-            when the series is unsteady. What follows describes the steady part, or all behind the warm-up.
-        drift: relative change from begin to end, positive when it gets slower; null below 10 samples.
-        drift_p: probability of such a drift, or a larger one, where there is none; null likewise.
-        autocorrelation: of each sample's rank with the next one's; null below 10 samples and when all are equal.
-        effective_n: number of independent samples that would know the mean as well; null likewise.
-        modes: two when samples are bimodal, otherwise one.
-    """
-
-    warmup: int
-    shape: Shape | None
+    warmup: int  # leading samples that are slower than the series later is; at most half of it
+    shape: Shape | None  # what the series does; null below 12 samples, which show no levels
+    # first samples of later levels, ascending; levels differ by more than 3 %. A few slow first samples make no
+    # level
     changes: list[int]
+    # first sample of the steady part: all that is behind the warm-up, or in a slowdown the last level; null when
+    # the series is unsteady. What follows describes the steady part, or all behind the warm-up
     settled: int | None
-    drift: float | None
-    drift_p: float | None
+    drift: float | None  # relative change from begin to end, positive when it gets slower; null below 10 samples
+    drift_p: float | None  # probability of such a drift, or a larger one, where there is none; null likewise
+    # of each sample's rank with the next one's; null below 10 samples and when all are equal
     autocorrelation: float | None
-    effective_n: float | None
-    modes: list[Mode]
+    effective_n: float | None  # number of independent samples that would know the mean as well; null likewise
+    modes: list[Mode]  # two when samples are bimodal, otherwise one
 
 
 def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
@@ -54,12 +45,6 @@ def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
     correlated by up to 0.5 from one sample to the next: 1,500 simulated series of each, of 20, 50 and 200 samples.
     Correlated by 0.8, up to 12 in 100 short ones seem to change their level. ``opscope.core.stats.shape``, ``trend``,
     ``series`` and ``modes`` cite the methods.
-
-    Args:
-        samples: positive latencies of one process in the order they were run, in any unit; at least one.
-
-    Raises:
-        ValueError: there is no sample.
     """
     values = np.asarray(samples, np.float64)
     if not len(values):

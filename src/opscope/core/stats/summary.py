@@ -19,17 +19,11 @@ _FENCE = 1.5
 
 
 class Outliers(msgspec.Struct, frozen=True):
-    """Samples beyond Tukey's fences (Exploratory Data Analysis, 1977, section 2D): reported, never removed.
+    """Samples beyond Tukey's fences (Exploratory Data Analysis, 1977, section 2D): reported, never removed."""
 
-    Attributes:
-        count: how many there are.
-        low: first quartile minus 1.5 interquartile ranges.
-        high: third quartile plus 1.5 interquartile ranges.
-    """
-
-    count: int
-    low: float
-    high: float
+    count: int  # how many there are
+    low: float  # first quartile minus 1.5 interquartile ranges
+    high: float  # third quartile plus 1.5 interquartile ranges
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -62,14 +56,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Describe a sample.
-
-    Args:
-        samples: at least one value, in any order.
-
-    Raises:
-        ValueError: there is no sample; "not measured" is not a number.
-    """
+    """Describe a sample."""
     values = np.sort(np.asarray(samples, np.float64))
     if not len(values):
         raise ValueError("no samples to summarise")

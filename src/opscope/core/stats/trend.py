@@ -26,9 +26,6 @@ def median_line(values: Floats) -> tuple[float, float]:
 
     Source: Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", JASA 63 (1968). Of long series,
     medians of neighbours stand for the samples.
-
-    Args:
-        values: at least two, in order.
     """
     places, medians = binned(values, _MOST)
     later, earlier = np.tril_indices(len(places), -1)
@@ -44,9 +41,6 @@ def trend(values: Floats) -> tuple[float, float] | None:
     (1945)) with its variance widened by the autocorrelation of what the slope leaves (Yue and Wang, "The Mann-Kendall
     Test Modified by Effective Sample Size", Water Resources Management 18 (2004)). None below 10 samples. Of long
     series, medians of neighbours stand for the samples.
-
-    Args:
-        values: positive samples in the order they were taken.
     """
     if len(values) < _FEWEST:
         return None

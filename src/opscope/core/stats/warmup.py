@@ -17,8 +17,5 @@ def detect_warmup(samples: Sequence[float]) -> int:
 
     A few slow first inferences are found as what stands out from the second half, longer warm-up as levels that the
     series leaves; see ``opscope.core.stats.shape``.
-
-    Args:
-        samples: latencies of one process in the order they were run.
     """
     return course(np.asarray(samples, np.float64)).warmup

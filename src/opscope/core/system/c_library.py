@@ -17,11 +17,7 @@ _HINT = "use a Python of a system with glibc, such as Debian, Ubuntu or Fedora, 
 
 
 def other_c_library(python: Path | None = None) -> str | None:
-    """What a Python is built for instead of glibc, for the end of a sentence; None where it is glibc or not known.
-
-    Args:
-        python: the program; the one that runs this when it is not given.
-    """
+    """What a Python is built for instead of glibc, for the end of a sentence; None where it is glibc or not known."""
     if sys.platform != "linux":
         return None
     try:
@@ -36,14 +32,7 @@ def other_c_library(python: Path | None = None) -> str | None:
 
 
 def check_c_library(python: Path | None = None) -> None:
-    """Make sure that the runtime's libraries can be used with a Python.
-
-    Args:
-        python: as for :func:`other_c_library`.
-
-    Raises:
-        MissingDependencyError: they are for another C library.
-    """
+    """Make sure that the runtime's libraries can be used with a Python."""
     other = other_c_library(python)
     if other:
         problem = f"this Python {other}, and the runtime's wheels are for glibc"

@@ -34,23 +34,15 @@ VARIABLE = "OPSCOPE_CACHE"
 
 
 class Cache(NamedTuple):
-    """Where things are kept.
+    """Where things are kept."""
 
-    Attributes:
-        directory: for all of them; it need not exist yet.
-        temporary: why it is a temporary one, which goes when the machine is restarted; None for one that lasts.
-    """
-
-    directory: Path
+    directory: Path  # for all of them; it need not exist yet
+    # why it is a temporary one, which goes when the machine is restarted; None for one that lasts
     temporary: str | None = None
 
 
 def cache_directory() -> Path:
-    """The directory of the cache, see above; made for this user alone where it is missing.
-
-    Raises:
-        StorageError: the directory that ``OPSCOPE_CACHE`` names cannot be used, or there is none at all.
-    """
+    """The directory of the cache, see above; made for this user alone where it is missing."""
     directory = find_cache().directory
     if not os.path.lexists(directory):
         with storage_errors(directory):
@@ -59,11 +51,7 @@ def cache_directory() -> Path:
 
 
 def find_cache() -> Cache:
-    """The directory of the cache, and whether it lasts.
-
-    Raises:
-        StorageError: as for :func:`cache_directory`.
-    """
+    """The directory of the cache, and whether it lasts."""
     named = os.environ.get(VARIABLE)
     if named:
         return Cache(_named(Path(named).absolute()))
@@ -91,14 +79,8 @@ def made_in_place(path: Path) -> Iterator[Path]:
     A directory that another process has put there meanwhile stays: whatever is kept is named by what it is made of.
     One that is not whole makes room.
 
-    Args:
-        path: its place; the directory is made when it is missing.
-
     Yields:
         The other name, in a directory that is removed afterwards.
-
-    Raises:
-        StorageError: the system refused.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,12 +29,6 @@ def capped_log(path: Path) -> Iterator[int]:
 
     The file is whole when the context ends, by which time the process should have. What one of its descendants still
     prints then is lost.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        OSError: the file cannot be made.
     """
     with path.open("wb") as file:
         log = _CappedLog(file)
@@ -50,11 +44,7 @@ def capped_log(path: Path) -> Iterator[int]:
 
 
 def trim_log(path: Path) -> None:
-    """Bring a log that another machine wrote within the same limit.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
+    """Bring a log that another machine wrote within the same limit."""
     size = path.stat().st_size
     if size <= HEAD + TAIL:
         return

@@ -17,15 +17,10 @@ _USUAL = ("c++", "g++", "clang++")
 
 
 class Compiler(NamedTuple):
-    """A compiler that answers.
+    """A compiler that answers."""
 
-    Attributes:
-        command: that starts it.
-        version: first line of what it says about itself.
-    """
-
-    command: tuple[str, ...]
-    version: str
+    command: tuple[str, ...]  # that starts it
+    version: str  # first line of what it says about itself
 
 
 def answering_compiler(command: Sequence[str]) -> Compiler | None:
@@ -39,15 +34,7 @@ def answering_compiler(command: Sequence[str]) -> Compiler | None:
 
 
 def usual_compiler(consequence: str, hint: str) -> Compiler:
-    """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
-
-    Args:
-        consequence: what cannot be done without one, for the message.
-        hint: the next step then.
-
-    Raises:
-        MissingDependencyError: none does.
-    """
+    """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers."""
     named = os.environ.get("CXX")
     for command in [tuple(shlex.split(named))] if named else [(name,) for name in _USUAL]:
         found = answering_compiler(command)
@@ -58,18 +45,7 @@ def usual_compiler(consequence: str, hint: str) -> Compiler:
 
 
 def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross: Sequence[str] = ("g++",)) -> Compiler:
-    """The compiler for an architecture: as the environment names it, that of this machine, or the usual cross compiler.
-
-    Args:
-        arch: as in ``opscope.machine.isa``.
-        here: that of this machine; None: another system.
-        consequence: as of :func:`usual_compiler`, and likewise the hint, which is for this machine's.
-        hint: see there.
-        cross: compilers of a cross toolchain that do.
-
-    Raises:
-        MissingDependencyError: none answers.
-    """
+    """The compiler for an architecture: as the environment says, that of this machine, or the usual cross compiler."""
     variable = f"OPSCOPE_CXX_{arch.upper()}"
     named = os.environ.get(variable)
     if named is None and arch == here:

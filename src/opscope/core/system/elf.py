@@ -40,59 +40,36 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 
 
 class ElfSymbols(NamedTuple):
-    """The dynamic symbols of a library.
+    """The dynamic symbols of a library."""
 
-    Attributes:
-        machine: that it is for.
-        defined: size in bytes of every symbol that it exports, by name.
-        called: functions that it calls through the table which the loader fills, its own among them.
-        functions: names of exported functions.
-        undefined: names that it takes from other libraries.
-    """
-
-    machine: int
-    defined: dict[str, int]
-    called: frozenset[str]
-    functions: frozenset[str]
-    undefined: frozenset[str]
+    machine: int  # that it is for
+    defined: dict[str, int]  # size in bytes of every symbol that it exports, by name
+    called: frozenset[str]  # functions that it calls through the table which the loader fills, its own among them
+    functions: frozenset[str]  # names of exported functions
+    undefined: frozenset[str]  # names that it takes from other libraries
 
 
 class CodeSection(NamedTuple):
-    """A part of a library that is executed.
+    """A part of a library that is executed."""
 
-    Attributes:
-        address: of its first byte, relative to where the library is loaded.
-        code: its bytes.
-    """
-
-    address: int
-    code: bytes
+    address: int  # of its first byte, relative to where the library is loaded
+    code: bytes  # its bytes
 
 
 class FunctionRange(NamedTuple):
-    """Where a function lies, as the library itself says.
+    """Where a function lies, as the library itself says."""
 
-    Attributes:
-        start: address of its first byte.
-        end: address behind its last byte.
-    """
-
-    start: int
-    end: int
+    start: int  # address of its first byte
+    end: int  # address behind its last byte
 
 
 class ElfCode(NamedTuple):
-    """What a library executes.
+    """What a library executes."""
 
-    Attributes:
-        machine: that it is for.
-        sections: in the order of their addresses.
-        functions: in order: those of its symbols that have a size, and those of its table for unwinding, which
-            stripped libraries keep. They may overlap.
-    """
-
-    machine: int
-    sections: list[CodeSection]
+    machine: int  # that it is for
+    sections: list[CodeSection]  # in the order of their addresses
+    # in order: those of its symbols that have a size, and those of its table for unwinding, which stripped
+    # libraries keep. They may overlap
     functions: list[FunctionRange]
 
 
@@ -117,11 +94,7 @@ class _Symbol(NamedTuple):
 
 
 def machine_of(file: Path) -> int | None:
-    """The machine that a program or library is for, as its header names it; None when it is not an ELF file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The machine that a program or library is for, as its header names it; None when it is not an ELF file."""
     with file.open("rb") as opened:
         head = opened.read(_MACHINE_AT + 2)
     if head[: len(_MAGIC)] != _MAGIC or len(head) < _MACHINE_AT + 2:
@@ -133,10 +106,6 @@ def interpreter_of(file: Path) -> str | None:
     """The loader that a program asks for; empty for one that is linked statically.
 
     None when it is no 64-bit little-endian ELF file.
-
-    Raises:
-        OSError: it cannot be read.
-        TraceFormatError: it is cut off or damaged.
     """
     with file.open("rb") as opened:
         head = opened.read(_HEADER)
@@ -165,15 +134,7 @@ def symbol_size(library: Path, name: str) -> int | None:
 
 
 def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
-    """The dynamic symbols in the bytes of a file; None when it is no 64-bit little-endian ELF file.
-
-    Args:
-        data: of the whole file.
-        where: its path, for messages.
-
-    Raises:
-        TraceFormatError: it is cut off or damaged.
-    """
+    """The dynamic symbols in the bytes of a file; None when it is no 64-bit little-endian ELF file."""
     if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
         return None
     try:
@@ -189,15 +150,7 @@ def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
 
 
 def read_code(data: bytes, where: Path) -> ElfCode | None:
-    """The code in the bytes of a file; None when it is no 64-bit little-endian ELF file.
-
-    Args:
-        data: of the whole file.
-        where: its path, for messages.
-
-    Raises:
-        TraceFormatError: it is cut off or damaged.
-    """
+    """The code in the bytes of a file; None when it is no 64-bit little-endian ELF file."""
     if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
         return None
     try:
@@ -217,11 +170,7 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
 
 
 def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[FunctionRange]:
-    """The functions that the table for unwinding describes; none where there is no such table.
-
-    Raises:
-        struct.error: it is damaged.
-    """
+    """The functions that the table for unwinding describes; none where there is no such table."""
     (table,), (size, count) = struct.unpack_from("<Q", data, 0x20), struct.unpack_from("<HH", data, 0x36)
     for number in range(count):
         kind, _, offset, address, *_ = _SEGMENT.unpack_from(data, table + number * size)
@@ -236,12 +185,7 @@ def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[FunctionRang
 
 
 def _described(table: bytes, address: int) -> Iterator[FunctionRange]:
-    """The functions of the entries of ``.eh_frame``; entries before them that they share say how they are written.
-
-    Args:
-        table: the section.
-        address: where it is loaded.
-    """
+    """The functions of the entries of ``.eh_frame``; entries before them that they share say how they are written."""
     at, encodings = 0, dict[int, int]()
     while at + 8 <= len(table):
         (length,), begin = struct.unpack_from("<I", table, at), at + 4

@@ -27,23 +27,13 @@ PACKAGE = FILE.parents[2]
 
 
 def module_command(module: str) -> tuple[str, ...]:
-    """What starts a module as a program, with the Python of this process; its arguments come behind.
-
-    Args:
-        module: of opscope, or an installed one.
-    """
+    """What starts a module as a program, with the Python of this process; its arguments come behind."""
     names = ("-X", "utf8") if sys.flags.utf8_mode else ()  # so that names of files are the same there
     return (sys.executable, *names, *module_words(str(FILE), str(PACKAGE.parent), module))
 
 
 def module_words(file: str, place: str, module: str) -> tuple[str, ...]:
-    """The arguments that make any Python start a module.
-
-    Args:
-        file: path of this file, where that Python runs.
-        place: directory or zip file with the package opscope, likewise.
-        module: of opscope, or an installed one.
-    """
+    """The arguments that make any Python start a module."""
     return (file, place, module)
 
 
@@ -63,11 +53,7 @@ def main(place: str, module: str, *arguments: str) -> None:
 
 
 def _load_package(place: str) -> None:
-    """Import the package opscope of a place, which stays off the path when it is not there already.
-
-    Raises:
-        ModuleNotFoundError: it is not there.
-    """
+    """Import the package opscope of a place, which stays off the path when it is not there already."""
     spec = PathFinder.find_spec("opscope", [place])
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"there is no opscope in {place}", name="opscope")

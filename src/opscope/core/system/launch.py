@@ -99,11 +99,7 @@ def start(directory: str, cpus: str, command: tuple[str, ...], problems: int) ->
 
 
 def stay_on(cpus: str) -> None:
-    """Keep this process on these CPUs.
-
-    Raises:
-        OSError: the system has no such CPU for it, or cannot keep a process on chosen ones.
-    """
+    """Keep this process on these CPUs."""
     if not cpus:
         return
     if not hasattr(os, "sched_setaffinity"):

@@ -34,11 +34,7 @@ _NUMBER = re.compile(r"[0-9]+\Z", re.ASCII)
 
 
 def parse_size(text: str, where: str = VARIABLE) -> int:
-    """A number of bytes, as ``8GiB``, ``512M`` or ``1073741824``; units are powers of 1,024.
-
-    Raises:
-        UsageError: it is not a size, or less than any reading takes.
-    """
+    """A number of bytes, as ``8GiB``, ``512M`` or ``1073741824``; units are powers of 1,024."""
     match = _SIZE.match(text.strip())
     size = round(float(match["number"]) * _UNITS[match["unit"].lower()]) if match else 0
     if match is None or not LEAST <= size < sys.maxsize:
@@ -48,11 +44,7 @@ def parse_size(text: str, where: str = VARIABLE) -> int:
 
 
 def memory_limit() -> int:
-    """What reading may take, in bytes: the variable's value, else half of the available memory, at least 2 GiB.
-
-    Raises:
-        UsageError: the variable holds no size.
-    """
+    """What reading may take, in bytes: the variable's value, else half of the available memory, at least 2 GiB."""
     if _state.depth:
         return _state.limit
     text = os.environ.get(VARIABLE, "")
@@ -61,9 +53,6 @@ def memory_limit() -> int:
 
 def available(root: Path = Path("/")) -> int | None:
     """Memory that this process could still get, in bytes: of the machine and of its control groups.
-
-    Args:
-        root: where /proc and /sys are.
 
     Returns:
         None where the system does not tell.
@@ -102,13 +91,6 @@ def limited(where: str | Path) -> Iterator[None]:
     """Let what is read meanwhile take no more than the limit, on top of what this process has.
 
     Mapped files do not count. Inside of another such context the outer one's limit holds.
-
-    Args:
-        where: what is read, for the message.
-
-    Raises:
-        MemoryLimitError: it would take more, or the machine has no more.
-        UsageError: the limit is not a size.
     """
     _state.begin(memory_limit())
     try:
@@ -127,11 +109,7 @@ def too_large(where: str | Path) -> MemoryLimitError:
 
 
 def reserve(size: int) -> None:
-    """Make sure that so many bytes can still be had, for code that ends the process where it does not get them.
-
-    Raises:
-        MemoryError: they cannot.
-    """
+    """Make sure that so many bytes can still be had, for code that ends the process where it does not get them."""
     if size > _state.room(memory_limit()):
         raise MemoryError
 
@@ -152,12 +130,7 @@ def size_text(size: int) -> str:
 
 
 class _State:
-    """The limit of this process while something is read; several threads may read at once.
-
-    Attributes:
-        limit: that holds now; of no meaning when nothing is read.
-        depth: how many contexts are entered.
-    """
+    """The limit of this process while something is read; several threads may read at once."""
 
     def __init__(self) -> None:
         self.limit, self.depth = 0, 0

@@ -20,12 +20,7 @@ class StageProgress(Protocol):
     """Hears which stage a long piece of work is at."""
 
     def __call__(self, stage: str, detail: str) -> None:
-        """Called at the start of a stage, without a detail, and at each step in it, with one.
-
-        Args:
-            stage: in words, such as ``exporting resnet18``.
-            detail: the step in it; empty at its start.
-        """
+        """Called at the start of a stage, without a detail, and at each step in it, with one."""
         ...
 
 

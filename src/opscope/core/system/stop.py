@@ -63,11 +63,7 @@ class StopRequest:
 
 
 def check_stop() -> None:
-    """Stop this thread where it was asked to; once, so that what it leaves in order at its end may wait.
-
-    Raises:
-        KeyboardInterrupt: it was.
-    """
+    """Stop this thread where it was asked to; once, so that what it leaves in order at its end may wait."""
     request: StopRequest | None = getattr(_own, "request", None)
     if request is not None and request.asked:
         _own.request = None
@@ -75,11 +71,7 @@ def check_stop() -> None:
 
 
 def waiting(seconds: float) -> Iterator[float]:
-    """Parts of a time to wait, in seconds: all of it at once in a thread that listens to no request.
-
-    Raises:
-        KeyboardInterrupt: the thread was asked to stop meanwhile.
-    """
+    """Parts of a time to wait, in seconds: all of it at once in a thread that listens to no request."""
     end = time.monotonic() + seconds
     while True:
         check_stop()
@@ -92,22 +84,14 @@ def waiting(seconds: float) -> Iterator[float]:
 
 
 def pause(seconds: float) -> None:
-    """Wait so many seconds.
-
-    Raises:
-        KeyboardInterrupt: the thread was asked to stop meanwhile.
-    """
+    """Wait so many seconds."""
     for part in waiting(seconds):
         time.sleep(part)
 
 
 @contextlib.contextmanager
 def on_stop(call: Callable[[], None]) -> Iterator[None]:
-    """Have something called when this thread is asked to stop within the block, such as the end of what it waits for.
-
-    Raises:
-        KeyboardInterrupt: it was.
-    """
+    """Have something called when this thread is asked to stop within the block, as to end what it waits for."""
     request: StopRequest | None = getattr(_own, "request", None)
     with request.calling(call) if request else contextlib.nullcontext():
         yield

@@ -22,23 +22,13 @@ def named_by_calls(table: EventTable, calls: Sequence[str]) -> EventTable:
     """The table with every inference named by who called it.
 
     What an inference ran cannot tell two methods with the same instructions apart; the order of calls can.
-
-    Args:
-        table: of processes that called these methods over and over, beginning with the first.
-        calls: names of methods, at least one.
     """
     traces = tuple(tuple(piece for segment in trace for piece in _named(segment, calls)) for trace in table.traces)
     return replace(table, traces=traces)
 
 
 def table_of_calls(durations: Sequence[int], load_ns: int | None, warning: TraceWarning) -> EventTable:
-    """A table in which every call of a process is one inference without anything inside.
-
-    Args:
-        durations: of the calls in their order, in ns; at least one.
-        load_ns: loading the program, before them; None where that was not timed.
-        warning: why there is nothing inside.
-    """
+    """A table in which every call of a process is one inference without anything inside."""
     loading = [] if load_ns is None else [load_ns]
     times = np.array([*loading, *durations], np.int64)
     kind = (np.arange(len(times)) >= len(loading)).astype(np.int64)

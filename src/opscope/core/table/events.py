@@ -72,18 +72,7 @@ class EventTable:
 
     @classmethod
     def build(cls, columns: Mapping[str, Values], clock: Clock, warnings: Sequence[TraceWarning] = ()) -> EventTable:
-        """A table from what a reader found, with the tree columns derived and the invariants checked.
-
-        Args:
-            columns: ``run``, ``scope``, ``name``, ``start``, ``duration`` and ``parent`` (row or -1) are required;
-                ``resolution`` is 1, ``synthetic_start`` False and ``block`` empty unless given, all others absent
-                (null or -1).
-            clock: unit of ``start``, ``duration`` and ``resolution``.
-            warnings: what the reader noticed.
-
-        Raises:
-            InvariantError: the events contradict each other.
-        """
+        """A table from what a reader found, with the tree columns derived and the invariants checked."""
         plain = {name: _plain(name, values) for name, values in columns.items()}
         start, duration = (plain.pop(name).reshape(1, -1) for name in ("start", "duration"))
         return cls.of_segments([Segment.build(plain, start, duration)], clock, warnings)
@@ -101,11 +90,7 @@ class EventTable:
 
     @classmethod
     def concat(cls, tables: Sequence[EventTable]) -> EventTable:
-        """Several tables as one: processes are numbered in order, warnings joined.
-
-        Raises:
-            InvariantError: the tables have different clocks, or there is none.
-        """
+        """Several tables as one: processes are numbered in order, warnings joined."""
         if len({table.clock for table in tables}) != 1:
             raise InvariantError("traces with different clocks, or none at all, cannot be put together")
         warnings = dict.fromkeys(warning for table in tables for warning in table.warnings)
@@ -151,22 +136,11 @@ class EventTable:
         return tuple(self_times(trace, warmup) for trace, warmup in zip(self.traces, self.warmup, strict=True))
 
     def weighted_self_times(self, weights: Sequence[NDArray[np.float64]]) -> list[dict[SelfTimeKey, float]]:
-        """For each process, what its inferences spent at every place, each counted with a weight.
-
-        Args:
-            weights: of the inferences of each process, warm-up included; those of weight 0 do not count.
-        """
+        """For each process, what its inferences spent at every place, each counted with a weight."""
         return [weighted_self_times(trace, own) for trace, own in zip(self.traces, weights, strict=True)]
 
     def with_warmup(self, count: int | Sequence[int]) -> Self:
-        """Mark the first inferences of every process as warm-up.
-
-        Args:
-            count: how many, the same for every process or one number per process.
-
-        Raises:
-            ValueError: there are not as many numbers as processes.
-        """
+        """Mark the first inferences of every process as warm-up."""
         each = (count,) * self.processes if isinstance(count, int) else tuple(count)
         if len(each) != self.processes:
             raise ValueError(f"{len(each)} numbers for {self.processes} processes")
@@ -188,24 +162,14 @@ class EventTable:
         return replace(self, traces=traces)
 
     def with_delegate_calls_from(self, first: Mapping[str, int]) -> EventTable:
-        """Calls of delegates numbered as the program numbers them, where the trace counts them from 0.
-
-        Args:
-            first: instruction of the first call, by method; others stay as they are.
-        """
+        """Calls of delegates numbered as the program numbers them, where the trace counts them from 0."""
         traces = tuple(tuple(_renumbered(segment, first) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
     def with_instructions(
         self, numbers: Mapping[str, int], enclosed: Mapping[str, int], others_from: int
     ) -> EventTable:
-        """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran.
-
-        Args:
-            numbers: instruction by the name of the event; of those that no other kernel encloses.
-            enclosed: likewise of those that another kernel encloses.
-            others_from: added to the number of every other kernel, so that none is taken twice.
-        """
+        """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran."""
         traces = tuple(
             tuple(_numbered(segment, numbers, enclosed, others_from) for segment in trace) for trace in self.traces
         )

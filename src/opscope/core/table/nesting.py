@@ -23,10 +23,6 @@ def parents_from_levels(level: Ints, group: Ints) -> Ints:
 
     The parent of an event is the next later event of the same group with a lower level.
 
-    Args:
-        level: rank of each event in the hierarchy, 0 outermost, a few distinct values; shape (n,).
-        group: block of each event, equal within a block and contiguous; shape (n,).
-
     Returns:
         Row of the parent or ``NO_PARENT``; shape (n,).
     """
@@ -46,11 +42,7 @@ def parents_from_levels(level: Ints, group: Ints) -> Ints:
 
 
 def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
-    """Number of ancestors and the outermost ancestor of each event.
-
-    Raises:
-        InvariantError: the parents form a circle.
-    """
+    """Number of ancestors and the outermost ancestor of each event."""
     count = len(parent)
     depth = np.zeros(count, np.int64)
     root = np.arange(count)
@@ -65,15 +57,7 @@ def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
 
 
 def self_times(duration: Ints, parent: Ints) -> Ints:
-    """Duration minus the durations of direct children; what the event spent itself.
-
-    Args:
-        duration: shape (n,), or (repeats, n) when the same tree occurs often.
-        parent: row of the parent or ``NO_PARENT``; shape (n,).
-
-    Raises:
-        InvariantError: the durations are so large that their sum is no 64-bit number.
-    """
+    """Duration minus the durations of direct children; what the event spent itself."""
     if duration.size and float(np.abs(duration).max()) * duration.shape[-1] > _LARGEST_SUM:
         raise InvariantError("the durations of its events may add up to more than 2^62")
     if duration.ndim == 1 or len(duration) == 1:
@@ -100,12 +84,7 @@ def _children_of_one(duration: Ints, parent: Ints) -> Ints:
 
 
 def sibling_positions(parent: Ints, depth: Ints) -> Ints:
-    """Order of each event among those with the same parent, from 0; -1 for roots.
-
-    Args:
-        parent: row of the parent or ``NO_PARENT``; shape (n,).
-        depth: number of ancestors; shape (n,).
-    """
+    """Order of each event among those with the same parent, from 0; -1 for roots."""
     position = np.full(len(parent), -1, np.int64)
     for level in range(1, int(depth.max(initial=0)) + 1):
         rows = np.flatnonzero(depth == level)

@@ -58,39 +58,23 @@ def by_operator(rows: Iterable[LocatedRow]) -> dict[OperatorKey, LocatedRow]:
 
 
 class SelfTimeKey(NamedTuple):
-    """A place in the program that self time is counted for: an operator, or a step of the framework.
+    """A place in the program that self time is counted for: an operator, or a step of the framework."""
 
-    Attributes:
-        method: of the program; None where the trace does not tell.
-        instruction: of its chain; None for framework time outside of instructions.
-        position: order within the instruction's call; None for framework time.
-        framework: name of the framework's step; None for operators.
-        chain: of instructions; None for framework time outside of chains.
-    """
-
-    method: str | None
-    instruction: int | None
-    position: int | None
-    framework: str | None
-    chain: int | None
+    method: str | None  # of the program; None where the trace does not tell
+    instruction: int | None  # of its chain; None for framework time outside of instructions
+    position: int | None  # order within the instruction's call; None for framework time
+    framework: str | None  # name of the framework's step; None for operators
+    chain: int | None  # of instructions; None for framework time outside of chains
 
 
 class SelfTimes(NamedTuple):
-    """What was spent at a place in the measured inferences of one process.
+    """What was spent at a place in the measured inferences of one process."""
 
-    Attributes:
-        name: the first name seen there.
-        backend: who computed it; None for the framework.
-        events: number of events.
-        self_time: their self time.
-        unresolved: how much longer they may have taken together, for durations that were cut off.
-    """
-
-    name: str
-    backend: str | None
-    events: int
-    self_time: int
-    unresolved: int
+    name: str  # the first name seen there
+    backend: str | None  # who computed it; None for the framework
+    events: int  # number of events
+    self_time: int  # their self time
+    unresolved: int  # how much longer they may have taken together, for durations that were cut off
 
     def plus(self, other: SelfTimes) -> SelfTimes:
         """Both together, under the first name."""
@@ -108,12 +92,7 @@ def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfT
 
 
 def weighted_self_times(trace: Sequence[Segment], weights: NDArray[np.float64]) -> dict[SelfTimeKey, float]:
-    """Self time at every place of one process, each inference with a weight; it sums to that of their durations.
-
-    Args:
-        trace: segments of the process.
-        weights: of each of its inferences, 0 for one that does not count; shape (inferences,).
-    """
+    """Self time at every place of one process, each inference with a weight; it sums to that of their durations."""
     found: dict[SelfTimeKey, float] = {}
     for segment in trace:
         own = weights[segment.first_inference : segment.first_inference + segment.inferences]

@@ -74,17 +74,7 @@ class Segment:
 
     @classmethod
     def build(cls, columns: Mapping[str, Column], start: Ints, duration: Ints, first_run: int = 0) -> Segment:
-        """Complete a template with defaults and check what must hold.
-
-        Args:
-            columns: ``run``, ``scope``, ``name`` and ``parent`` are required, all others have defaults.
-            start: shape (repeats, events).
-            duration: shape (repeats, events).
-            first_run: number of the first block in its file.
-
-        Raises:
-            InvariantError: naming the first event that breaks a rule.
-        """
+        """Complete a template with defaults and check what must hold."""
         segment = cls({**_defaults(start.shape[1]), **columns}, start, duration, first_run)
         _check(segment)
         return segment
@@ -221,20 +211,11 @@ def coded_from(values: Sequence[str | None]) -> Coded:
 
 
 class Inferences(NamedTuple):
-    """The inferences of a table as arrays, in order of process and inference; shape (inferences,) each.
+    """The inferences of a table as arrays, in order of process and inference; shape (inferences,) each."""
 
-    Attributes:
-        process: which trace file.
-        inference: number within the process.
-        warmup: whether it is set aside.
-        start: of Method::execute.
-        duration: of Method::execute, the end-to-end latency.
-        method: of the program; nothing where the trace does not tell.
-    """
-
-    process: Ints
-    inference: Ints
-    warmup: NDArray[np.bool_]
-    start: Ints
-    duration: Ints
-    method: Coded
+    process: Ints  # which trace file
+    inference: Ints  # number within the process
+    warmup: NDArray[np.bool_]  # whether it is set aside
+    start: Ints  # of Method::execute
+    duration: Ints  # of Method::execute, the end-to-end latency
+    method: Coded  # of the program; nothing where the trace does not tell

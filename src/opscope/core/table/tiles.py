@@ -41,22 +41,15 @@ class Unit(str, enum.Enum):
 
 
 class Spans(NamedTuple):
-    """When an event was active, in stream order; arrays of one length.
+    """When an event was active, in stream order; arrays of one length."""
 
-    Attributes:
-        start: first cycle.
-        end: first cycle in which it was inactive again; of a span without an end, the tile's last time, or the start of
-            the slot's next span.
-        open: whether the end is missing in the trace.
-        begin_order: place of the begin among all events of the trace.
-        end_order: place of the end; -1 where it is missing.
-    """
-
-    start: Ints
+    start: Ints  # first cycle
+    # first cycle in which it was inactive again; of a span without an end, the tile's last time, or the start of
+    # the slot's next span
     end: Ints
-    open: NDArray[np.bool_]
-    begin_order: Ints
-    end_order: Ints
+    open: NDArray[np.bool_]  # whether the end is missing in the trace
+    begin_order: Ints  # place of the begin among all events of the trace
+    end_order: Ints  # place of the end; -1 where it is missing
 
     def only(self, kept: NDArray[np.bool_]) -> Spans:
         """Some of them."""
@@ -66,61 +59,37 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotTrace:
-    """The spans of one event slot.
+    """The spans of one event slot."""
 
-    Attributes:
-        number: of the slot.
-        name: of its event, as the hardware's tables have it.
-        recorded: the name in the trace, which may be an earlier one.
-        spans: when the event was active.
-    """
-
-    number: int
-    name: str
-    recorded: str
-    spans: Spans
+    number: int  # of the slot
+    name: str  # of its event, as the hardware's tables have it
+    recorded: str  # the name in the trace, which may be an earlier one
+    spans: Spans  # when the event was active
 
 
 class LostWords(NamedTuple):
-    """A place where a capture lacks words: times from there on are too early by an unknown amount.
+    """A place where a capture lacks words: times from there on are too early by an unknown amount."""
 
-    Attributes:
-        cycle: in the tile's own time.
-        why: what shows it, in words.
-    """
-
-    cycle: int
-    why: str
+    cycle: int  # in the tile's own time
+    why: str  # what shows it, in words
 
 
 @dataclass(frozen=True)
 class TileTrace:
-    """What one trace unit of one tile recorded.
+    """What one trace unit of one tile recorded."""
 
-    Attributes:
-        row: of the tile, 0 is the interface row.
-        column: of the tile.
-        unit: core, memory module, memory tile or interface tile.
-        pid: number that the trace gives it; of raw words, its place in order of appearance.
-        recorded: what the trace calls it.
-        slots: those with a name or with spans, by number.
-        last: the largest time that its trace reaches, 0 without any.
-        start_timer: value of the tile's timer at the start of its trace; None where the trace does not tell.
-        warnings: what limits this tile's meaning.
-        lost: where the capture lacks words, ascending; only raw words tell.
-        room: whether the buffer had room left behind the trace, so that it did not fill; None where that is not known.
-    """
-
-    row: int
-    column: int
-    unit: Unit
-    pid: int
-    recorded: str
-    slots: tuple[SlotTrace, ...]
-    last: int
+    row: int  # of the tile, 0 is the interface row
+    column: int  # of the tile
+    unit: Unit  # core, memory module, memory tile or interface tile
+    pid: int  # number that the trace gives it; of raw words, its place in order of appearance
+    recorded: str  # what the trace calls it
+    slots: tuple[SlotTrace, ...]  # those with a name or with spans, by number
+    last: int  # the largest time that its trace reaches, 0 without any
+    # value of the tile's timer at the start of its trace; None where the trace does not tell
     start_timer: int | None = None
-    warnings: tuple[TraceWarning, ...] = ()
-    lost: tuple[LostWords, ...] = ()
+    warnings: tuple[TraceWarning, ...] = ()  # what limits this tile's meaning
+    lost: tuple[LostWords, ...] = ()  # where the capture lacks words, ascending; only raw words tell
+    # whether the buffer had room left behind the trace, so that it did not fill; None where that is not known
     room: bool | None = None
 
     @property
@@ -145,19 +114,13 @@ class TileTrace:
 
 @dataclass(frozen=True)
 class TileTraceSet:
-    """All tiles of a trace, in order of their pid.
+    """All tiles of a trace, in order of their pid."""
 
-    Attributes:
-        tiles: one for each trace unit of each tile.
-        format: of the file.
-        warnings: what limits the meaning of the whole; those of single tiles stand with them.
-        clock: unit of all times.
-    """
-
-    tiles: tuple[TileTrace, ...]
-    format: str
+    tiles: tuple[TileTrace, ...]  # one for each trace unit of each tile
+    format: str  # of the file
+    # what limits the meaning of the whole; those of single tiles stand with them
     warnings: tuple[TraceWarning, ...] = ()
-    clock: Clock = Clock.CYCLES
+    clock: Clock = Clock.CYCLES  # unit of all times
 
     @property
     def cores(self) -> tuple[TileTrace, ...]:
@@ -179,9 +142,6 @@ class TileTraceSet:
 
         ``block`` is the tile as recorded, ``name`` the event. There is no backend, method or chain. A span without an
         end lasts to the last cycle known. Tiles without spans have no process.
-
-        Raises:
-            InvariantError: no tile has spans.
         """
         tables = [_table(tile) for tile in self.tiles if tile.spans]
         return EventTable.concat(tables).with_warnings(*self.all_warnings)

@@ -93,23 +93,14 @@ class CommonMove(msgspec.Struct, frozen=True):
 
 
 class SeriesMove(NamedTuple):
-    """A series at the time in question.
+    """A series at the time in question."""
 
-    Attributes:
-        model: its model.
-        device: its device.
-        ratio: new / before.
-        direction: 1 when it rose, -1 when it fell, 0 when it stayed.
-        before: what is known of the last run before.
-        after: of the newest one.
-    """
-
-    model: str
-    device: str
-    ratio: float
-    direction: int
-    before: RunFacts
-    after: RunFacts
+    model: str  # its model
+    device: str  # its device
+    ratio: float  # new / before
+    direction: int  # 1 when it rose, -1 when it fell, 0 when it stayed
+    before: RunFacts  # what is known of the last run before
+    after: RunFacts  # of the newest one
 
 
 def common_moves(series: Sequence[SeriesMove], label: str = "") -> list[CommonMove]:
@@ -118,10 +109,6 @@ def common_moves(series: Sequence[SeriesMove], label: str = "") -> list[CommonMo
     A device needs three series that moved, of two models at least, and they must be more than half of its own; no more
     than a quarter of all other series may have moved likewise. A model likewise, on two devices at least. When neither
     is there and more than half of all series moved, that is said, and no cause.
-
-    Args:
-        series: every series that was judged at that time.
-        label: of the time.
     """
     found: list[CommonMove] = []
     for direction in (1, -1):

@@ -26,29 +26,16 @@ RATES = (FALSE_RED_NIGHTS / 2, FALSE_RED_NIGHTS / 4, FALSE_RED_NIGHTS / 4)
 
 
 class Families(NamedTuple):
-    """A night of a fleet.
+    """A night of a fleet."""
 
-    Attributes:
-        series: each by itself.
-        devices: medians over the series of each device; not judged where these are fewer than three.
-        models: likewise.
-        device_series: series in the newest night of each device.
-        model_series: likewise.
-    """
-
-    series: JudgedSeries
-    devices: JudgedSeries
+    series: JudgedSeries  # each by itself
+    devices: JudgedSeries  # medians over the series of each device; not judged where these are fewer than three
     models: JudgedSeries
-    device_series: Integers
+    device_series: Integers  # series in the newest night of each device
     model_series: Integers
 
     def slower(self, limits: Floats | float) -> tuple[Flags, Flags, Flags]:
-        """Which series, devices and models are slower than noise explains, and by more than a limit.
-
-        Args:
-            limits: the largest slowdown that is let through, as a fraction; of each series, or of all. Devices and
-                models have the least of them.
-        """
+        """Which series, devices and models are slower than noise explains, and by more than a limit."""
         least = float(np.min(limits)) if np.size(limits) else 0.0
         series = (self.series.corrected <= RATES[0]) & (self.series.change > np.log1p(limits))
         devices = (self.devices.corrected <= RATES[1]) & (self.devices.change > math.log1p(least))
@@ -57,14 +44,7 @@ class Families(NamedTuple):
 
 
 def judged_families(logs: Floats, nights: Integers, devices: Integers, models: Integers) -> Families:
-    """Judge the newest runs of a fleet.
-
-    Args:
-        logs: see :func:`opscope.core.stats.many_series.judge_newest`.
-        nights: number of the night of each run, ascending in a row; same shape.
-        devices: number of the device of each series, from 0.
-        models: number of the model of each series, from 0.
-    """
+    """Judge the newest runs of a fleet."""
     found = levels(logs)
     runs = newest_runs(logs, found)
     of_devices, of_models = (common_courses(found, runs, nights, groups) for groups in (devices, models))

@@ -127,16 +127,7 @@ def fleet(
     night: str = "",
     failed: Mapping[str, str] | None = None,
 ) -> Fleet:
-    """What the newest runs say together.
-
-    Args:
-        store: where they are.
-        given: one a configuration.
-        sorts: operators of these runs by sort.
-        level_changes: of these configurations, the newest first.
-        night: begin of the newest night.
-        failed: what is not known of all that is given.
-    """
+    """What the newest runs say together."""
     lost = dict(failed or {})
     runs = with_times_best(given, counted_runs(given))
     counted = counted_runs(runs)

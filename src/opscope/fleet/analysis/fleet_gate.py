@@ -102,27 +102,16 @@ class FleetBudgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredSeries(NamedTuple):
-    """The runs of one thing on one machine.
+    """The runs of one thing on one machine."""
 
-    Attributes:
-        subject: what they are runs of.
-        before: latencies in ns before the newest ones, oldest first, at most ``MOST_PREDECESSORS``.
-        newest: those of the newest runs, oldest first, at most ``CONFIRMING``.
-        nights_before: numbers of the nights of the runs before.
-        nights: likewise of the newest.
-        bundle: of the newest run.
-        facts_before: what is known of the last run before the newest ones.
-        facts: of the newest run.
-    """
-
-    subject: Subject
-    before: Sequence[float]
-    newest: Sequence[float]
-    nights_before: Sequence[int]
-    nights: Sequence[int]
-    bundle: str
-    facts_before: RunFacts
-    facts: RunFacts
+    subject: Subject  # what they are runs of
+    before: Sequence[float]  # latencies in ns before the newest ones, oldest first, at most `MOST_PREDECESSORS`
+    newest: Sequence[float]  # those of the newest runs, oldest first, at most `CONFIRMING`
+    nights_before: Sequence[int]  # numbers of the nights of the runs before
+    nights: Sequence[int]  # likewise of the newest
+    bundle: str  # of the newest run
+    facts_before: RunFacts  # what is known of the last run before the newest ones
+    facts: RunFacts  # of the newest run
 
 
 class StoredRun(NamedTuple):
@@ -317,25 +306,15 @@ class FleetGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fl
 
 
 class FleetTerms(NamedTuple):
-    """What a gate over a fleet is asked.
+    """What a gate over a fleet is asked."""
 
-    Attributes:
-        store: where the runs are.
-        since: ISO 8601, UTC.
-        threshold: as a fraction; None: that of the budgets, else 3 %.
-        budgets: limits of chosen series.
-        file: of the budgets, for errors.
-        without: series without a new run.
-        untrusted: series whose new runs are all graded ``do_not_trust``.
-    """
-
-    store: str
-    since: str
-    threshold: float | None = None
-    budgets: FleetBudgets = FleetBudgets()
-    file: str = "budget"
-    without: int = 0
-    untrusted: int = 0
+    store: str  # where the runs are
+    since: str  # ISO 8601, UTC
+    threshold: float | None = None  # as a fraction; None: that of the budgets, else 3 %
+    budgets: FleetBudgets = FleetBudgets()  # limits of chosen series
+    file: str = "budget"  # of the budgets, for errors
+    without: int = 0  # series without a new run
+    untrusted: int = 0  # series whose new runs are all graded `do_not_trust`
 
     @property
     def usual(self) -> float:
@@ -345,35 +324,18 @@ class FleetTerms(NamedTuple):
 
 
 class FleetDecision(NamedTuple):
-    """What was decided on each series, by its number, before anything is asked of where and since when.
+    """What was decided on each series, by its number, before anything is asked of where and since when."""
 
-    Attributes:
-        families: the figures.
-        limits: threshold of each series.
-        slower: numbers of the series that are slower, the largest slowdown first.
-        suspects: likewise of those that may be.
-        moves: what series have in common that moved.
-        common: what moved with a series, by its number.
-    """
-
-    families: Families
-    limits: Floats
-    slower: list[int]
-    suspects: list[int]
-    moves: list[CommonMove]
-    common: Mapping[int, MoveKind]
+    families: Families  # the figures
+    limits: Floats  # threshold of each series
+    slower: list[int]  # numbers of the series that are slower, the largest slowdown first
+    suspects: list[int]  # likewise of those that may be
+    moves: list[CommonMove]  # what series have in common that moved
+    common: Mapping[int, MoveKind]  # what moved with a series, by its number
 
 
 def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
-    """Which series are slower, and what they have in common.
-
-    Args:
-        series: with a new run, at least one.
-        terms: what is asked.
-
-    Raises:
-        UsageError: an entry of the budgets chooses no series.
-    """
+    """Which series are slower, and what they have in common."""
     limits = _limits(series, terms)
     logs, nights = _matrix(series)
     device, devices = _numbered([one.subject.device for one in series])
@@ -401,14 +363,7 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
 def fleet_gate(
     series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, ChangeOrigin]
 ) -> FleetGate:
-    """The decision with everything that it rests on.
-
-    Args:
-        series: as given to :func:`decide`.
-        terms: likewise.
-        decision: what it gave.
-        origins: since when series are slower and where, by their numbers.
-    """
+    """The decision with everything that it rests on."""
     runs = decision.families.series.runs
     judged = int(runs.judged.sum())
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
@@ -447,13 +402,7 @@ def lenient_fleet(report: FleetGate) -> FleetGate:
 
 
 def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) -> int:
-    """Number of the first run from which on all are nearer to the new level than to the one before.
-
-    Args:
-        runs: oldest first; the newest one is of the new level.
-        level_ns: the level before.
-        after_ns: the new one.
-    """
+    """Number of the first run from which on all are nearer to the new level than to the one before."""
     middle, first = math.sqrt(level_ns * after_ns), len(runs) - 1
     while first > 0 and (runs[first - 1].value > middle) is (after_ns > level_ns):
         first -= 1
@@ -461,12 +410,7 @@ def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) 
 
 
 def origin(runs: Sequence[StoredRun], first: int) -> ChangeOrigin:
-    """Since when a series is slower; its operators are not known yet.
-
-    Args:
-        runs: oldest first.
-        first: number of the first run of the new level.
-    """
+    """Since when a series is slower; its operators are not known yet."""
     before = runs[first - 1] if first else None
     changed = changed_facts(before.facts, runs[first].facts) if before else {}
     facts = [ChangedFact(name, old, new, 1, 0) for name, (old, new) in changed.items()]

@@ -218,15 +218,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
 def history(
     store: str, metric: Metric, order: Order, points: Iterable[tuple[Subject, Point]], left_out: int
 ) -> History:
-    """The history of a figure.
-
-    Args:
-        store: where the runs are.
-        metric: the figure.
-        order: what points stand beside each other by.
-        points: in order of time, of all subjects.
-        left_out: runs without this figure, or graded ``do_not_trust``.
-    """
+    """The history of a figure."""
     groups = grouped(points, lambda pair: pair[0])
     ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
     found = [_judged(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
@@ -243,13 +235,7 @@ def _judged(subject: Subject, points: Sequence[Point], metric: Metric) -> Series
 
 
 def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
-    """The series of one subject with its changes of level.
-
-    Args:
-        subject: what it is about.
-        points: in order, at least one.
-        metric: the figure.
-    """
+    """The series of one subject with its changes of level."""
     values = np.array([point.value for point in points], np.float64)
     reason = _not_judged(values)
     if reason:

@@ -38,38 +38,23 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """The run that is judged.
+    """The run that is judged."""
 
-    Attributes:
-        side: where it is.
-        latency_ns: its latency.
-        processes: it rests on.
-        arm: that was timed.
-        operators: of its program.
-        doubt: why it is not to be trusted; empty where it is.
-    """
-
-    side: ComparedSide
-    latency_ns: float
-    processes: int
-    arm: str
-    operators: Sequence[Operator]
-    doubt: str = ""
+    side: ComparedSide  # where it is
+    latency_ns: float  # its latency
+    processes: int  # it rests on
+    arm: str  # that was timed
+    operators: Sequence[Operator]  # of its program
+    doubt: str = ""  # why it is not to be trusted; empty where it is
 
 
 class Predecessors(NamedTuple):
-    """The runs that it is measured by.
+    """The runs that it is measured by."""
 
-    Attributes:
-        side: where they are.
-        latencies_ns: one a run, in order of time.
-        bundles: their hashes, likewise.
-        operators: times of operators in ns, by place and bundle; of runs of the same program only.
-    """
-
-    side: ComparedSide
-    latencies_ns: Sequence[float]
-    bundles: Sequence[str]
+    side: ComparedSide  # where they are
+    latencies_ns: Sequence[float]  # one a run, in order of time
+    bundles: Sequence[str]  # their hashes, likewise
+    # times of operators in ns, by place and bundle; of runs of the same program only
     operators: Mapping[Place, Mapping[str, float]]
 
 
@@ -80,13 +65,7 @@ def current_level(latencies_ns: Sequence[float]) -> int:
 
 
 def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms) -> GateReport:
-    """The decision on a run.
-
-    Args:
-        candidate: the run.
-        predecessors: at least one; those before the last change of level are left out.
-        terms: what was asked.
-    """
+    """The decision on a run."""
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
     found = predict(np.log(kept), math.log(candidate.latency_ns))

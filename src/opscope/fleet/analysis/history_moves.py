@@ -32,10 +32,6 @@ def common_steps(history: History, facts: Mapping[tuple[str, str], RunFacts]) ->
 
     Steps are taken for one event when they are at most three runs apart, since that is how well a step is placed. A
     series takes part when it was judged and has runs on both sides.
-
-    Args:
-        history: with its changes.
-        facts: what is known of runs, by bundle and variant; of those that are missing nothing is said.
     """
     found: list[tuple[str, CommonMove]] = []
     for key, sides in _events(history):

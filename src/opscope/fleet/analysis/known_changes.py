@@ -22,27 +22,16 @@ _GROWTH = 1.5
 
 
 class KnownChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was acknowledged.
+    """A change that was acknowledged."""
 
-    Attributes:
-        metric: the figure.
-        subject: of the series, by the names of its parts.
-        kind: a step, or a drift.
-        bundle: hash of the first run of the new level, or of the drift.
-        label: of that run.
-        ratio: after / before.
-        note: why it is in order, or what is done about it.
-        acknowledged: when, ISO 8601, UTC.
-    """
-
-    metric: str
-    subject: dict[str, str | int | None]
-    kind: Literal["step", "drift"]
-    bundle: str
-    label: str
-    ratio: float
-    note: str
-    acknowledged: str
+    metric: str  # the figure
+    subject: dict[str, str | int | None]  # of the series, by the names of its parts
+    kind: Literal["step", "drift"]  # a step, or a drift
+    bundle: str  # hash of the first run of the new level, or of the drift
+    label: str  # of that run
+    ratio: float  # after / before
+    note: str  # why it is in order, or what is done about it
+    acknowledged: str  # when, ISO 8601, UTC
 
 
 class KnownChanges(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.known-changes/1"):
@@ -83,12 +72,7 @@ def with_known(history: History, known: KnownChanges) -> History:
 
 
 def seen_since(history: History, moment: str) -> History:
-    """The history with the changes and outliers alone that were seen at a moment or later.
-
-    Args:
-        history: as it was found; all its runs stay, and so do its levels.
-        moment: ISO 8601, UTC.
-    """
+    """The history with the changes and outliers alone that were seen at a moment or later."""
 
     def late(series: Series) -> Series:
         return msgspec.structs.replace(
@@ -115,14 +99,7 @@ def new_for_the_worse(history: History) -> list[FoundChange]:
 
 
 def acknowledged(history: History, known: KnownChanges, note: str, when: str) -> KnownChanges:
-    """The known changes, with all of a history that are not among them.
-
-    Args:
-        history: with its known changes marked, see :func:`with_known`.
-        known: so far.
-        note: why they are in order, or what is done about them.
-        when: ISO 8601, UTC.
-    """
+    """The known changes, with all of a history that are not among them."""
     new = [
         KnownChange(
             metric=history.metric.name,

@@ -33,23 +33,14 @@ _FIGURES = 2
 
 
 class RunSeries(NamedTuple):
-    """The runs of one configuration, all timed in one way, oldest first; at least one.
+    """The runs of one configuration, all timed in one way, oldest first; at least one."""
 
-    Attributes:
-        model: name of the model, with its number type.
-        device: name of the device.
-        variant: its name.
-        latencies_ns: of the runs.
-        begun: when they began, UTC; None where that is not known.
-        placed: where they stand in the history, UTC; None likewise.
-    """
-
-    model: str
-    device: str
-    variant: str
-    latencies_ns: Sequence[float]
-    begun: Sequence[datetime | None]
-    placed: Sequence[datetime | None]
+    model: str  # name of the model, with its number type
+    device: str  # name of the device
+    variant: str  # its name
+    latencies_ns: Sequence[float]  # of the runs
+    begun: Sequence[datetime | None]  # when they began, UTC; None where that is not known
+    placed: Sequence[datetime | None]  # where they stand in the history, UTC; None likewise
 
 
 class RunChange(msgspec.Struct, frozen=True):
@@ -135,11 +126,7 @@ class _Found(NamedTuple):
 
 
 def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
-    """The newest run of each series against its predecessors; None where it has none.
-
-    Args:
-        runs: that are judged together.
-    """
+    """The newest run of each series against its predecessors; None where it has none."""
     judged = [_predicted(np.array(one.latencies_ns, np.float64)) for one in runs]
     known = [found.p_value for found in judged if found is not None and found.p_value is not None]
     corrected = iter(adjust_for_many(known) if known else [])
@@ -153,10 +140,6 @@ def level_changes_since(runs: Sequence[RunSeries], since: datetime) -> list[Flee
     """Series whose level changed since a moment, the newest first: by the day of a step, or when a drift began.
 
     Of one day, the largest change is first.
-
-    Args:
-        runs: that are judged together.
-        since: UTC.
     """
     found = [_last_change(one) for one in runs]
     corrected = adjust_for_many([1.0 if change is None else change.p_value() for change in found]) if found else []

@@ -101,10 +101,6 @@ def widespread(counted: Sequence[FleetRun], changes: Sequence[FleetLevelChange])
     """Devices and models of which a quarter of the configurations, five at least, changed in the same direction.
 
     Slower ones of the newest night first, then by how many.
-
-    Args:
-        counted: configurations, with a latency.
-        changes: levels that changed lately.
     """
     found = []
     for key in ("device", "model"):
@@ -124,12 +120,7 @@ def widespread(counted: Sequence[FleetRun], changes: Sequence[FleetLevelChange])
 
 
 def with_times_best(runs: Sequence[FleetRun], counted: Sequence[FleetRun]) -> list[FleetRun]:
-    """The runs; the fastest one of each model and device with its distance from the fastest device.
-
-    Args:
-        runs: all.
-        counted: those that may be the fastest, with a latency.
-    """
+    """The runs; the fastest one of each model and device with its distance from the fastest device."""
     fastest = {
         group: min(own, key=lambda run: (run.latency_ns or 0.0, run.variant))
         for group, own in grouped(counted, lambda run: (run.model, run.arm, run.device)).items()
@@ -145,13 +136,7 @@ def with_times_best(runs: Sequence[FleetRun], counted: Sequence[FleetRun]) -> li
 def parts_by(
     key: Literal["device", "model"], counted: Sequence[FleetRun], changes: Sequence[FleetLevelChange]
 ) -> list[FleetPart]:
-    """Devices or models: those with most configurations that got worse first, then by changes and by how much.
-
-    Args:
-        key: which.
-        counted: configurations, with a latency.
-        changes: levels that changed lately.
-    """
+    """Devices or models: those with most configurations that got worse first, then by changes and by how much."""
     levels = grouped(changes, lambda change: getattr(change, key))
     groups = grouped(counted, lambda run: getattr(run, key))
     found = [_part(name, own, levels.get(name, ()), ranked=key == "model") for name, own in groups.items()]
@@ -159,11 +144,7 @@ def parts_by(
 
 
 def distant_pairs(counted: Sequence[FleetRun]) -> list[DistantPair]:
-    """Pairs that are further from the best device than is usual for their device by half or more, furthest first.
-
-    Args:
-        counted: configurations, with a latency.
-    """
+    """Pairs that are further from the best device than is usual for their device by half or more, furthest first."""
     found = []
     for own in grouped([run for run in counted if run.times_best], lambda run: run.device).values():
         usual = median(run.times_best or 0.0 for run in own)

@@ -22,13 +22,7 @@ _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
 
 
 def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> TextTable:
-    """The answer for a terminal; numbers are to the right, what is not known is empty.
-
-    Args:
-        columns: names.
-        types: of the columns, as SQL calls them.
-        rows: cells in the order of the columns.
-    """
+    """The answer for a terminal; numbers are to the right, what is not known is empty."""
     table = TextTable(box=None, pad_edge=False, header_style="bold")
     for name, kind in zip(columns, types, strict=True):
         table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
@@ -53,14 +47,7 @@ def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form:
 
 
 def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[Rows], form: str) -> Iterator[bytes]:
-    """The answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time.
-
-    Args:
-        columns: names.
-        types: of the columns, as SQL calls them.
-        parts: some rows at a time; cells in the order of the columns.
-        form: ``csv``, ``json``, ``parquet``, or ``table`` for text.
-    """
+    """The answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time."""
     if form == "json":
         names = distinct(columns)
         yield from array_parts(dict(zip(names, row, strict=True)) for part in parts for row in part)

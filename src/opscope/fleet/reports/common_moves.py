@@ -18,12 +18,7 @@ _NAMES = dict(zip(FACTS, ("program", "commit", "opscope", "system", "CPU", "mach
 
 
 def move_text(move: CommonMove, *, latency: bool = True) -> str:
-    """A common move in a sentence without a full stop: how many series, how many others, what changed with them.
-
-    Args:
-        move: what is told.
-        latency: whether a rise means slower; else it is a rise.
-    """
+    """A common move in a sentence without a full stop: how many series, how many others, what changed with them."""
     word = ("slower" if move.ratio > 1 else "faster") if latency else ("higher" if move.ratio > 1 else "lower")
     name = "all series" if move.kind is MoveKind.FLEET else f"{move.kind.value} {plain(move.name, _LONGEST)}"
     when = f" at {plain(move.label, _LONGEST)}" if move.label else ""

@@ -51,21 +51,13 @@ _NOT_RUN = ("·", "")
 
 
 class FleetMap(NamedTuple):
-    """A map with the rows that matter most on top.
+    """A map with the rows that matter most on top."""
 
-    Attributes:
-        across: what a column is, ``device`` or ``model``; rows are the other.
-        columns: names.
-        first: names and cells of the rows that are shown at once.
-        folded: those of the other rows.
-        left_out: rows and columns that the page has no room for.
-    """
-
-    across: str
-    columns: list[str]
-    first: list[tuple[str, str]]
-    folded: list[tuple[str, str]]
-    left_out: tuple[int, int]
+    across: str  # what a column is, `device` or `model`; rows are the other
+    columns: list[str]  # names
+    first: list[tuple[str, str]]  # names and cells of the rows that are shown at once
+    folded: list[tuple[str, str]]  # those of the other rows
+    left_out: tuple[int, int]  # rows and columns that the page has no room for
 
     @property
     def down(self) -> str:

@@ -63,13 +63,7 @@ _SQL: Schema = {
 
 
 def answer_frame(columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
-    """The answer to a query; a name that is there before gets a number, and what no column can hold is its text.
-
-    Args:
-        columns: names.
-        types: of the columns, as SQL calls them.
-        rows: cells in the order of the columns.
-    """
+    """The answer to a query; a name that is there before gets a number, and what no column can hold is its text."""
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     named = zip(distinct(columns), types, cells, strict=True)
     return pl.DataFrame([_column(name, _SQL.get(kind), own) for name, kind, own in named])

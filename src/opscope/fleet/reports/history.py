@@ -335,12 +335,7 @@ def series_chart(history: History, series: Series) -> alt.LayerChart:
 
 
 def history_chart(history: History, most: int) -> alt.VConcatChart:
-    """The charts of the series below each other, those that changed first.
-
-    Args:
-        history: of a figure.
-        most: series at most; the title says how many there are.
-    """
+    """The charts of the series below each other, those that changed first."""
     ordered = changed_first(history)
     charts = [series_chart(history, one).properties(title=_in_a_title(subject_text(one))) for one in ordered[:most]]
     chart: alt.VConcatChart = alt.vconcat(*charts)

@@ -22,11 +22,5 @@ class Listed(NamedTuple):
 
 
 def listed(rows: Sequence[Any], shown: int, most: int) -> Listed:
-    """The rows, as far as there is room.
-
-    Args:
-        rows: what matters most first.
-        shown: at once.
-        most: with those that are folded.
-    """
+    """The rows, as far as there is room."""
     return Listed(rows[:shown], rows[shown:most], max(0, len(rows) - most))

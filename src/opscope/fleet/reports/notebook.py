@@ -78,14 +78,7 @@ def fleet_card(fleet: Fleet) -> Card:
 
 
 def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Sequence[str]) -> Card:
-    """How many bundles were added, were already there, and were left out.
-
-    Args:
-        store: where.
-        added: bundles that were not there before.
-        known: how many were there already.
-        left_out: those that could not be stored, and why, one sentence each.
-    """
+    """How many bundles were added, were already there, and were left out."""
     counts = f"{len(added)} added, {known} already there, {len(left_out)} left out"
     return _changed(store, counts, added, [f"left out: {one}" for one in left_out])
 

@@ -52,17 +52,11 @@ class Statement(
     frozen=True,
     rename={"previous": "opscope.previous", "files": "opscope.files", "live": "opscope.live"},
 ):
-    """What a commit says of the store.
+    """What a commit says of the store."""
 
-    Attributes:
-        previous: SHA-256 of the commit before it; empty for the first one.
-        files: how many files count with it.
-        live: SHA-256 of the list of them.
-    """
-
-    previous: str
-    files: int
-    live: str
+    previous: str  # SHA-256 of the commit before it; empty for the first one
+    files: int  # how many files count with it
+    live: str  # SHA-256 of the list of them
 
 
 class RemovedFile(msgspec.Struct, frozen=True):
@@ -78,17 +72,11 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class Commit(NamedTuple):
-    """A commit as it is there.
+    """A commit as it is there."""
 
-    Attributes:
-        sha256: of its content.
-        statement: what it says of the store; None when it cannot be read, or is not of opscope.
-        removed: files that count no more from it on.
-    """
-
-    sha256: str
-    statement: Statement | None
-    removed: list[RemovedFile]
+    sha256: str  # of its content
+    statement: Statement | None  # what it says of the store; None when it cannot be read, or is not of opscope
+    removed: list[RemovedFile]  # files that count no more from it on
 
 
 class CheckpointHash(msgspec.Struct, frozen=True):
@@ -99,23 +87,15 @@ class CheckpointHash(msgspec.Struct, frozen=True):
 
 
 class Anchor(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-anchor/1"):
-    """What the log of a store held when the anchor was written.
+    """What the log of a store held when the anchor was written."""
 
-    Attributes:
-        version: of the newest commit; -1 before the first one.
-        commit: SHA-256 of that commit.
-        first: the first commit that is kept.
-        checkpoints: hashes by version.
-        deleted: replaced files are deleted that count no more since this moment, in milliseconds since the epoch.
-        checked: files that changed before this moment were compared with their hashes, in seconds since the epoch by
-            the clock of the storage.
-    """
-
-    version: int = -1
-    commit: str = ""
-    first: int = 0
-    checkpoints: dict[int, CheckpointHash] = {}
-    deleted: int = 0
+    version: int = -1  # of the newest commit; -1 before the first one
+    commit: str = ""  # SHA-256 of that commit
+    first: int = 0  # the first commit that is kept
+    checkpoints: dict[int, CheckpointHash] = {}  # hashes by version
+    deleted: int = 0  # replaced files are deleted that count no more since this moment, in milliseconds since the epoch
+    # files that changed before this moment were compared with their hashes, in seconds since the epoch by the
+    # clock of the storage
     checked: float = 0.0
 
 
@@ -155,12 +135,7 @@ def live_hash(files: Sequence[Any]) -> str:
 
 
 def statement(previous: str, files: Sequence[Any]) -> dict[str, Any]:
-    """What a commit says, as Delta Lake takes it.
-
-    Args:
-        previous: hash of the commit before it.
-        files: that count with it.
-    """
+    """What a commit says, as Delta Lake takes it."""
     found: dict[str, Any] = msgspec.to_builtins(Statement(previous, len(files), live_hash(files)))
     return found
 
@@ -180,11 +155,7 @@ def read_commit(place: StoreLocation, version: int) -> Commit | None:
 
 
 def read_anchor(place: StoreLocation) -> Anchor | None:
-    """The anchor of a store; None when it is not there.
-
-    Raises:
-        StoreDamageError: it is not as it was written.
-    """
+    """The anchor of a store; None when it is not there."""
     try:
         content = place.read(ANCHOR)
     except FileNotFoundError:
@@ -208,13 +179,6 @@ def advance(place: StoreLocation, change: Callable[[Anchor], Anchor] = lambda an
 
     Of several writers at once the last one looks again after it wrote. So when all are done, the anchor knows the
     newest commit, without a lock.
-
-    Args:
-        place: of the store.
-        change: what else is to be known; it only ever adds, or makes a number larger.
-
-    Raises:
-        StoreDamageError: the anchor, or a commit that it does not know yet, is damaged.
     """
     while True:
         known = anchor_of(place)
@@ -227,11 +191,7 @@ def advance(place: StoreLocation, change: Callable[[Anchor], Anchor] = lambda an
 
 
 def anchor_of(place: StoreLocation) -> Anchor:
-    """The anchor of a store that must have one.
-
-    Raises:
-        StoreDamageError: it is missing or damaged.
-    """
+    """The anchor of a store that must have one."""
     found = read_anchor(place)
     if found is None:
         raise StoreDamageError(place, ANCHOR, "it is missing")
@@ -239,11 +199,7 @@ def anchor_of(place: StoreLocation) -> Anchor:
 
 
 def followed(place: StoreLocation, anchor: Anchor) -> Anchor:
-    """The anchor that knows the commits behind its own, too.
-
-    Raises:
-        StoreDamageError: one of them does not follow the one before it.
-    """
+    """The anchor that knows the commits behind its own, too."""
     while (found := read_commit(place, anchor.version + 1)) is not None:
         path = commit_path(anchor.version + 1)
         if found.statement is None:

@@ -130,11 +130,7 @@ class _Read:
 
 
 def verify(place: StoreLocation) -> StoreCheck:
-    """Read every file of a store and compare it with what was written; nothing is changed.
-
-    Raises:
-        OpscopeError: of the kind that fits when there is no store that can be read.
-    """
+    """Read every file of a store and compare it with what was written; nothing is changed."""
     found, read = _examined(place, whole=True), _Read()
     files = found.now.files if found.now else []
     problems = [(file, problem) for file in files if (problem := read.problem(place, file))]
@@ -165,10 +161,6 @@ def check_whole(place: StoreLocation) -> Faults:
 
     Returns:
         What is wrong with files that count no more and are kept for earlier versions.
-
-    Raises:
-        StoreDamageError: a file that counts, or one of the log, is not as it was written; the first one is named.
-        OpscopeError: of the kind that fits when there is no store that can be read.
     """
     found = _examined(place, whole=False)
     for path, problem in found.faults.items():
@@ -186,23 +178,14 @@ def check_whole(place: StoreLocation) -> Faults:
 
 
 class _Examination(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        now: the store; None when its log cannot be read.
-        anchor: None when it is damaged.
-        there: every file of the store.
-        faults: files of the log and of the data that are not as they were written.
-        past: likewise files that count no more and are kept for earlier versions.
-        unknown: versions of checkpoints that the anchor does not know, and that agree with the log.
-    """
-
-    now: Snapshot | None
-    anchor: Anchor | None
-    there: dict[str, StoredFile]
-    faults: Faults
-    past: Faults
-    unknown: list[int]
+    now: Snapshot | None  # the store; None when its log cannot be read
+    anchor: Anchor | None  # None when it is damaged
+    there: dict[str, StoredFile]  # every file of the store
+    faults: Faults  # files of the log and of the data that are not as they were written
+    past: Faults  # likewise files that count no more and are kept for earlier versions
+    unknown: list[int]  # versions of checkpoints that the anchor does not know, and that agree with the log
 
     @property
     def unanchored(self) -> int:
@@ -219,13 +202,7 @@ class _Examination(NamedTuple):
 
 
 def _examined(place: StoreLocation, *, whole: bool) -> _Examination:
-    """A store and its faults; somebody who works in it at the same moment is none.
-
-    Args:
-        place: of it.
-        whole: whether every file of the log is read, and every replaced one; else those that changed since the last
-            check, of the log and of the data.
-    """
+    """A store and its faults; somebody who works in it at the same moment is none."""
     found = _examined_once(place, whole=whole)
     for _ in range(_TRIES):
         if not found.faults and not found.past:
@@ -259,11 +236,7 @@ def _examined_once(place: StoreLocation, *, whole: bool) -> _Examination:
 
 
 def _opened(place: StoreLocation) -> tuple[Anchor | None, Snapshot | None, Faults, OpscopeError | None]:
-    """The anchor and the store as far as they can be read, a file that is at fault, and what does not say which it is.
-
-    Raises:
-        OpscopeError: of the kind that fits when there is no store.
-    """
+    """The anchor and the store as far as they can be read, a file that is at fault, and an error that names none."""
     try:
         now = snapshot(place)
         return anchor_of(place), now, {}, None

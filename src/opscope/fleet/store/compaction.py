@@ -67,10 +67,6 @@ def compact(place: StoreLocation) -> Compacted:
 
     Bundles that were replaced go out of the files. Files are deleted that the log says were replaced a week ago, and no
     others.
-
-    Raises:
-        StoreDamageError: a file is damaged; the store is as it was.
-        OpscopeError: of the kind that fits; the store is as it was.
     """
     gone = tidy(place)
     purged = _purge(place)
@@ -101,16 +97,8 @@ def compact_loose(place: StoreLocation) -> None:
 def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None = None) -> list[StoreEntry]:
     """Take bundles out of a store; their rows are gone from its files then, those of earlier versions too.
 
-    Args:
-        place: of the store.
-        bundles: hashes, or beginnings of them that fit one bundle only.
-        older_than: with all bundles whose place in history is more days ago.
-
     Returns:
         The bundles that were removed.
-
-    Raises:
-        NotFoundError: there is no such bundle, or several begin so; nothing was removed.
     """
     asked = list(bundles)
 

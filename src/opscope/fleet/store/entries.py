@@ -102,11 +102,7 @@ def known(place: StoreLocation, now: Snapshot, bundles: list[str]) -> set[str]:
 
 
 def chosen(place: StoreLocation, now: Snapshot, word: str) -> StoreEntry:
-    """The bundle whose hash begins with a word.
-
-    Raises:
-        NotFoundError: there is none, or several.
-    """
+    """The bundle whose hash begins with a word."""
     sql = f"SELECT {_COLUMNS} FROM bundles WHERE starts_with(bundle, ?) LIMIT 2"  # noqa: S608 - columns of ours
     found = ask_snapshot(place, now, sql, [word]).rows if word else []
     if len(found) != 1:

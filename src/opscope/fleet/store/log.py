@@ -56,39 +56,23 @@ _CONFIGURATION = {
 
 
 class File(NamedTuple):
-    """A Parquet file that counts.
+    """A Parquet file that counts."""
 
-    Attributes:
-        path: within the store.
-        table: whose rows it holds.
-        month: of its bundles.
-        rows: how many.
-        size: in bytes.
-    """
-
-    path: str
-    table: str
-    month: str
-    rows: int
-    size: int
+    path: str  # within the store
+    table: str  # whose rows it holds
+    month: str  # of its bundles
+    rows: int  # how many
+    size: int  # in bytes
 
 
 class Snapshot(NamedTuple):
-    """A store at one version.
+    """A store at one version."""
 
-    Attributes:
-        version: number of its last commit.
-        files: that count.
-        delta: the Delta table.
-        tip: SHA-256 of its last commit.
-        past: whether an earlier version was asked for, whose files may be deleted.
-    """
-
-    version: int
-    files: list[File]
-    delta: Any
-    tip: str
-    past: bool = False
+    version: int  # number of its last commit
+    files: list[File]  # that count
+    delta: Any  # the Delta table
+    tip: str  # SHA-256 of its last commit
+    past: bool = False  # whether an earlier version was asked for, whose files may be deleted
 
     def of(self, table: str) -> list[File]:
         """Files of a table."""
@@ -100,13 +84,7 @@ class OvertakenError(Exception):
 
 
 def create(place: StoreLocation) -> None:
-    """Make a store where there is none; two at once make one.
-
-    Raises:
-        BundleError: there is a store of another version, or something else.
-        StoreDamageError: there is a store that has lost its anchor.
-        StorageError: the system refused.
-    """
+    """Make a store where there is none; two at once make one."""
     try:
         anchor = read_anchor(place)
     except StoreDamageError:
@@ -121,12 +99,7 @@ def create(place: StoreLocation) -> None:
 
 
 def _check_empty(place: StoreLocation) -> None:
-    """Whether a store may be made here.
-
-    Raises:
-        BundleError: there is something else.
-        StoreDamageError: there is a store that has lost its anchor.
-    """
+    """Whether a store may be made here."""
     there = [path for path in place.files("") if not path.startswith(f".{ANCHOR}")]  # of a command that was killed
     if not there or read_anchor(place) is not None:  # somebody else makes it at this moment
         return
@@ -165,19 +138,7 @@ def _create_table(place: StoreLocation) -> None:
 
 
 def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
-    """What a store holds now, or held.
-
-    Args:
-        place: of the store.
-        as_of: a version, or a moment in ISO 8601; None: now.
-
-    Raises:
-        NotFoundError: there is no store.
-        BundleError: it is of another version of opscope.
-        UsageError: it has no such version.
-        StoreDamageError: its log does not hold what was written.
-        StorageError: it cannot be reached.
-    """
+    """What a store holds now, or held."""
     anchor, damage = None, StoreDamageError(place, ANCHOR, "it is missing")
     try:
         anchor = read_anchor(place)  # before the log: what it knows must be there afterwards
@@ -200,11 +161,7 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
 
 
 def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
-    """Hash of the last commit of a snapshot that holds what the log and the anchor promise.
-
-    Raises:
-        StoreDamageError: it does not.
-    """
+    """Hash of the last commit of a snapshot that holds what the log and the anchor promise."""
     last = found.version if found.past else max(found.version, anchor.version)
     own = read_commit(place, last)
     if own is None or found.version < last:
@@ -222,19 +179,7 @@ def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
 
 
 def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequence[File] = (), *, data: bool) -> None:
-    """Let files count, and others count no more, in one step.
-
-    Args:
-        place: of the store.
-        now: the snapshot that was looked at.
-        new: files, which are there already.
-        old: files of the snapshot.
-        data: whether rows come or go; compaction says no, so that who follows the changes need not read them.
-
-    Raises:
-        OvertakenError: somebody has committed since.
-        StorageError: the system refused.
-    """
+    """Let files count, and others count no more, in one step."""
     deltalake = _deltalake()
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -262,12 +207,7 @@ def replaced_files(place: StoreLocation, now: Snapshot, hours: int = 0) -> set[s
 
 
 def delete_replaced(place: StoreLocation, hours: int) -> list[str]:
-    """Delete files that the log says count no more, and no others; their paths.
-
-    Args:
-        place: of the store.
-        hours: those that count no more for so long; 0: all.
-    """
+    """Delete files that the log says count no more, and no others; their paths."""
     gone = sorted(replaced_files(place, snapshot(place), hours) & place.files("").keys())
     until = time.time_ns() // 1_000_000 - hours * 3_600_000
     if gone:
@@ -278,12 +218,7 @@ def delete_replaced(place: StoreLocation, hours: int) -> list[str]:
 
 
 def forget_commits(place: StoreLocation, before: float) -> None:
-    """Delete commits that a checkpoint has taken up, all of which are older than a moment, and older checkpoints.
-
-    Args:
-        place: of the store.
-        before: in seconds since the epoch.
-    """
+    """Delete commits that a checkpoint has taken up, all of which are older than a moment, and older checkpoints."""
     there = place.files(LOG)
     old = [
         version
@@ -343,11 +278,7 @@ def _statistics(file: File) -> str:
 
 @contextmanager
 def _faults(place: StoreLocation) -> Iterator[None]:
-    """Turn what Delta Lake says of the storage below it into errors of ours.
-
-    Raises:
-        StorageError: the storage refused, or the log cannot be read.
-    """
+    """Turn what Delta Lake says of the storage below it into errors of ours."""
     deltalake = _deltalake()
     try:
         yield

@@ -63,11 +63,7 @@ class StoreLocation(Protocol):
         """The file as messages name it."""
 
     def ranges(self, path: str, size: int) -> Callable[[int, int], bytes]:
-        """What gives the bytes of a file from an offset on, as many as are asked for, to several threads at once.
-
-        Raises:
-            FileNotFoundError: it is not there; in object storage some say so when they are asked.
-        """
+        """What gives the bytes of a file from an offset on, as many as are asked for, to several threads at once."""
 
 
 class _LetGo(io.FileIO):
@@ -235,11 +231,7 @@ def place_of(address: str) -> StoreLocation:
 
 @contextlib.contextmanager
 def storage_faults(where: str) -> Iterator[None]:
-    """Say of what object storage refuses why, and what to do; an object that is not there stays a FileNotFoundError.
-
-    Raises:
-        StorageError: it could not be reached, or refused.
-    """
+    """Say of what object storage refuses why, and what to do; an object that is not there stays a FileNotFoundError."""
     try:
         yield
     except FileNotFoundError:

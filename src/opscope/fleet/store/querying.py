@@ -82,12 +82,7 @@ class QueryStream:
         self._place, self._running, self._files, self._limit = place, running, files, limit
 
     def parts(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Rows, some thousands at a time.
-
-        Raises:
-            UsageError: a value cannot be computed.
-            TraceFormatError: a file of the store is missing or damaged.
-        """
+        """Rows, some thousands at a time."""
         left = self._limit
         while left is None or left > 0:
             part = self._fetched(_FETCHED if left is None else min(_FETCHED, left))
@@ -103,18 +98,7 @@ class QueryStream:
 
 
 def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryAnswer:
-    """The whole answer to one query.
-
-    Args:
-        place: of the store.
-        sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views; ``?`` stands for a value.
-        values: of the question marks.
-
-    Raises:
-        UsageError: it is wrong, or no query.
-        TraceFormatError: a file of the store is missing or damaged.
-        OpscopeError: of the kind that fits when there is no store that can be read.
-    """
+    """The whole answer to one query."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(_MissingFileError):  # a removal deletes files while they are asked for
             return ask_snapshot(place, snapshot(place), sql, values)
@@ -131,15 +115,7 @@ def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence
 def streamed(
     place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = (), limit: int | None = None
 ) -> Iterator[QueryStream]:
-    """The answer of one version of a store, a part at a time; see :func:`ask`.
-
-    Args:
-        place: of the store.
-        now: the version.
-        sql: see :func:`ask`.
-        values: see :func:`ask`.
-        limit: at most so many rows; None: all.
-    """
+    """The answer of one version of a store, a part at a time; see :func:`ask`."""
     with _kept(place, now), connected(place, now, sql) as connection:
         yield answered(place, connection, sql, values, limit)
 
@@ -151,12 +127,7 @@ def answered(
     values: Sequence[Any] = (),
     limit: int | None = None,
 ) -> QueryStream:
-    """The answer of a connection that :func:`connected` gave.
-
-    Raises:
-        UsageError: it is wrong, or no query.
-        TraceFormatError: a file of the store is missing or damaged.
-    """
+    """The answer of a connection that :func:`connected` gave."""
     connection, files = connected_to
     files.failed = None
     with query_errors(place, files):
@@ -166,12 +137,7 @@ def answered(
 
 
 def _check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Whether a text is one query that changes nothing, as DuckDB's own parser sees it.
-
-    Raises:
-        UsageError: it is not.
-        duckdb.Error: it cannot be parsed.
-    """
+    """Whether a text is one query that changes nothing, as DuckDB's own parser sees it."""
     kinds = _kinds(connection, sql)
     text = _explained(sql) if kinds == ["EXPLAIN"] else sql
     if kinds == ["EXPLAIN"]:
@@ -220,12 +186,7 @@ def _writing(parsed: Any) -> Iterator[str]:  # noqa: ANN401 - a tree of JSON
 
 @contextlib.contextmanager
 def query_errors(place: StoreLocation, files: Any = None) -> Iterator[None]:  # noqa: ANN401 - an ``OnlyReading``
-    """Tell mistakes in a query from files that cannot be read.
-
-    Raises:
-        UsageError: the query is wrong.
-        TraceFormatError: a file of the store is missing or damaged.
-    """
+    """Tell mistakes in a query from files that cannot be read."""
     duckdb = duckdb_module()
     try:
         yield
@@ -361,11 +322,7 @@ def quoted(value: str) -> str:
 
 
 def duckdb_module() -> Any:  # noqa: ANN401 - the module, which may be absent
-    """The package duckdb.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The package duckdb."""
     try:
         import duckdb
     except ImportError:
@@ -392,11 +349,7 @@ class _MissingFileError(TraceFormatError):
 
 @contextlib.contextmanager
 def _kept(place: StoreLocation, now: Snapshot) -> Iterator[None]:
-    """Say of an earlier version that its files are not kept any more.
-
-    Raises:
-        NotFoundError: likewise.
-    """
+    """Say of an earlier version that its files are not kept any more."""
     try:
         yield
     except _MissingFileError as error:

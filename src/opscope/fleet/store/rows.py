@@ -53,21 +53,13 @@ class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="ops
 
 
 class Found(NamedTuple):
-    """A bundle as it was read.
+    """A bundle as it was read."""
 
-    Attributes:
-        bundle: its hash.
-        source: where it is.
-        manifest: of it.
-        analyses: of its variants, by name; those without a result are left out.
-        comparisons: that it holds.
-    """
-
-    bundle: str
-    source: str
+    bundle: str  # its hash
+    source: str  # where it is
     manifest: Manifest
-    analyses: Mapping[str, Analysis]
-    comparisons: Sequence[StoredComparison]
+    analyses: Mapping[str, Analysis]  # of its variants, by name; those without a result are left out
+    comparisons: Sequence[StoredComparison]  # that it holds
 
 
 def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:

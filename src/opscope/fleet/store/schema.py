@@ -79,15 +79,7 @@ class Table(NamedTuple):
 
 
 def framed(rows: Rows, where: str) -> dict[str, pl.DataFrame]:
-    """Rows as data frames, by the names of their tables; tables without rows are left out.
-
-    Args:
-        rows: of each table.
-        where: they are from, for the error.
-
-    Raises:
-        TraceFormatError: a number or a text is none that a column can hold.
-    """
+    """Rows as data frames, by the names of their tables; tables without rows are left out."""
     try:
         return {name: TABLES[name].frame(own) for name, own in rows.items() if own}
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

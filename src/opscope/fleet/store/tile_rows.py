@@ -94,15 +94,7 @@ class TileResult(msgspec.Struct, frozen=True, tag_field="schema", tag=TILES_SCHE
 
 
 def tile_rows(found: TileResult, bundle: str, source: str, given: BundleLabels, created: str) -> dict[str, list[Row]]:
-    """Rows of ``runs`` and ``tiles``.
-
-    Args:
-        found: the result.
-        bundle: hash of the file.
-        source: where it is.
-        given: what the person who adds it says.
-        created: when the file was written, ISO 8601; a trace does not tell when it was taken.
-    """
+    """Rows of ``runs`` and ``tiles``."""
     device = given.device or (found.given.device.name if found.given.device else "unknown AI Engine")
     model = PurePath(found.trace.path).name.partition(".")[0] or "trace"
     key = bundle, model, device, found.given.dtype or "tiles"

@@ -28,11 +28,7 @@ ROW_GROUP = 50_000
 
 
 class Batch:
-    """Bundles that are added in one step.
-
-    Attributes:
-        entries: so far.
-    """
+    """Bundles that are added in one step."""
 
     def __init__(self) -> None:
         self.entries: list[StoreEntry] = []
@@ -59,9 +55,6 @@ class Batch:
 
         Returns:
             The bundles that are in the store now.
-
-        Raises:
-            StorageError: the system refused; nothing of the batch is in the store.
         """
         wanted: tuple[list[StoreEntry], list[str]] = [], []
         files: list[File] = []
@@ -117,12 +110,7 @@ def write_file(place: StoreLocation, table: str, month: str, frame: pl.DataFrame
 
 
 def read_file(place: StoreLocation, file: File) -> pl.DataFrame:
-    """The rows of a file, with the columns of its table.
-
-    Raises:
-        StoreDamageError: it is missing, or not what was written.
-        StorageError: the system refused.
-    """
+    """The rows of a file, with the columns of its table."""
     try:
         content = place.read(file.path)
     except FileNotFoundError:

@@ -44,21 +44,14 @@ _WHOLE = re.compile(r"\d{1,5}\Z")
 
 
 class AdbAddress(NamedTuple):
-    """Which device is meant, and how it is used.
+    """Which device is meant, and how it is used."""
 
-    Attributes:
-        serial: its serial number, or HOST:PORT; empty for the only one there is.
-        power: name of the power profile that is set while something is measured; None leaves the settings as they are.
-        directory: of the device, in which opscope keeps one of its own.
-        runner: an executor_runner here, built with the NDK; None to bring the native runner.
-        patience: how long the device is waited for after it was lost, in seconds.
-    """
-
-    serial: str = ""
+    serial: str = ""  # its serial number, or HOST:PORT; empty for the only one there is
+    # name of the power profile that is set while something is measured; None leaves the settings as they are
     power: str | None = None
-    directory: str = DIRECTORY
-    runner: str | None = None
-    patience: int = PATIENCE
+    directory: str = DIRECTORY  # of the device, in which opscope keeps one of its own
+    runner: str | None = None  # an executor_runner here, built with the NDK; None to bring the native runner
+    patience: int = PATIENCE  # how long the device is waited for after it was lost, in seconds
 
     def text(self) -> str:
         """The address, with nothing in it that is the default."""
@@ -73,11 +66,7 @@ class AdbAddress(NamedTuple):
 
 
 def parse_address(text: str) -> AdbAddress:
-    """The parts of an address.
-
-    Raises:
-        UsageError: it is not an address, has an unknown option, or names no power profile.
-    """
+    """The parts of an address."""
     serial, _, query = text.partition("?")
     where = f"--target adb:{text}"
     if serial and not _SERIAL.match(serial):
@@ -99,23 +88,13 @@ _LINE = re.compile(r"^\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d+) +\d+ [A-Z] (?P
 
 
 def runtime_lines(text: str, pid: int) -> list[str]:
-    """Lines that the runtime logged in one process, as they are.
-
-    Args:
-        text: of logcat.
-        pid: number of the process.
-    """
+    """Lines that the runtime logged in one process, as they are."""
     found = ((line, _LINE.match(line)) for line in text.splitlines())
     return [line for line, m in found if m and int(m["pid"]) == pid and m["tag"] in RUNTIME_TAGS]
 
 
 def lines_about(text: str, pid: int) -> list[str]:
-    """All lines of one process, and of those that tell how it crashed.
-
-    Args:
-        text: of logcat.
-        pid: number of the process.
-    """
+    """All lines of one process, and of those that tell how it crashed."""
     lines = [(line, match) for line in text.splitlines() if (match := _LINE.match(line))]
     tellers = {int(match["pid"]) for _, match in lines if match["text"].startswith(f"pid: {pid}, tid: ")}
     return [line for line, match in lines if int(match["pid"]) in {pid, *tellers}]

@@ -47,10 +47,6 @@ class AdbLock:
         shell: to the device.
         directory: where opscope keeps its files there.
         power: settings to make while it is held; None for none.
-
-    Attributes:
-        found: settings as they were before they were made, by name.
-        restored: settings that an earlier run had left changed and that were put back, by name.
     """
 
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
@@ -150,11 +146,7 @@ class AdbDevice(Device):
         return self._hold.restored
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The device and its software; see :func:`opscope.hosts.adb.state.read_device`.
-
-        Raises:
-            DeviceError: it does not answer, and does not come back.
-        """
+        """The device and its software; see :func:`opscope.hosts.adb.state.read_device`."""
         power = self._power.name if self._power and self._hold.holder is None else None
         told = self._patiently(lambda: read_device(self._adb, power, features, versions))
         if told.phone is None:
@@ -163,19 +155,11 @@ class AdbDevice(Device):
         return msgspec.structs.replace(told, phone=msgspec.structs.replace(told.phone, settings=found))
 
     def conditions(self) -> Conditions:
-        """The state it is in; one that was lost is waited for.
-
-        Raises:
-            DeviceError: it does not come back.
-        """
+        """The state it is in; one that was lost is waited for."""
         return self._patiently(lambda: read_state(self._adb))
 
     def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
-        """What a small command prints; the device is waited for when it was lost.
-
-        Raises:
-            DeviceError: it does not come back.
-        """
+        """What a small command prints; the device is waited for when it was lost."""
         return self._patiently(lambda: super(AdbDevice, self).output_of(*command, timeout=timeout))
 
     def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
@@ -207,11 +191,7 @@ class AdbDevice(Device):
             return ask()
 
     def _await(self) -> None:
-        """Wait until it answers and has started up; its services are not there before that.
-
-        Raises:
-            DeviceError: it does not come back; the next time it is not waited for.
-        """
+        """Wait until it answers and has started up; its services are not there before that."""
         patience = 0.0 if self._gone else self._patience
         end, self._gone = time.monotonic() + patience, True
         if not self._adb.wait(patience):

@@ -84,12 +84,7 @@ _STORAGE = (
 
 
 def connection_error(where: str, words: bytes) -> DeviceError:
-    """Why a device does not answer.
-
-    Args:
-        where: the device.
-        words: what adb printed; empty when it printed nothing, as it does when a connection is lost.
-    """
+    """Why a device does not answer."""
     said = complaint(words)
     known = _meaning(said, _CONNECTION)
     if known is not None:
@@ -98,22 +93,12 @@ def connection_error(where: str, words: bytes) -> DeviceError:
 
 
 def storage_error(where: str, words: bytes) -> DeviceError:
-    """Why a device does not store, or does not give, a file.
-
-    Args:
-        where: the device.
-        words: what adb, or a command on the device, printed.
-    """
+    """Why a device does not store, or does not give, a file."""
     return _stored(where, complaint(words)) or connection_error(where, words)
 
 
 def refusal(where: str, words: bytes) -> DeviceError:
-    """Why a command of ours failed on a device that is there.
-
-    Args:
-        where: the device.
-        words: what the command complained of.
-    """
+    """Why a command of ours failed on a device that is there."""
     said = complaint(words)
     hint = "look at it with `adb shell`; opscope needs the shell and the tools of Android 8 or newer"
     unknown = DeviceError(f"it cannot be used: {said or 'it said nothing'}", where=where, hint=hint)
@@ -127,11 +112,7 @@ def no_device() -> DeviceError:
 
 
 def several_devices(names: Sequence[str]) -> DeviceError:
-    """It is not clear which one is meant.
-
-    Args:
-        names: of all, with their states.
-    """
+    """It is not clear which one is meant."""
     problem = f"there are {len(names)} Android devices: {', '.join(names)}"
     return DeviceError(problem, where="--target adb", hint="name one: --target adb:SERIAL")
 

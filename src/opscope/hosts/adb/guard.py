@@ -49,10 +49,6 @@ class Hold:
     Raises:
         OverwriteError: the directory is somebody else's.
         DeviceError: another host holds it, it cannot be written to, or it refuses a setting.
-
-    Attributes:
-        saved: settings as they were found, by name; None for one that was not set.
-        restored: settings that an earlier run had left changed, as they are now.
     """
 
     def __init__(self, shell: RemoteShell, directory: str, owner: str, power: Power | None = None) -> None:
@@ -74,11 +70,7 @@ class Hold:
         return self._process.alive()
 
     def end(self) -> None:
-        """Put the settings back and let go of the device; may be repeated.
-
-        Raises:
-            DeviceError: a setting could not be restored.
-        """
+        """Put the settings back and let go of the device; may be repeated."""
         self._process.end()
         stuck = [match for match in map(_SETTING.match, self._lines(0)) if match and match[1] == "stuck"]
         if stuck:

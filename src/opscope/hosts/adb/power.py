@@ -16,31 +16,20 @@ from opscope.core.errors import UsageError, did_you_mean
 
 
 class Setting(NamedTuple):
-    """A global setting.
+    """A global setting."""
 
-    Attributes:
-        name: as ``settings put global`` has it.
-        value: that is set.
-        meaning: for people.
-    """
-
-    name: str
-    value: str
-    meaning: str
+    name: str  # as `settings put global` has it
+    value: str  # that is set
+    meaning: str  # for people
 
 
 class Power(NamedTuple):
-    """A profile.
+    """A profile."""
 
-    Attributes:
-        name: that the user gives.
-        settings: in the order in which they are set.
-        wake: whether the screen is switched on too, by ``svc power stayon true``; that sets
-            ``stay_on_while_plugged_in`` for every source of power that the device knows.
-    """
-
-    name: str
-    settings: tuple[Setting, ...]
+    name: str  # that the user gives
+    settings: tuple[Setting, ...]  # in the order in which they are set
+    # whether the screen is switched on too, by `svc power stayon true`; that sets `stay_on_while_plugged_in` for
+    # every source of power that the device knows
     wake: bool
 
     def words(self) -> list[str]:
@@ -92,11 +81,7 @@ NAMES = tuple(dict.fromkeys(one.name for profile in PROFILES.values() for one in
 
 
 def power_named(name: str) -> Power:
-    """The profile of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The profile of a name."""
     if name not in PROFILES:
         raise UsageError(f"no power profile {name!r}", where="--power", hint=did_you_mean(name, PROFILES))
     return PROFILES[name]

@@ -52,38 +52,20 @@ _LONGEST = 200
 
 
 def read_state(shell: RemoteShell) -> Conditions:
-    """The state of a device now.
-
-    Raises:
-        DeviceError: it does not answer.
-    """
+    """The state of a device now."""
     return state_of(parts(shell.run(["sh", "-c", STATE], _SECONDS).stdout))
 
 
 def read_device(
     shell: RemoteShell, power: str | None, features: list[str] | None, versions: Mapping[str, str]
 ) -> Environment:
-    """A device and its software.
-
-    Args:
-        shell: to it.
-        power: name of the power profile that is asked for.
-        features: feature groups that the runtime there sees; None where that is not known.
-        versions: of what runs there.
-
-    Raises:
-        DeviceError: it does not answer.
-    """
+    """A device and its software."""
     told = parts(shell.run(["sh", "-c", DEVICE, "sh", *NAMES], _SECONDS).stdout)
     return device_of(told, power, environment_of(told, features, versions))
 
 
 def state_of(told: Mapping[str, str]) -> Conditions:
-    """The state of a device.
-
-    Args:
-        told: parts of :data:`STATE`.
-    """
+    """The state of a device."""
     common = conditions_of(told)
     battery, thermal = told.get("battery", ""), told.get("thermal", "")
     frequencies, limits = _frequencies(told.get("cpufreq", ""))
@@ -104,13 +86,7 @@ def state_of(told: Mapping[str, str]) -> Conditions:
 
 
 def device_of(told: Mapping[str, str], power: str | None, common: Environment) -> Environment:
-    """A device.
-
-    Args:
-        told: parts of :data:`DEVICE`.
-        power: name of the power profile that is asked for.
-        common: what any device tells.
-    """
+    """A device."""
     properties = {name: value[:_LONGEST] for name, value in _PROPERTY.findall(told.get("properties", ""))}
     soc = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
     return msgspec.structs.replace(

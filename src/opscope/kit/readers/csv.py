@@ -57,35 +57,21 @@ _UNNAMED = ("delegated", UNNAMED_DELEGATE)
 
 
 class StatsRow(msgspec.Struct, frozen=True):
-    """One line of the kit's operator statistics: all events of one type and backend.
+    """One line of the kit's operator statistics: all events of one type and backend."""
 
-    Attributes:
-        name: type of the events, without number.
-        backend: ``portable`` also for the framework's own events, as the kit writes it.
-        count: distinct events of an inference.
-        total_ns: their mean durations added up, nested events included.
-        share: ``pct_total`` as a fraction: of the sum of all lines, which counts nested time more than once.
-    """
-
-    name: str
-    backend: str
-    count: int
-    total_ns: int
-    share: float
+    name: str  # type of the events, without number
+    backend: str  # `portable` also for the framework's own events, as the kit writes it
+    count: int  # distinct events of an inference
+    total_ns: int  # their mean durations added up, nested events included
+    share: float  # `pct_total` as a fraction: of the sum of all lines, which counts nested time more than once
 
 
 class KitKernelRow(msgspec.Struct, frozen=True):
-    """One line of the kit's list of kernels.
+    """One line of the kit's list of kernels."""
 
-    Attributes:
-        kernel: its name and the parts of it, read from the name, not from the other columns.
-        category: what the library registered it for.
-        registrations: lines of the log that name it; the kit's ``count``, which is not a count of calls.
-    """
-
-    kernel: KernelName
-    category: str
-    registrations: int
+    kernel: KernelName  # its name and the parts of it, read from the name, not from the other columns
+    category: str  # what the library registered it for
+    registrations: int  # lines of the log that name it; the kit's `count`, which is not a count of calls
 
 
 class _Rows(NamedTuple):
@@ -115,12 +101,7 @@ class KitTimelineReader:
         return len(whole) > 1 and _KNOWN.issuperset(whole) and not _DISTINCTIVE.isdisjoint(whole)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of a timeline; one inference for each ``Method::execute``.
-
-        Raises:
-            EmptyTraceError: the file has a header and nothing else.
-            TraceFormatError: columns are missing, a value is not a number, or the times contradict each other.
-        """
+        """All events of a timeline; one inference for each ``Method::execute``."""
         return timeline(bytes(data), str(path))
 
 
@@ -141,11 +122,7 @@ def timeline(data: bytes, where: str) -> EventTable:
 
 
 def stats_rows(path: Path) -> tuple[StatsRow, ...]:
-    """The lines of an operator statistics file.
-
-    Raises:
-        TraceFormatError: columns are missing, or a value is not a number.
-    """
+    """The lines of an operator statistics file."""
     rows = _rows(file_bytes(path), str(path))
     _need(rows, ("name", "count", "total_ms", "pct_total"), "operator statistics")
     count, total = _integers(rows, "count", 1), _integers(rows, "total_ms", _MILLI)
@@ -155,11 +132,7 @@ def stats_rows(path: Path) -> tuple[StatsRow, ...]:
 
 
 def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
-    """The lines of a list of kernels.
-
-    Raises:
-        TraceFormatError: columns are missing, or a count is not a number.
-    """
+    """The lines of a list of kernels."""
     rows = _rows(file_bytes(path), str(path))
     _need(rows, ("kernel_name", "category", "count"), "a list of kernels")
     kernels = [parse_kernel(name) for name in rows.columns["kernel_name"]]
@@ -169,12 +142,7 @@ def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
 
 
 def _rows(data: bytes, where: str) -> _Rows:
-    """The file as columns of text; every line must have as many cells as the header.
-
-    Raises:
-        TraceFormatError: it is not text, its last line has no end, or a line is too short, too long or cut off within
-            quotes.
-    """
+    """The file as columns of text; every line must have as many cells as the header."""
     if data and not data.endswith((b"\n", b"\r")):
         raise TraceFormatError("truncated: the last line has no end", where=where, offset=len(data), hint=_DAMAGED)
     lines: list[int] = []
@@ -226,11 +194,7 @@ def _texts(rows: _Rows, name: str) -> list[str]:
 
 
 def _integers(rows: _Rows, name: str, scale: int) -> list[int]:
-    """A column of decimal fractions times ``scale``, as the nearest integers, without floating point.
-
-    Raises:
-        TraceFormatError: a cell is empty, no number (``nan`` is none), or too large.
-    """
+    """A column of decimal fractions times ``scale``, as the nearest integers, without floating point."""
     return [_integer(rows, name, row, text, scale) for row, text in enumerate(rows.columns[name])]
 
 

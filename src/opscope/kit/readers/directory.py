@@ -187,13 +187,7 @@ def is_kit_run(directory: Path) -> bool:
 
 
 def read_kit(directory: Path) -> KitRun:
-    """Everything that a run directory tells, except what is in its traces.
-
-    Raises:
-        NotFoundError: there is no such directory, or nothing of the kit in it.
-        TraceFormatError: one of its JSON or CSV files is damaged.
-        StorageError: a file cannot be read.
-    """
+    """Everything that a run directory tells, except what is in its traces."""
     files = _files_in(directory)
     sources = [_Source(name, decode(directory / name, Listing)) for name in _listings(files)]
     config_path, warnings = _config_path(directory, files, sources)

@@ -123,13 +123,7 @@ def pairs_of(found: Listing | KitConfigFields) -> list[PairFields]:
 
 
 def decode(path: Path, kind: type[T]) -> T:
-    """A JSON file as a typed value.
-
-    Raises:
-        TraceFormatError: it is not JSON, or a field that is used has another type.
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-    """
+    """A JSON file as a typed value."""
     data = file_bytes(path)
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_int=_integer)

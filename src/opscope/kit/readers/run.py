@@ -34,53 +34,30 @@ class KitFiles(msgspec.Struct, frozen=True):
 
 
 class StatedMedian(msgspec.Struct, frozen=True):
-    """The median that one of the kit's JSON files states.
+    """The median that one of the kit's JSON files states."""
 
-    Attributes:
-        file: which file.
-        median_ms: null when it states none, or no number.
-        not_a_number: whether it states ``nan``, or something else that is no duration.
-    """
-
-    file: str
-    median_ms: float | None
-    not_a_number: bool
+    file: str  # which file
+    median_ms: float | None  # null when it states none, or no number
+    not_a_number: bool  # whether it states `nan`, or something else that is no duration
 
 
 class KitExperiment(msgspec.Struct, frozen=True):
-    """One experiment at one thread count.
+    """One experiment at one thread count."""
 
-    Attributes:
-        name: as the kit lists it.
-        threads: null where no file tells.
-        mode: ``timing`` or ``xnntrace``; null where no file tells.
-        status: what the kit recorded; it says that the run was started, not that it succeeded.
-        role: in the comparisons that were asked for; null when there are none.
-        runs: measured inferences that were asked for.
-        warmup: warm-up inferences that were asked for; the kit runs them in their own process.
-        files: what is there.
-        stated: medians that the kit states.
-        finished: whether there is a log with the closing line of the runner.
-        kernels: kernels that the trace-enabled run registered.
-        kernel_rows: the kit's list of them.
-        stats: the kit's operator statistics.
-        warnings: what is wrong with the files of this experiment.
-    """
-
-    name: str
-    threads: int | None
-    mode: str | None
-    status: str | None
-    role: KitRole | None
-    runs: int | None
-    warmup: int | None
-    files: KitFiles
-    stated: tuple[StatedMedian, ...]
-    finished: bool
-    kernels: KernelLog | None
-    kernel_rows: tuple[KitKernelRow, ...]
-    stats: tuple[StatsRow, ...]
-    warnings: tuple[TraceWarning, ...] = ()
+    name: str  # as the kit lists it
+    threads: int | None  # null where no file tells
+    mode: str | None  # `timing` or `xnntrace`; null where no file tells
+    status: str | None  # what the kit recorded; it says that the run was started, not that it succeeded
+    role: KitRole | None  # in the comparisons that were asked for; null when there are none
+    runs: int | None  # measured inferences that were asked for
+    warmup: int | None  # warm-up inferences that were asked for; the kit runs them in their own process
+    files: KitFiles  # what is there
+    stated: tuple[StatedMedian, ...]  # medians that the kit states
+    finished: bool  # whether there is a log with the closing line of the runner
+    kernels: KernelLog | None  # kernels that the trace-enabled run registered
+    kernel_rows: tuple[KitKernelRow, ...]  # the kit's list of them
+    stats: tuple[StatsRow, ...]  # the kit's operator statistics
+    warnings: tuple[TraceWarning, ...] = ()  # what is wrong with the files of this experiment
 
     @property
     def key(self) -> str:
@@ -102,34 +79,19 @@ class KitPair(msgspec.Struct, frozen=True):
 
 
 class KitRun(msgspec.Struct, frozen=True):
-    """A run directory of the kit.
+    """A run directory of the kit."""
 
-    Attributes:
-        directory: where it is.
-        model: path of the program, as the kit recorded it.
-        generated: when, as the kit recorded it.
-        config: path of the config that was read; null without.
-        executorch: the checkout that the kit recorded.
-        experiments: in the order the kit lists them; those that only files tell of come last.
-        comparisons: those that were asked for and whose experiments are known.
-        warnings: what is wrong with the run as a whole.
-    """
-
-    directory: str
-    model: str | None
-    generated: str | None
-    config: str | None
-    executorch: Executorch | None
-    experiments: tuple[KitExperiment, ...]
-    comparisons: tuple[KitPair, ...]
-    warnings: tuple[TraceWarning, ...]
+    directory: str  # where it is
+    model: str | None  # path of the program, as the kit recorded it
+    generated: str | None  # when, as the kit recorded it
+    config: str | None  # path of the config that was read; null without
+    executorch: Executorch | None  # the checkout that the kit recorded
+    experiments: tuple[KitExperiment, ...]  # in the order the kit lists them; those that only files tell of come last
+    comparisons: tuple[KitPair, ...]  # those that were asked for and whose experiments are known
+    warnings: tuple[TraceWarning, ...]  # what is wrong with the run as a whole
 
     def experiment(self, name: str) -> KitExperiment:
-        """The experiment of that key, or of that name when it has one thread count.
-
-        Raises:
-            NotFoundError: there is none, or several; the known ones are listed.
-        """
+        """The experiment of that key, or of that name when it has one thread count."""
         found = [e for e in self.experiments if e.key == name] or [e for e in self.experiments if e.name == name]
         if len(found) == 1:
             return found[0]

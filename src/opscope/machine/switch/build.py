@@ -29,16 +29,7 @@ _CONSEQUENCE = "the library that switches features off cannot be built"
 
 
 def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
-    """The library of a mechanism; built when there is none of this source and compiler.
-
-    Args:
-        mechanism: the trap or the hardware capabilities.
-        cache: where it is kept; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: there is no compiler for the architecture, or it fails.
-        StorageError: the cache cannot be written.
-    """
+    """The library of a mechanism; built when there is none of this source and compiler."""
     source, here = _FOLDER / _SOURCES[mechanism], isa.architecture(platform.machine())
     compiler = compiler_for(ARCHITECTURES[mechanism], here, _CONSEQUENCE, _HINT, ("g++", "gcc"))
     texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]

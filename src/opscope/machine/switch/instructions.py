@@ -34,23 +34,14 @@ def _codes(text: str) -> frozenset[int]:
 
 
 class _Map(NamedTuple):
-    """One opcode map.
+    """One opcode map."""
 
-    Attributes:
-        invalid: opcodes that are no instruction in 64-bit mode.
-        modrm: those that are followed by a ModRM byte.
-        byte: those with an immediate of one byte.
-        word: those with one of two bytes.
-        full: those with one of four bytes, two with an operand-size prefix.
-        relative: those with a distance of four bytes.
-    """
-
-    invalid: frozenset[int]
-    modrm: frozenset[int]
-    byte: frozenset[int]
-    word: frozenset[int]
-    full: frozenset[int]
-    relative: frozenset[int]
+    invalid: frozenset[int]  # opcodes that are no instruction in 64-bit mode
+    modrm: frozenset[int]  # those that are followed by a ModRM byte
+    byte: frozenset[int]  # those with an immediate of one byte
+    word: frozenset[int]  # those with one of two bytes
+    full: frozenset[int]  # those with one of four bytes, two with an operand-size prefix
+    relative: frozenset[int]  # those with a distance of four bytes
 
 
 _ONE = _Map(
@@ -77,25 +68,15 @@ _TESTS = {0xF6: 1, 0xF7: 4}  # with an immediate when the register in ModRM is 0
 
 
 class _Prefixes(NamedTuple):
-    """What stands before the opcode.
+    """What stands before the opcode."""
 
-    Attributes:
-        end: where the opcode begins.
-        seen: legacy prefixes.
-        rex: 0 without.
-    """
-
-    end: int
-    seen: frozenset[int]
-    rex: int
+    end: int  # where the opcode begins
+    seen: frozenset[int]  # legacy prefixes
+    rex: int  # 0 without
 
 
 def opcode_at(code: Sequence[int], at: int) -> int:
-    """Where the opcode of an instruction stands, behind its legacy prefixes and REX.
-
-    Raises:
-        IndexError: the code ends before.
-    """
+    """Where the opcode of an instruction stands, behind its legacy prefixes and REX."""
     return _prefixes(code, at).end
 
 

@@ -21,60 +21,34 @@ _SIZE = _HEAD.size + _MOST_LIBRARIES * _ONE
 
 
 class SwitchedRow(NamedTuple):
-    """What was cleared in the answers of one kind.
+    """What was cleared in the answers of one kind."""
 
-    Attributes:
-        cleared: bits that were set in an answer of the processor, and were cleared; 0 for hardware capabilities.
-        answers: in which some were.
-    """
-
-    cleared: int
-    answers: int
+    cleared: int  # bits that were set in an answer of the processor, and were cleared; 0 for hardware capabilities
+    answers: int  # in which some were
 
 
 class SwitchedLibrary(NamedTuple):
-    """What became of one library.
+    """What became of one library."""
 
-    Attributes:
-        loaded: times that it was loaded.
-        sites: places that were switched in it.
-        problem: number of the reason why it could not be switched; 0 for none.
-        detail: error number of the system, where that is the reason.
-        executed: places that were switched and asked at least once; 0 for hardware capabilities.
-        executions: questions that it asked.
-        masked: of them, those that were answered with fewer features.
-        rows: in the order in which they were asked for.
-    """
-
-    loaded: int
-    sites: int
-    problem: int
-    detail: int
-    executed: int
-    executions: int
-    masked: int
-    rows: tuple[SwitchedRow, ...]
+    loaded: int  # times that it was loaded
+    sites: int  # places that were switched in it
+    problem: int  # number of the reason why it could not be switched; 0 for none
+    detail: int  # error number of the system, where that is the reason
+    executed: int  # places that were switched and asked at least once; 0 for hardware capabilities
+    executions: int  # questions that it asked
+    masked: int  # of them, those that were answered with fewer features
+    rows: tuple[SwitchedRow, ...]  # in the order in which they were asked for
 
 
 class SwitchReport(NamedTuple):
-    """What a switch library counted.
+    """What a switch library counted."""
 
-    Attributes:
-        process: number of the process that it was loaded into.
-        libraries: in the order in which they were asked for.
-    """
-
-    process: int
-    libraries: tuple[SwitchedLibrary, ...]
+    process: int  # number of the process that it was loaded into
+    libraries: tuple[SwitchedLibrary, ...]  # in the order in which they were asked for
 
 
 def read_report(file: Path) -> SwitchReport:
-    """What was counted so far; the process may still run.
-
-    Raises:
-        FeatureError: it is damaged, or of another version.
-        StorageError: it cannot be read.
-    """
+    """What was counted so far; the process may still run."""
     with storage_errors(file):
         data = file.read_bytes()
     if len(data) != _SIZE:

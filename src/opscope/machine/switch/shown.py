@@ -15,11 +15,7 @@ _DIRECTORY = "switch-shown"
 
 
 def is_shown(libraries: str) -> bool:
-    """Whether that was shown for libraries; a cache that cannot be used has shown nothing.
-
-    Args:
-        libraries: hash of them, and of what switches them, in hexadecimal.
-    """
+    """Whether that was shown for libraries; a cache that cannot be used has shown nothing."""
     try:
         return _file(libraries).exists()
     except (StorageError, OSError):

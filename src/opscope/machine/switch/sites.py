@@ -36,11 +36,6 @@ def reached(code: bytes, entries: Sequence[int], end: int) -> dict[int, int]:
     """Where each instruction begins that is reached, and where it ends.
 
     Calls come back. Jumps whose target is not in the instruction, and unknown instructions, end a path.
-
-    Args:
-        code: of the section.
-        entries: where functions begin in it; at least one.
-        end: of the functions; paths that leave them end, too.
     """
     waiting, first = list(entries), max(min(entries), 0)
     found: dict[int, int] = {}
@@ -74,27 +69,15 @@ CPUID = b"\x0f\xa2"
 
 
 class CpuidSites(NamedTuple):
-    """Where a library executes ``cpuid``.
+    """Where a library executes ``cpuid``."""
 
-    Attributes:
-        addresses: relative to where the library is loaded, in order.
-        inside_others: places where the same bytes stand inside another instruction.
-        outside: places where they stand in no function that the library names: tables, or code that nothing proves.
-    """
-
-    addresses: tuple[int, ...]
-    inside_others: int
-    outside: int
+    addresses: tuple[int, ...]  # relative to where the library is loaded, in order
+    inside_others: int  # places where the same bytes stand inside another instruction
+    outside: int  # places where they stand in no function that the library names: tables, or code that nothing proves
 
 
 def cpuid_sites(library: Path) -> CpuidSites:
-    """The ``cpuid`` instructions of a library.
-
-    Raises:
-        FeatureError: it is no library for x86-64, or it cannot be told whether a place in a function is one.
-        TraceFormatError: it is damaged.
-        StorageError: it cannot be read.
-    """
+    """The ``cpuid`` instructions of a library."""
     with storage_errors(library):
         data = library.read_bytes()
     code = read_code(data, library)
@@ -118,11 +101,7 @@ class _Span(NamedTuple):
 
 
 def _spans(functions: Iterable[FunctionRange]) -> list[_Span]:
-    """The pieces that functions make up, apart from each other and in order.
-
-    Args:
-        functions: in the order of their starts.
-    """
+    """The pieces that functions make up, apart from each other and in order."""
     spans: list[_Span] = []
     for start, end in functions:
         if spans and start < spans[-1].end:
@@ -183,11 +162,7 @@ def _start(span: _Span, section: CodeSection, place: int) -> int:
 
 
 def _passed(section: CodeSection, at: int, place: int, where: Path) -> int:
-    """Where the instruction that holds a place begins, when one is decoded behind the other.
-
-    Raises:
-        FeatureError: there is no known instruction on the way.
-    """
+    """Where the instruction that holds a place begins, when one is decoded behind the other."""
     while at < place:
         length = length_at(section.code, at)
         if length is None:

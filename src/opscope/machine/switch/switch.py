@@ -47,27 +47,16 @@ _ALONG = {"avx2": (7, 1, 0, 23), "amx_tile": (7, 1, 3, 8)}
 
 
 class Mask(NamedTuple):
-    """Bits that are cleared in an answer.
+    """Bits that are cleared in an answer."""
 
-    Attributes:
-        leaf: of CPUID; 0 for hardware capabilities.
-        subleaf: likewise.
-        register: 0 to 3 for eax, ebx, ecx, edx; 0 and 1 for AT_HWCAP and AT_HWCAP2.
-        bits: in it.
-    """
-
-    leaf: int
+    leaf: int  # of CPUID; 0 for hardware capabilities
     subleaf: int
-    register: int
-    bits: int
+    register: int  # 0 to 3 for eax, ebx, ecx, edx; 0 and 1 for AT_HWCAP and AT_HWCAP2
+    bits: int  # in it
 
 
 def masks(mechanism: Mechanism, fields: Iterable[str]) -> list[Mask]:
-    """What has to be cleared for fields of ``cpuinfo_isa`` to be off, in order; nothing for none.
-
-    Raises:
-        FeatureError: the mechanism does not know a field.
-    """
+    """What has to be cleared for fields of ``cpuinfo_isa`` to be off, in order; nothing for none."""
     found: dict[tuple[int, int, int], int] = defaultdict(int)
     for field in fields:
         places = _cpuid(field) if mechanism is Mechanism.TRAP else _hwcaps(field)
@@ -98,58 +87,33 @@ _FUNCTION = "getauxval"
 
 
 class PreparedSwitch(NamedTuple):
-    """What a process needs so that its libraries see fewer features.
+    """What a process needs so that its libraries see fewer features."""
 
-    Attributes:
-        variables: of its environment.
-        record: path of the file that ``proof`` takes.
-        report: where the file has to be then that the process writes; elsewhere it is written into its directory.
-    """
-
-    variables: dict[str, str]
-    record: Path
-    report: Path
+    variables: dict[str, str]  # of its environment
+    record: Path  # path of the file that `proof` takes
+    report: Path  # where the file has to be then that the process writes; elsewhere it is written into its directory
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """A library that is to be switched.
-
-    Attributes:
-        path: of it.
-        sites: places that are switched.
-        outside: places that look like one in no function that it names; they are left as they are.
-    """
+    """A library that is to be switched."""
 
     path: str
-    sites: int
-    outside: int
+    sites: int  # places that are switched
+    outside: int  # places that look like one in no function that it names; they are left as they are
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What was prepared.
+    """What was prepared."""
 
-    Attributes:
-        mechanism: that switches.
-        cleared: fields that are off.
-        masks: bits that are cleared for them.
-        libraries: that are switched.
-        report: path of the file that the switch library writes.
-    """
-
-    mechanism: Mechanism
-    cleared: list[str]
-    masks: list[Mask]
-    libraries: list[_Asked]
-    report: str
+    mechanism: Mechanism  # that switches
+    cleared: list[str]  # fields that are off
+    masks: list[Mask]  # bits that are cleared for them
+    libraries: list[_Asked]  # that are switched
+    report: str  # path of the file that the switch library writes
 
 
 def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
-    """Why a mechanism of this module cannot be used for a program here, as one sentence; None when it can be tried.
-
-    Args:
-        mechanism: the trap or the hardware capabilities.
-        program: that is started; None: the Python that runs this.
-    """
+    """Why a mechanism of this module cannot be used for a program here, as one sentence; None when it can be tried."""
     wanted, here = ARCHITECTURES[mechanism], platform.machine()
     if sys.platform != "linux" or isa.architecture(here) != wanted:
         return f"{mechanism.value} needs Linux on {wanted}, this is {platform.system()} on {here}"
@@ -163,25 +127,13 @@ def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
 
 
 def fields_here() -> tuple[str, list[str]]:
-    """The architecture and the fields that the processor itself states, which need no library of a runtime.
-
-    Raises:
-        FeatureError: it cannot be asked.
-    """
+    """The architecture and the fields that the processor itself states, which need no library of a runtime."""
     arch = isa.architecture(platform.machine())
     return arch, fields_stated(arch, read_processor())
 
 
 def fields_stated(arch: str, told: CpuReading) -> list[str]:
-    """The fields that a processor itself states.
-
-    Args:
-        arch: its architecture, as in ``opscope.machine.isa``.
-        told: what it says.
-
-    Raises:
-        FeatureError: it does not say enough.
-    """
+    """The fields that a processor itself states."""
     expected = expected_fields(told)
     if not isa.switchable(arch) <= expected.keys():
         raise FeatureError("the processor cannot be asked for its features", hint=WITHOUT_SWITCH)
@@ -195,20 +147,7 @@ def prepared(
     directory: Path,
     program: Path | None = None,
 ) -> PreparedSwitch:
-    """What a process needs so that these libraries see a CPU without some features.
-
-    Args:
-        mechanism: the trap or the hardware capabilities.
-        libraries: that ask for features, where the process loads them from; those without a question are left out.
-        clear: fields to switch off, as in ``opscope.machine.isa``; none for a process that has the mechanism alone.
-        directory: of this run; the files for it are written there, and what the process counts.
-        program: that is started; None: the Python that runs this.
-
-    Raises:
-        FeatureError: the mechanism cannot be used here or for these libraries; the message says why.
-        MissingDependencyError: there is no compiler for the library that switches.
-        StorageError: something cannot be read or written.
-    """
+    """What a process needs so that these libraries see a CPU without some features."""
     refusal = obstacle(mechanism, program)
     if refusal:
         raise FeatureError(refusal, hint=WITHOUT_SWITCH)
@@ -222,16 +161,7 @@ def prepared_for(
     directory: Path,
     provide: Callable[[Mapping[str, Path]], Mapping[str, str]] | None = None,
 ) -> PreparedSwitch:
-    """Like :func:`prepared`, for a process behind an emulator, or on another machine.
-
-    Args:
-        mechanism: the trap or the hardware capabilities.
-        libraries: as for :func:`prepared`; on another machine the very same files.
-        clear: likewise.
-        directory: of this run, on this machine.
-        provide: sends files to the other machine, and tells their paths there by the same names; None for this one.
-            Libraries are known there by the names of their files.
-    """
+    """Like :func:`prepared`, for a process behind an emulator, or on another machine."""
     rows, lines, asked, unproven = masks(mechanism, clear), [], [], 0
     for library in dict.fromkeys(path.resolve() for path in libraries):
         sites, outside = _sites(mechanism, library)
@@ -276,11 +206,7 @@ _SEPARATORS = ": "
 
 
 def _check_room(asked: Sequence[_Asked], place: Path) -> None:
-    """Refuse what the switch library has no room for, or cannot be told.
-
-    Raises:
-        FeatureError: saying what.
-    """
+    """Refuse what the switch library has no room for, or cannot be told."""
     sites = sum(library.sites for library in asked)
     if len(asked) > _MOST_LIBRARIES or sites > _MOST_SITES:
         problem = f"{len(asked)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
@@ -298,13 +224,6 @@ def proof(record: Path) -> MaskProof:
     """The proof that the libraries of a process saw no more features than they should.
 
     Called in the process itself once they have asked, or when it has ended.
-
-    Args:
-        record: of :class:`PreparedSwitch`.
-
-    Raises:
-        FeatureError: there is no proof; the message says what is missing.
-        StorageError: a file cannot be read.
     """
     with storage_errors(record):
         told = from_json(record.read_bytes(), _Record)
@@ -331,11 +250,7 @@ def proof(record: Path) -> MaskProof:
 
 
 def _check(told: _Record, report: SwitchReport) -> None:
-    """Refuse what is no proof.
-
-    Raises:
-        FeatureError: saying why.
-    """
+    """Refuse what is no proof."""
     for asked, library in zip(told.libraries, report.libraries, strict=True):
         if library.problem:
             raise FeatureError(_problem(library), where=asked.path, hint=WITHOUT_SWITCH)
@@ -379,11 +294,6 @@ def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
     """Places to switch in a library, and how many are left since no function of it holds them.
 
     One, without an address, for a library that asks for hardware capabilities.
-
-    Raises:
-        FeatureError: it cannot be decoded.
-        TraceFormatError: it is damaged.
-        StorageError: it cannot be read.
     """
     if mechanism is Mechanism.TRAP:
         found = cpuid_sites(library)

@@ -25,17 +25,11 @@ EVENTS = {
 
 
 class Cover(NamedTuple):
-    """A set of cycles as spans in order of time that do not overlap.
+    """A set of cycles as spans in order of time that do not overlap."""
 
-    Attributes:
-        start: first cycle of each span; shape (spans,).
-        end: first cycle after it; shape (spans,).
-        before: cycles of the set before each span, and at last all of them; shape (spans + 1,).
-    """
-
-    start: Ints
-    end: Ints
-    before: Ints
+    start: Ints  # first cycle of each span; shape (spans,)
+    end: Ints  # first cycle after it; shape (spans,)
+    before: Ints  # cycles of the set before each span, and at last all of them; shape (spans + 1,)
 
     def within(self, starts: Ints, ends: Ints) -> Ints:
         """Cycles of the set in each of some spans of time."""
@@ -50,12 +44,7 @@ class Cover(NamedTuple):
 
 
 def cover(start: Ints, end: Ints) -> Cover:
-    """The cycles of any spans; those in which several are active count once.
-
-    Args:
-        start: of the spans, in any order.
-        end: of the same, not smaller.
-    """
+    """The cycles of any spans; those in which several are active count once."""
     if (start[1:] < end[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], np.maximum.accumulate(end[order])
@@ -77,17 +66,11 @@ def event_cover(tile: TileTrace, event: str) -> Cover | None:
 
 
 class Claims(NamedTuple):
-    """Stretches of time that several categories claim; arrays of shape (stretches,).
+    """Stretches of time that several categories claim; arrays of shape (stretches,)."""
 
-    Attributes:
-        start: first cycle.
-        end: first cycle after it.
-        mask: which claim it: bit n for the n-th of ``EVENTS``.
-    """
-
-    start: Ints
-    end: Ints
-    mask: Ints
+    start: Ints  # first cycle
+    end: Ints  # first cycle after it
+    mask: Ints  # which claim it: bit n for the n-th of `EVENTS`
 
     def cycles(self, first: int, last: int) -> dict[tuple[str, ...], int]:
         """Cycles in a window by the categories that claim them."""
@@ -102,15 +85,10 @@ class Claims(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """The cycles of each category that was traced, no cycle in two of them.
+    """The cycles of each category that was traced, no cycle in two of them."""
 
-    Attributes:
-        covers: by category, in the order of ``EVENTS``.
-        claims: what was claimed more than once before it was made apart.
-    """
-
-    covers: Mapping[str, Cover]
-    claims: Claims
+    covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
+    claims: Claims  # what was claimed more than once before it was made apart
 
 
 def activity(tile: TileTrace) -> Activity:

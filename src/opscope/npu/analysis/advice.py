@@ -34,17 +34,11 @@ _MOST_CHANGES = 1 << 13
 
 
 class Levels(NamedTuple):
-    """Which slots of a tile were active when.
+    """Which slots of a tile were active when."""
 
-    Attributes:
-        time: of each change, in cycles, ascending; shape (changes,).
-        mask: slots that are active from there to the next change, one bit each; shape (changes,).
-        share: of all spans of the trace that these are made of.
-    """
-
-    time: Ints
-    mask: Ints
-    share: float
+    time: Ints  # of each change, in cycles, ascending; shape (changes,)
+    mask: Ints  # slots that are active from there to the next change, one bit each; shape (changes,)
+    share: float  # of all spans of the trace that these are made of
 
 
 class TraceTraffic(NamedTuple):
@@ -87,12 +81,7 @@ def _until(spans: Spans, last: int) -> Spans:
 
 
 def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> TraceTraffic:
-    """What the levels take.
-
-    Args:
-        seen: of a tile.
-        without: slots that are taken as unused.
-    """
+    """What the levels take."""
     kept = sum(1 << number for number in range(SLOTS) if number not in without)
     start, end, mask = _segments(seen, kept)
     if not len(start):
@@ -223,14 +212,7 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
 def advise(
     tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None, damage: TraceDamage | None = None
 ) -> TraceAdvice:
-    """Advice on the tracing of a tile.
-
-    Args:
-        tile: any unit.
-        work: of a core, its calls that multiply.
-        rate: of a core, with the coverage where it is known.
-        damage: of a core, what it lost before the end.
-    """
+    """Advice on the tracing of a tile."""
     seen = levels(tile)
     whole = traffic(seen)
     coverage = rate.coverage if rate else None

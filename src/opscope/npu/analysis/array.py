@@ -75,10 +75,6 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
     That one tile starts later than another is real until something proves otherwise: traces are started by one
     broadcast, so their times are a common time already. A broadcast that was traced everywhere, or the timers that the
     raw words hold, place them exactly.
-
-    Args:
-        tiles: in any order.
-        at: what counts as one moment; ``first-call`` removes every real difference between the starts.
     """
     spread = _spread(tiles)
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
@@ -188,17 +184,11 @@ class Slowest(msgspec.Struct, frozen=True):
 
 
 class _Means(NamedTuple):
-    """Means over the iterations of a tile.
+    """Means over the iterations of a tile."""
 
-    Attributes:
-        median: of its cycles.
-        calls: in one.
-        cycles: by category.
-    """
-
-    median: float
-    calls: float
-    cycles: dict[str, float]
+    median: float  # of its cycles
+    calls: float  # in one
+    cycles: dict[str, float]  # by category
 
 
 Seen = tuple["TileTrace", "CallSpans", "Ints", "Ints"]
@@ -206,11 +196,7 @@ Seen = tuple["TileTrace", "CallSpans", "Ints", "Ints"]
 
 
 def slowest(tiles: Mapping[str, Seen]) -> Slowest | None:
-    """The slowest tile; None with fewer than two, and when it is no slower than the others.
-
-    Args:
-        tiles: by name.
-    """
+    """The slowest tile; None with fewer than two, and when it is no slower than the others."""
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
         return None
     means = {name: _means(*seen) for name, seen in tiles.items()}
@@ -360,13 +346,7 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def array_view(cores: Sequence[ArrayCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
-    """All cores together.
-
-    Args:
-        cores: of a trace, in any order.
-        said: rows and columns that should be there, where they are known.
-        at: what counts as one moment on all of them.
-    """
+    """All cores together."""
     left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
     sure = [core for core in cores if not core.lost] if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
@@ -576,12 +556,7 @@ class HeatMap(msgspec.Struct, frozen=True):
 
 
 def heat_map(cores: Sequence[ArrayCore], medians: Mapping[str, float]) -> HeatMap:
-    """The map of all cores; one that was traced twice counts once, the last time. Without rows where it is not a map.
-
-    Args:
-        cores: with their figures.
-        medians: cycles of the common iterations, by tile; empty without any.
-    """
+    """The map of all cores; of one that was traced twice, the last. Without rows where it is not a map."""
     at = {(core.tile.row, core.tile.column): _figures(core, medians.get(core.tile.tile)) for core in cores}
     rows, columns = (_all(place[axis] for place in at) for axis in (0, 1))
     names = next(iter(at.values()), {})

@@ -80,36 +80,24 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class TileBound(msgspec.Struct, frozen=True, kw_only=True):
-    """What sets the pace of a tile.
+    """What sets the pace of a tile."""
 
-    Attributes:
-        by: the verdict: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an
-            operand (``B input stream``), the name of a port whose operand is not known, or ``not explained``; null when
-            there is no prediction.
-        port: event of the port behind the verdict; null when it is another.
-        call_cycles: median duration of the calls that multiply, with the zero-fill or other call before each where
-            most periods have one; null without any.
-        ports: all ports that were traced and used.
-        predicted_period_cycles: the longest of the call and the ports' transfers; null without calls.
-        measured: periods; null with fewer than two calls.
-        measured_period_cycles: the median period; null likewise.
-        residual_cycles: measured less predicted; null likewise.
-        reason: how the verdict was reached, or why there is none.
-        gain: without the port that sets the pace; null when none does.
-        findings: what contradicts or limits it.
-    """
-
+    # the verdict: `call`, a stall that takes most of the call (`lock stall in calls`), the stream of an operand
+    # (`B input stream`), the name of a port whose operand is not known, or `not explained`; null when there is no
+    # prediction
     by: str | None = None
-    port: str | None = None
+    port: str | None = None  # event of the port behind the verdict; null when it is another
+    # median duration of the calls that multiply, with the zero-fill or other call before each where most periods
+    # have one; null without any
     call_cycles: float | None
-    ports: tuple[Port, ...]
-    predicted_period_cycles: float | None = None
-    measured: Period | None = None
-    measured_period_cycles: float | None = None
-    residual_cycles: float | None = None
-    reason: str
-    gain: Gain | None = None
-    findings: tuple[Message, ...] = ()
+    ports: tuple[Port, ...]  # all ports that were traced and used
+    predicted_period_cycles: float | None = None  # the longest of the call and the ports' transfers; null without calls
+    measured: Period | None = None  # periods; null with fewer than two calls
+    measured_period_cycles: float | None = None  # the median period; null likewise
+    residual_cycles: float | None = None  # measured less predicted; null likewise
+    reason: str  # how the verdict was reached, or why there is none
+    gain: Gain | None = None  # without the port that sets the pace; null when none does
+    findings: tuple[Message, ...] = ()  # what contradicts or limits it
 
     @property
     def is_known(self) -> bool:
@@ -123,25 +111,15 @@ class TileBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Paced(NamedTuple):
-    """Multiplying calls, and the periods between their starts; arrays of shape (periods,) unless said otherwise.
+    """Multiplying calls, and the periods between their starts; arrays of shape (periods,) unless said otherwise."""
 
-    Attributes:
-        call: median duration, with that of other calls in a period.
-        calls: durations of the calls that begin the periods.
-        spent: cycles of all multiplying calls, by category.
-        start: of the periods.
-        end: of the periods.
-        known: activity of the tile.
-        measured: the periods described.
-    """
-
-    call: float
-    calls: Ints
-    spent: SpanSplit
-    start: Ints
-    end: Ints
-    known: Activity
-    measured: Period
+    call: float  # median duration, with that of other calls in a period
+    calls: Ints  # durations of the calls that begin the periods
+    spent: SpanSplit  # cycles of all multiplying calls, by category
+    start: Ints  # of the periods
+    end: Ints  # of the periods
+    known: Activity  # activity of the tile
+    measured: Period  # the periods described
 
     @property
     def waits(self) -> float:
@@ -158,17 +136,7 @@ def bound(
     known: Activity | None = None,
     around: Sequence[TileTrace] = (),
 ) -> TileBound:
-    """The verdict on what sets the pace of a tile.
-
-    Args:
-        tile: of the calls.
-        calls: all of the tile.
-        work: those that multiply.
-        said: tiling, device and type, as far as they are known; without them ports have no operands, and count by the
-            cycles that they were busy in a period.
-        known: activity of the tile, where it is at hand.
-        around: all units of the trace; advice looks there before it asks for more.
-    """
+    """The verdict on what sets the pace of a tile."""
     moved = ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
@@ -370,14 +338,7 @@ class CallStall(msgspec.Struct, frozen=True):
 
 
 def call_stalls(calls: CallSpans, work: MacCalls, known: Activity, found: TileBound) -> tuple[CallStall, ...]:
-    """The stalls in calls, the largest first; none where none was seen.
-
-    Args:
-        calls: all of the tile.
-        work: those that multiply.
-        known: activity of the tile.
-        found: what sets their pace.
-    """
+    """The stalls in calls, the largest first; none where none was seen."""
     if not len(calls):
         return ()
     spent, inside = split_by(known, calls.start, calls.end)._asdict(), int(calls.durations.sum())
@@ -394,12 +355,6 @@ def gain_without(calls: CallSpans, work: MacCalls, cycles: Ints, found: TileBoun
 
     The ports' transfers between the first multiplying call and the last stay, so no more is promised than they allow.
     The interval is that of a ratio of sums over the periods from call to call.
-
-    Args:
-        calls: all of the tile.
-        work: those that multiply.
-        cycles: of each call; shape (calls,).
-        found: what sets their pace.
     """
     if found.port is not None:
         return None

@@ -26,35 +26,21 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """Starts and ends in stream order; arrays of shape (events,).
+    """Starts and ends in stream order; arrays of shape (events,)."""
 
-    Attributes:
-        time: in cycles.
-        is_end: whether it is an end.
-        swapped: ends that the stream has behind a start in the same cycle, and that were put before it.
-    """
-
-    time: Ints
-    is_end: Mask
-    swapped: int
+    time: Ints  # in cycles
+    is_end: Mask  # whether it is an end
+    swapped: int  # ends that the stream has behind a start in the same cycle, and that were put before it
 
 
 class Matched(NamedTuple):
-    """What became of the marks; arrays of places among them, each ascending.
+    """What became of the marks; arrays of places among them, each ascending."""
 
-    Attributes:
-        first: start of each call; its end is the next mark.
-        backwards: starts whose end has a smaller time; neither is in a call.
-        overlapping: starts of pairs that lie before calls which the stream has earlier; neither mark is in a call.
-        loose: marks that no other pairs with.
-        pairs: starts of all pairs, those that were given up included.
-    """
-
-    first: Ints
-    backwards: Ints
-    overlapping: Ints
-    loose: Ints
-    pairs: Ints
+    first: Ints  # start of each call; its end is the next mark
+    backwards: Ints  # starts whose end has a smaller time; neither is in a call
+    overlapping: Ints  # starts of pairs that lie before calls which the stream has earlier; neither mark is in a call
+    loose: Ints  # marks that no other pairs with
+    pairs: Ints  # starts of all pairs, those that were given up included
 
 
 def marks_of(starts: Spans, ends: Spans) -> Marks:
@@ -142,21 +128,13 @@ _CODES = {rule: code for code, rule in enumerate(PairingRule)}
 
 
 class Anomalies(NamedTuple):
-    """Starts and ends in no call, and pairs that are none, in stream order; arrays of shape (anomalies,).
+    """Starts and ends in no call, and pairs that are none, in stream order; arrays of shape (anomalies,)."""
 
-    Attributes:
-        rule: what each is, as its place in ``PairingRule``.
-        mark: the start or end; of a pair, its start.
-        pair: the start of the pair beside it, which may be its own; -1 without one.
-        after: calls before it in the stream.
-        call: the call whose start or end it may be, counted from 0; -1 for none.
-    """
-
-    rule: Ints
-    mark: Ints
-    pair: Ints
-    after: Ints
-    call: Ints
+    rule: Ints  # what each is, as its place in `PairingRule`
+    mark: Ints  # the start or end; of a pair, its start
+    pair: Ints  # the start of the pair beside it, which may be its own; -1 without one
+    after: Ints  # calls before it in the stream
+    call: Ints  # the call whose start or end it may be, counted from 0; -1 for none
 
     @property
     def ambiguous(self) -> int:
@@ -171,12 +149,7 @@ class _Lengths(NamedTuple):
     most: int | None
 
     def fit(self, whole: Ints, apart: Ints) -> Mask:
-        """Whether a second start or end can belong to the same call.
-
-        Args:
-            whole: cycles of the call if it does.
-            apart: cycles between the two starts, or the two ends.
-        """
+        """Whether a second start or end can belong to the same call."""
         if self.least is None or self.most is None:
             return np.ones(len(whole), bool)
         return (whole <= self.most) | (apart < self.least)
@@ -323,15 +296,10 @@ _CALL_BOTH = "check that the kernel ran, and that it calls event0() at its start
 
 @dataclass(frozen=True)
 class CallSpans:
-    """Calls in order of time, none overlapping another; arrays of shape (calls,), in cycles.
+    """Calls in order of time, none overlapping another; arrays of shape (calls,), in cycles."""
 
-    Attributes:
-        start: begin of INSTR_EVENT_0.
-        end: begin of INSTR_EVENT_1, not smaller.
-    """
-
-    start: Ints
-    end: Ints
+    start: Ints  # begin of INSTR_EVENT_0
+    end: Ints  # begin of INSTR_EVENT_1, not smaller
 
     @property
     def durations(self) -> Ints:
@@ -343,24 +311,18 @@ class CallSpans:
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """What became of the starts and ends; 2 * paired + dropped is their number.
+    """What became of the starts and ends; 2 * paired + dropped is their number."""
 
-    Attributes:
-        calls: those that paired.
-        paired: number of calls.
-        dropped: starts and ends that belong to no call.
-        ambiguous: calls among the paired whose start or end may be another one, which was dropped; they last from the
-            last start to the first end.
-        findings: one for each anomaly, with its place; many of one kind are counted together from the 21st on.
-        broken: cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since
-            hardly any call has one: there packets were lost, repeated or swapped.
-    """
-
-    calls: CallSpans
-    paired: int
-    dropped: int
+    calls: CallSpans  # those that paired
+    paired: int  # number of calls
+    dropped: int  # starts and ends that belong to no call
+    # calls among the paired whose start or end may be another one, which was dropped; they last from the last
+    # start to the first end
     ambiguous: int
+    # one for each anomaly, with its place; many of one kind are counted together from the 21st on
     findings: tuple[Message, ...] = ()
+    # cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since hardly any
+    # call has one: there packets were lost, repeated or swapped
     broken: tuple[tuple[int, str], ...] = ()
 
 

@@ -38,11 +38,6 @@ def cycles_per_iteration(analysis: TilesAnalysis, category: str, gaps: bool) -> 
     """Cycles of a stall in a measured, complete iteration: mean over those of a core, then over the cores.
 
     None where a core did not trace it, has no such iteration, or where opscope 0.1 wrote the analysis.
-
-    Args:
-        analysis: of a trace.
-        category: of cycles.
-        gaps: whether the wait for the next iteration counts, too.
     """
     return mean_known(_of_iterations(row, category, gaps) for row in analysis.working)
 
@@ -181,13 +176,7 @@ class ComparedFigure(NamedTuple):
 def compared_tiles(
     baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], labels: tuple[TilesSide, TilesSide]
 ) -> TilesComparison | None:
-    """Compare two sides; None when a side has no period of calls, so that nothing can be compared.
-
-    Args:
-        baseline: analyses of its traces, at least one.
-        candidate: likewise.
-        labels: what the sides are called.
-    """
+    """Compare two sides; None when a side has no period of calls, so that nothing can be compared."""
     iteration = _iterations(baseline, candidate)
     period = _asked(PERIOD, _CYCLES, [[_period(one) for one in side] for side in (baseline, candidate)])
     main = iteration or period

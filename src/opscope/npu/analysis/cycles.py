@@ -69,23 +69,14 @@ class SpanSplit(NamedTuple):
 
 
 class CycleAccount(msgspec.Struct, frozen=True):
-    """The cycles from the start of the first call to the end of the last, each counted once.
+    """The cycles from the start of the first call to the end of the last, each counted once."""
 
-    Attributes:
-        window_cycles: how many; 0 without calls.
-        in_call: those within calls.
-        between_calls: those between them.
-        overlapping: cycles that more than one event claims; they are counted for one of them only.
-        missing: events that were not traced; their cycles are in ``other``.
-        findings: what limits this.
-    """
-
-    window_cycles: int
-    in_call: CycleSplit
-    between_calls: CycleSplit
-    overlapping: int = 0
-    missing: tuple[str, ...] = ()
-    findings: tuple[Message, ...] = ()
+    window_cycles: int  # how many; 0 without calls
+    in_call: CycleSplit  # those within calls
+    between_calls: CycleSplit  # those between them
+    overlapping: int = 0  # cycles that more than one event claims; they are counted for one of them only
+    missing: tuple[str, ...] = ()  # events that were not traced; their cycles are in `other`
+    findings: tuple[Message, ...] = ()  # what limits this
 
     @property
     def unaccounted(self) -> int:
@@ -94,13 +85,7 @@ class CycleAccount(msgspec.Struct, frozen=True):
 
 
 def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
-    """Cycles of spans of time by category; each cycle of a span is counted once.
-
-    Args:
-        tile: whose events tell.
-        starts: first cycle of each span; shape (spans,).
-        ends: first cycle after it, not smaller; shape (spans,).
-    """
+    """Cycles of spans of time by category; each cycle of a span is counted once."""
     return split_by(activity(tile), starts, ends)
 
 
@@ -115,25 +100,13 @@ def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
 
 
 def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
-    """Cycles of each span of time by category.
-
-    Args:
-        tile: whose events tell.
-        starts: first cycle of each span.
-        ends: first cycle after it, not smaller.
-    """
+    """Cycles of each span of time by category."""
     found = split_spans(tile, np.array(starts, np.int64), np.array(ends, np.int64))
     return [CycleSplit(*map(int, own)) for own in zip(*found, strict=True)]
 
 
 def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
-    """Account for every cycle from the start of the first call to the end of the last.
-
-    Args:
-        tile: whose events tell.
-        calls: of the tile.
-        known: activity of the tile, where it is at hand.
-    """
+    """Account for every cycle from the start of the first call to the end of the last."""
     known = known or activity(tile)
     window = split_by(known, calls.start[:1], calls.end[-1:]).total()
     inside = split_by(known, calls.start, calls.end).total()

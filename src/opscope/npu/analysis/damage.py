@@ -58,28 +58,15 @@ class LostPackets(msgspec.Struct, frozen=True):
 
 
 class TraceDamage(NamedTuple):
-    """What is wrong with a tile's trace.
+    """What is wrong with a tile's trace."""
 
-    Attributes:
-        lost: places, ascending.
-        missing_calls: working calls that are missing before the end, at least.
-        findings: one for each place, and what else cannot be.
-    """
-
-    lost: tuple[LostPackets, ...] = ()
-    missing_calls: int = 0
-    findings: tuple[Message, ...] = ()
+    lost: tuple[LostPackets, ...] = ()  # places, ascending
+    missing_calls: int = 0  # working calls that are missing before the end, at least
+    findings: tuple[Message, ...] = ()  # one for each place, and what else cannot be
 
 
 def find_damage(tile: TileTrace, pairing: Pairing, kinds: Kinds, iterations: Iterations) -> TraceDamage:
-    """Look for lost packets and for times that cannot be.
-
-    Args:
-        tile: of the calls.
-        pairing: of their starts and ends.
-        kinds: of the calls.
-        iterations: that they form.
-    """
+    """Look for lost packets and for times that cannot be."""
     calls = pairing.calls
     points = [LostPackets(lost.cycle, lost.cycle, lost.why, "lost") for lost in tile.lost]
     points += [LostPackets(cycle, cycle, why, "damaged") for cycle, why in pairing.broken]

@@ -51,13 +51,7 @@ class TilesGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ti
 
 
 def gate_tiles(comparison: TilesComparison, threshold: float, mismatches: Sequence[str] = ()) -> TilesGate:
-    """The decision on a comparison.
-
-    Args:
-        comparison: of the two sides.
-        threshold: the largest slowdown that is let through, as a fraction.
-        mismatches: why the sides are not comparable, when they are compared anyway.
-    """
+    """The decision on a comparison."""
     shown = _slowdown(comparison.overall)
     outcome, reason = judge(shown, threshold)
     figures = [*comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]

@@ -51,12 +51,7 @@ def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
 
 
 def support(gaps: Ints | None, starts: Ints) -> str:
-    """Whether waits tell the calls that begin an iteration from the others, in words.
-
-    Args:
-        gaps: LOCK_STALL cycles between each call and the next; shape (calls - 1,). None when it was not traced.
-        starts: first call of each iteration, the trace's first call among them or not.
-    """
+    """Whether waits tell the calls that begin an iteration from the others, in words."""
     if gaps is None:
         return f"{LOCK} was not traced, so it says nothing on this"
     begins = np.zeros(len(gaps) + 1, bool)
@@ -76,23 +71,14 @@ _HALVES = 2
 
 
 class IterationSplit(NamedTuple):
-    """Calls divided into iterations.
+    """Calls divided into iterations."""
 
-    Attributes:
-        by: what divides them.
-        starts: first call of each.
-        work: calls of each that count as the tiling's.
-        whole: such calls of a complete one.
-        complete: whether all its calls are there.
-        reason: why, in words.
-    """
-
-    by: By
-    starts: Ints
-    work: Ints
-    whole: int
-    complete: Mask
-    reason: str
+    by: By  # what divides them
+    starts: Ints  # first call of each
+    work: Ints  # calls of each that count as the tiling's
+    whole: int  # such calls of a complete one
+    complete: Mask  # whether all its calls are there
+    reason: str  # why, in words
 
 
 def by_tiling(kinds: Kinds, each: int, pattern: CallPattern | None, long: Ints) -> IterationSplit:
@@ -101,12 +87,6 @@ def by_tiling(kinds: Kinds, each: int, pattern: CallPattern | None, long: Ints) 
     Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
     iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
     long between them: then it ran ahead.
-
-    Args:
-        kinds: of the calls.
-        each: working calls of an iteration.
-        pattern: sequence of kinds that repeats.
-        long: calls before which the core waited long.
     """
     if pattern and each % pattern.work_calls == 0 and not pattern.complete[1:-1].all():
         starts = _by_repetitions(pattern, each // pattern.work_calls)
@@ -202,68 +182,42 @@ _SHOWN = 20
 
 
 class CallGap(msgspec.Struct, frozen=True):
-    """Calls that are missing before the end of a trace, or too many there.
+    """Calls that are missing before the end of a trace, or too many there."""
 
-    Attributes:
-        missing: working calls that are; below 0 there are too many.
-        cycle: the earliest that the first of them can be: end of the call before, else start of the iteration that
-            lacks them, of the first that of the trace.
-        last_cycle: the latest that they can be: start of the call behind them, else of the next iteration.
-        at_start: whether they may be missing since the trace began late.
-        why: in words.
-    """
-
-    missing: int
+    missing: int  # working calls that are; below 0 there are too many
+    # the earliest that the first of them can be: end of the call before, else start of the iteration that lacks
+    # them, of the first that of the trace
     cycle: int
-    last_cycle: int
-    at_start: bool
-    why: str
+    last_cycle: int  # the latest that they can be: start of the call behind them, else of the next iteration
+    at_start: bool  # whether they may be missing since the trace began late
+    why: str  # in words
 
 
 class Iteration(msgspec.Struct, frozen=True):
-    """One repetition.
+    """One repetition."""
 
-    Attributes:
-        number: from 1.
-        first_call: its first call, counted from 0.
-        last_call: its last call, counted from 0.
-        start: of the first call, in cycles.
-        end: of the last call.
-        phase: ``warmup``, ``measured``, ``extra`` beyond those expected; ``partial`` when it would be measured but
-            calls of it are missing.
-        complete: whether all its calls are in the trace.
-        work_calls: calls of it that count as those of the tiling.
-    """
-
-    number: int
-    first_call: int
-    last_call: int
-    start: int
-    end: int
+    number: int  # from 1
+    first_call: int  # its first call, counted from 0
+    last_call: int  # its last call, counted from 0
+    start: int  # of the first call, in cycles
+    end: int  # of the last call
+    # `warmup`, `measured`, `extra` beyond those expected; `partial` when it would be measured but calls of it are
+    # missing
     phase: Phase
-    complete: bool
-    work_calls: int
+    complete: bool  # whether all its calls are in the trace
+    work_calls: int  # calls of it that count as those of the tiling
 
 
 class Iterations(msgspec.Struct, frozen=True):
-    """All repetitions that a tile's calls form.
+    """All repetitions that a tile's calls form."""
 
-    Attributes:
-        gaps: of those before the last that lack working calls, or have too many; empty where most differ.
-        iterations: in order of time; empty where nothing tells them apart.
-        by: what they were found by.
-        reason: why these, or why none, and whether LOCK_STALL supports it, in words.
-        expected: warm-up and measured ones that were asked for; None where that was not said.
-        pattern: sequence of kinds that repeats, such as ``zero-fill, 12 x kernel 1``; None without one.
-        findings: what does not fit.
-    """
-
-    iterations: tuple[Iteration, ...]
-    by: By | None
-    reason: str
-    expected: int | None
-    pattern: str | None = None
-    findings: tuple[Message, ...] = ()
+    iterations: tuple[Iteration, ...]  # in order of time; empty where nothing tells them apart
+    by: By | None  # what they were found by
+    reason: str  # why these, or why none, and whether LOCK_STALL supports it, in words
+    expected: int | None  # warm-up and measured ones that were asked for; None where that was not said
+    pattern: str | None = None  # sequence of kinds that repeats, such as `zero-fill, 12 x kernel 1`; None without one
+    findings: tuple[Message, ...] = ()  # what does not fit
+    # of those before the last that lack working calls, or have too many; empty where most differ
     gaps: tuple[CallGap, ...] = ()
 
 
@@ -279,15 +233,6 @@ def find_iterations(
 
     The tiling decides where it is given. Else waits for a lock do that are of another size than all others and divide
     the calls evenly; else each repetition of the sequence of kinds counts as one.
-
-    Args:
-        tile: whose lock stalls support or doubt the grouping.
-        calls: of the tile.
-        kinds: of these calls.
-        calls_per_iteration: working calls (no zero-fills) of one iteration on this tile, as the tiling has it, at
-            least 1; None without one.
-        warmup: iterations at the beginning that are not measured; not negative.
-        measured: iterations after these; None for all.
     """
     expected = None if measured is None else warmup + measured
     pattern = find_pattern(kinds)

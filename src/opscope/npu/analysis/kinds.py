@@ -46,28 +46,16 @@ _GAP_OF_ONE = 2.0
 
 
 class CallGroup(NamedTuple):
-    """Calls of one kind.
+    """Calls of one kind."""
 
-    Attributes:
-        calls: their places, ascending.
-        vector: the vector cycles of a call; None where they were not traced.
-        why: what holds them together, in words.
-        partial: places of those that lack vector cycles.
-    """
-
-    calls: Ints
-    vector: int | None
-    why: str
-    partial: Ints
+    calls: Ints  # their places, ascending
+    vector: int | None  # the vector cycles of a call; None where they were not traced
+    why: str  # what holds them together, in words
+    partial: Ints  # places of those that lack vector cycles
 
 
 def by_vector(vector: Ints, lengths: Ints) -> list[CallGroup]:
-    """Groups by vector cycles.
-
-    Args:
-        vector: cycles with vector instructions in each call; shape (calls,).
-        lengths: of the calls without their stalls; shape (calls,).
-    """
+    """Groups by vector cycles."""
     values, place, counts = np.unique(vector, return_inverse=True, return_counts=True)
     constant = (counts >= max(_REPEATS, _REPEATS_SHARE * len(vector))) | (values == 0)
     if constant.sum() <= _MOST_CONSTANTS and counts[constant].sum() >= _COVERED * len(vector):
@@ -129,10 +117,6 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
 
     Equal vector cycles outweigh all but a gap of twice the length with three calls on either side. Without vector
     cycles a gap of half the length is enough, or of twice the length for a single call.
-
-    Args:
-        group: calls of the same vector cycles.
-        lengths: of all calls of the tile without their stalls; shape (calls,).
     """
     order = np.argsort(lengths[group.calls], kind="stable")
     cuts = _cuts(np.maximum(lengths[group.calls][order], 1), told_by_vector=bool(group.vector))
@@ -169,34 +153,21 @@ _ALIKE = 0.5
 
 
 class CallKind(msgspec.Struct, frozen=True):
-    """Calls that do the same, as far as the trace tells.
+    """Calls that do the same, as far as the trace tells."""
 
-    Attributes:
-        name: ``kernel 1`` and so on, the one with the most cycles first; ``zero-fill`` for calls without vector cycles
-            that are shorter than those of a kernel with such.
-        n: number of calls.
-        vector_cycles: of a call, the middle one where they differ; None where INSTR_VECTOR was not traced.
-        first_cycles: duration of the first call.
-        median_cycles: of the durations.
-        p10_cycles: duration that a tenth of the calls stays below, interpolated.
-        p90_cycles: duration that nine tenths stay below, interpolated.
-        min_cycles: shortest.
-        max_cycles: longest.
-        works: whether these calls count as those of the tiling; zero-fills and side kernels do not.
-        evidence: why these calls are one kind.
-    """
-
+    # `kernel 1` and so on, the one with the most cycles first; `zero-fill` for calls without vector cycles that
+    # are shorter than those of a kernel with such
     name: str
-    n: int
-    vector_cycles: int | None
-    first_cycles: int
-    median_cycles: float
-    p10_cycles: float
-    p90_cycles: float
-    min_cycles: int
-    max_cycles: int
-    works: bool
-    evidence: str
+    n: int  # number of calls
+    vector_cycles: int | None  # of a call, the middle one where they differ; None where INSTR_VECTOR was not traced
+    first_cycles: int  # duration of the first call
+    median_cycles: float  # of the durations
+    p10_cycles: float  # duration that a tenth of the calls stays below, interpolated
+    p90_cycles: float  # duration that nine tenths stay below, interpolated
+    min_cycles: int  # shortest
+    max_cycles: int  # longest
+    works: bool  # whether these calls count as those of the tiling; zero-fills and side kernels do not
+    evidence: str  # why these calls are one kind
 
     @property
     def fills(self) -> bool:
@@ -206,18 +177,12 @@ class CallKind(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Kinds:
-    """All kinds of a tile.
+    """All kinds of a tile."""
 
-    Attributes:
-        kinds: those found, the one with the most cycles first; none without calls.
-        labels: kind of each call as its place in ``kinds``; shape (calls,).
-        findings: what limits this.
-        lacking: start and reason of the calls between others that lack vector cycles of their kind's constant.
-    """
-
-    kinds: tuple[CallKind, ...]
-    labels: Ints
-    findings: tuple[Message, ...] = ()
+    kinds: tuple[CallKind, ...]  # those found, the one with the most cycles first; none without calls
+    labels: Ints  # kind of each call as its place in `kinds`; shape (calls,)
+    findings: tuple[Message, ...] = ()  # what limits this
+    # start and reason of the calls between others that lack vector cycles of their kind's constant
     lacking: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -242,13 +207,7 @@ class Kinds:
 
 
 def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Kinds:
-    """Tell the kinds of calls apart.
-
-    Args:
-        tile: whose events tell.
-        calls: of the tile.
-        known: activity of the tile, where it is at hand.
-    """
+    """Tell the kinds of calls apart."""
     if not len(calls):
         return Kinds((), np.empty(0, np.int64))
     vector = event_cover(tile, VECTOR)
@@ -354,12 +313,7 @@ _SAME = 0.02
 
 
 def unsorted(calls: CallSpans, reason: str) -> Kinds:
-    """All calls as one kind, where nothing tells them apart.
-
-    Args:
-        calls: of a tile.
-        reason: why nothing does.
-    """
+    """All calls as one kind, where nothing tells them apart."""
     if not len(calls):
         return Kinds((), np.empty(0, np.int64))
     every = CallGroup(np.arange(len(calls)), None, reason, np.empty(0, np.int64))
@@ -367,27 +321,16 @@ def unsorted(calls: CallSpans, reason: str) -> Kinds:
 
 
 class MacCalls(NamedTuple):
-    """The calls that multiply and accumulate, in order of time.
+    """The calls that multiply and accumulate, in order of time."""
 
-    Attributes:
-        multiplies: whether each call of the tile does; shape (calls,).
-        start: of those that do, in cycles.
-        end: likewise.
-        begun: calls without an end at the end of the trace, 0 or 1.
-        kinds: names of their kinds.
-        vector_cycles: in all of them together; None where INSTR_VECTOR was not traced.
-        reason: how they were chosen, or why there are none.
-        findings: what makes the choice doubtful.
-    """
-
-    multiplies: NDArray[np.bool_]
-    start: Ints
+    multiplies: NDArray[np.bool_]  # whether each call of the tile does; shape (calls,)
+    start: Ints  # of those that do, in cycles
     end: Ints
-    begun: int
-    kinds: tuple[str, ...]
-    vector_cycles: int | None
-    reason: str
-    findings: tuple[Message, ...] = ()
+    begun: int  # calls without an end at the end of the trace, 0 or 1
+    kinds: tuple[str, ...]  # names of their kinds
+    vector_cycles: int | None  # in all of them together; None where INSTR_VECTOR was not traced
+    reason: str  # how they were chosen, or why there are none
+    findings: tuple[Message, ...] = ()  # what makes the choice doubtful
 
     @property
     def number(self) -> int:
@@ -412,12 +355,6 @@ def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecif
     it all that have the same vector cycles. Kinds with too few to do a tile's work at the peak rate are passed over
     while there are others. Further kinds that work alike count where only together they are the K/k calls for each
     zero-fill. Without INSTR_VECTOR in the trace the kind with the most cycles counts.
-
-    Args:
-        tile: of the calls.
-        calls: all of the tile.
-        kinds: of these calls.
-        said: tiling and peak, where they are known.
     """
     able = [index for index, kind in enumerate(kinds.kinds) if kind.vector_cycles is None or kind.vector_cycles > 0]
     if not able:

@@ -38,39 +38,23 @@ class KindRun(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """All of them; arrays of shape (runs,).
+    """All of them; arrays of shape (runs,)."""
 
-    Attributes:
-        first: first call of each.
-        kind: of its calls.
-        calls: how many.
-    """
-
-    first: Ints
-    kind: Ints
-    calls: Ints
+    first: Ints  # first call of each
+    kind: Ints  # of its calls
+    calls: Ints  # how many
 
 
 class CallPattern(NamedTuple):
-    """A sequence that repeats, and the groups of calls that do so.
+    """A sequence that repeats, and the groups of calls that do so."""
 
-    Attributes:
-        runs: of one period, from the one that opens it.
-        starts: first call of each group; the first group may begin within a period.
-        complete: whether a group is the whole period.
-        work: calls of each group that count as those of the tiling.
-        words: the sequence, such as ``zero-fill, 12 x kernel 1``.
-        calls: of one period.
-        work_calls: those of them that count as the tiling's.
-    """
-
-    runs: tuple[KindRun, ...]
-    starts: Ints
-    complete: Mask
-    work: Ints
-    words: str
-    calls: int
-    work_calls: int
+    runs: tuple[KindRun, ...]  # of one period, from the one that opens it
+    starts: Ints  # first call of each group; the first group may begin within a period
+    complete: Mask  # whether a group is the whole period
+    work: Ints  # calls of each group that count as those of the tiling
+    words: str  # the sequence, such as `zero-fill, 12 x kernel 1`
+    calls: int  # of one period
+    work_calls: int  # those of them that count as the tiling's
 
 
 def find_pattern(kinds: Kinds) -> CallPattern | None:

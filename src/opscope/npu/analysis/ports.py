@@ -81,15 +81,7 @@ class _Fit(NamedTuple):
 def ports(
     tile: TileTrace, work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None
 ) -> tuple[Port, ...]:
-    """All ports of a core that were traced and used.
-
-    Args:
-        tile: trace of the core.
-        work: calls that multiply.
-        tiling: what they work on; None: not known, then the ports have no operands.
-        stream_bytes: that a port moves in a cycle; None likewise.
-        dtype: of the operands, one of :func:`opscope.program.cost.gemm.dtypes`; None likewise.
-    """
+    """All ports of a core that were traced and used."""
     used = [slot for slot in tile.slots if slot.name.startswith(PORT) and len(slot.spans.start)]
     missing = _missing(work, tiling, stream_bytes, dtype)
     if missing or tiling is None or stream_bytes is None or dtype is None:

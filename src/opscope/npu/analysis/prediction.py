@@ -34,22 +34,14 @@ _ROUNDING = 0.01
 
 
 class CostModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of a cost model, in cycles; made by :func:`cost_model`, which checks them.
+    """Numbers of a cost model, in cycles; made by :func:`cost_model`, which checks them."""
 
-    Attributes:
-        iteration_step: from the start of an iteration to the start of the next; null when not given.
-        overlap: cycles in which an iteration and the next both run; below 0 for a gap; null likewise.
-        latency_per_iteration: of one iteration; null likewise.
-        total: of all iterations; null likewise.
-        iterations: how many there are; null likewise.
-        of_slots: whether the latency is a sum over the slots of a schedule, transfers included, as Stream's is.
-    """
-
-    iteration_step: float | None = None
-    overlap: float | None = None
-    latency_per_iteration: float | None = None
-    total: float | None = None
-    iterations: int | None = None
+    iteration_step: float | None = None  # from the start of an iteration to the start of the next; null when not given
+    overlap: float | None = None  # cycles in which an iteration and the next both run; below 0 for a gap; null likewise
+    latency_per_iteration: float | None = None  # of one iteration; null likewise
+    total: float | None = None  # of all iterations; null likewise
+    iterations: int | None = None  # how many there are; null likewise
+    # whether the latency is a sum over the slots of a schedule, transfers included, as Stream's is
     of_slots: bool = False
 
     @property
@@ -112,32 +104,16 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 class Repeated(NamedTuple):
-    """Something that happened again and again.
+    """Something that happened again and again."""
 
-    Attributes:
-        what: it was.
-        start: of each, in order of time.
-        end: of each.
-        follows: whether each is the very next one after the one before it; the first one counts as such.
-    """
-
-    what: str
-    start: tuple[int, ...]
-    end: tuple[int, ...]
-    follows: tuple[bool, ...]
+    what: str  # it was
+    start: tuple[int, ...]  # of each, in order of time
+    end: tuple[int, ...]  # of each
+    follows: tuple[bool, ...]  # whether each is the very next one after the one before it; the first one counts as such
 
 
 def cost_model(*, iterations: int | None = None, of_slots: bool = False, **numbers: float | None) -> CostModel | None:
-    """Numbers of a cost model, checked; None when none is given.
-
-    Args:
-        iterations: how many.
-        of_slots: whether the latency is a sum over the slots of a schedule.
-        numbers: the others of :class:`CostModel`, in cycles; an overlap may be negative.
-
-    Raises:
-        UsageError: a number cannot be, or only the number of iterations is given.
-    """
+    """Numbers of a cost model, checked; None when none is given."""
     for name, value in numbers.items():
         _check(name, value, least=-_MOST if name == "overlap" else 1)
     _check("iterations", iterations, least=1)
@@ -169,13 +145,7 @@ def repeated_calls(work: MacCalls, tile: str) -> Repeated:
 
 
 def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
-    """The numbers of a model against what was seen.
-
-    Args:
-        model: with at least one number.
-        seen: what its iterations are.
-        needed: how many of these the whole product takes; None when that is not known.
-    """
+    """The numbers of a model against what was seen."""
     if model.of_slots:
         return _of_slots(model, seen, needed)
     rows = (

@@ -49,53 +49,29 @@ class GmacRange(msgspec.Struct, frozen=True):
 
 
 class MacRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a tile multiplied.
+    """How fast a tile multiplied."""
 
-    Attributes:
-        kinds: names of the kinds of calls that multiply.
-        chosen: how these were found, or why there are none.
-        calls: whole calls of these kinds.
-        macs: that these calls did; null when not known.
-        window_cycles: from the start of the tile's first call, of any kind, to the end of its last.
-        mac_per_cycle: in the window; null as ``reason`` says.
-        in_call_mac_per_cycle: within the calls that multiply; null likewise.
-        per_vector_cycle: multiply-accumulates for each cycle with a vector instruction; null likewise, or when that
-            event was not traced.
-        peak: most that one core can do in a cycle; null when not known.
-        utilisation: of the peak in the window; null when either is not known.
-        calls_needed: of this core for all that was to be computed; null when not known.
-        coverage: share of these that was seen, at most 1; null when not known.
-        gmac_per_s: in the window; null without clock and device.
-        reason: why there is no rate; null when there is one.
-        findings: what is wrong or doubtful.
-    """
-
-    kinds: tuple[str, ...]
-    chosen: str
-    calls: int
-    macs: int | None
-    window_cycles: int
-    mac_per_cycle: float | None = None
-    in_call_mac_per_cycle: float | None = None
+    kinds: tuple[str, ...]  # names of the kinds of calls that multiply
+    chosen: str  # how these were found, or why there are none
+    calls: int  # whole calls of these kinds
+    macs: int | None  # that these calls did; null when not known
+    window_cycles: int  # from the start of the tile's first call, of any kind, to the end of its last
+    mac_per_cycle: float | None = None  # in the window; null as `reason` says
+    in_call_mac_per_cycle: float | None = None  # within the calls that multiply; null likewise
+    # multiply-accumulates for each cycle with a vector instruction; null likewise, or when that event was not
+    # traced
     per_vector_cycle: float | None = None
-    peak: int | None = None
-    utilisation: float | None = None
-    calls_needed: int | None = None
-    coverage: float | None = None
-    gmac_per_s: GmacRange | None = None
-    reason: str | None = None
-    findings: tuple[Message, ...] = ()
+    peak: int | None = None  # most that one core can do in a cycle; null when not known
+    utilisation: float | None = None  # of the peak in the window; null when either is not known
+    calls_needed: int | None = None  # of this core for all that was to be computed; null when not known
+    coverage: float | None = None  # share of these that was seen, at most 1; null when not known
+    gmac_per_s: GmacRange | None = None  # in the window; null without clock and device
+    reason: str | None = None  # why there is no rate; null when there is one
+    findings: tuple[Message, ...] = ()  # what is wrong or doubtful
 
 
 def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> MacRate:
-    """The rates of a tile.
-
-    Args:
-        tile: of the calls.
-        calls: all of the tile.
-        work: those that multiply.
-        said: tiling, device, type and clock, as far as they are known.
-    """
+    """The rates of a tile."""
     window = int(calls.end[-1] - calls.start[0]) if len(calls) else 0
     seen = MacRate(
         kinds=work.kinds,
@@ -125,11 +101,6 @@ def iteration_rates(
     """Multiply-accumulates a cycle of each iteration, from the start of its first call to the end of its last.
 
     None where none of its calls multiplies, without a tiling, and where it would be above the peak.
-
-    Args:
-        iterations: of the tile.
-        work: its calls that multiply.
-        said: tiling and peak.
     """
     return tuple(_iteration_rate(iteration, work, said) for iteration in iterations)
 

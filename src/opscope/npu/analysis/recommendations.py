@@ -50,29 +50,17 @@ BEHIND = 0.05
 
 
 class Seen(NamedTuple):
-    """What is known of a core when it is asked what to do.
+    """What is known of a core when it is asked what to do."""
 
-    Attributes:
-        tile: its trace.
-        calls: all of it.
-        work: those that multiply.
-        account: of its cycles.
-        rate: of them.
-        bound: what sets their pace.
-        known: when the core did what.
-        stalls: what its calls wait for.
-        around: all units of the trace.
-    """
-
-    tile: TileTrace
-    calls: CallSpans
-    work: MacCalls
-    account: CycleAccount
-    rate: MacRate
-    bound: TileBound
-    known: Activity
-    stalls: tuple[CallStall, ...]
-    around: Sequence[TileTrace] = ()
+    tile: TileTrace  # its trace
+    calls: CallSpans  # all of it
+    work: MacCalls  # those that multiply
+    account: CycleAccount  # of its cycles
+    rate: MacRate  # of them
+    bound: TileBound  # what sets their pace
+    known: Activity  # when the core did what
+    stalls: tuple[CallStall, ...]  # what its calls wait for
+    around: Sequence[TileTrace] = ()  # all units of the trace
 
 
 def recommendations(seen: Seen) -> tuple[Message, ...]:

@@ -74,13 +74,7 @@ class _Moved(NamedTuple):
 
 
 def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoofline:
-    """Place a tile under its ceilings.
-
-    Args:
-        rate: of the tile.
-        bound: its verdict, with what its ports moved.
-        said: tiling, device and type.
-    """
+    """Place a tile under its ceilings."""
     if rate.mac_per_cycle is None:
         return TileRoofline(reason=rate.reason)
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:

@@ -38,12 +38,7 @@ class AssumedClock(msgspec.Struct, frozen=True):
 
 
 def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | None:
-    """The clock to assume of a run; None where neither device nor the name of its hardware tell one.
-
-    Args:
-        device: that it ran on.
-        hwid: name of its hardware.
-    """
+    """The clock to assume of a run; None where neither device nor the name of its hardware tell one."""
     known = aie_devices()
     if device is not None:
         if device.assumed_clock_mhz is None:
@@ -105,20 +100,7 @@ def run_specification(
     runs: int | None = None,
     assumed: AssumedClock | None = None,
 ) -> RunSpecification:
-    """What is known of a run, checked.
-
-    Args:
-        tiling: of the product.
-        arch: name of the device.
-        dtype: of the operands.
-        clock_mhz: of the array.
-        runs: of the whole product, warm-up included.
-        assumed: clock that counts where none is given.
-
-    Raises:
-        UsageError: the device or type is not known, the clock or number of runs cannot be, or the device does not have
-            that many cores.
-    """
+    """What is known of a run, checked."""
     if clock_mhz is not None and not 0 < clock_mhz <= _FASTEST_MHZ:
         raise UsageError(f"a clock of {clock_mhz:g} MHz cannot be", hint="give the array's clock in MHz, such as 1267")
     if runs is not None and runs < 1:

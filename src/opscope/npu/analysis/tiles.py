@@ -61,25 +61,15 @@ _OF_CALLS = (
 
 
 class TilesTerms(NamedTuple):
-    """What is asked besides the trace.
+    """What is asked besides the trace."""
 
-    Attributes:
-        said: what is known of the run.
-        cores_known: whether the number of cores that share the product was said; else one is supposed.
-        warmup: iterations to set aside.
-        measured: iterations after them; None: all.
-        model: numbers of a cost model; None: there are none.
-        model_of_calls: whether an iteration of that model is a single call, not a whole product.
-        align: what counts as one moment on all cores.
-    """
-
-    said: RunSpecification
-    cores_known: bool = True
-    warmup: int = 0
-    measured: int | None = None
-    model: CostModel | None = None
-    model_of_calls: bool = False
-    align: AlignAt = "auto"
+    said: RunSpecification  # what is known of the run
+    cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed
+    warmup: int = 0  # iterations to set aside
+    measured: int | None = None  # iterations after them; None: all
+    model: CostModel | None = None  # numbers of a cost model; None: there are none
+    model_of_calls: bool = False  # whether an iteration of that model is a single call, not a whole product
+    align: AlignAt = "auto"  # what counts as one moment on all cores
 
 
 class TracedCore(NamedTuple):
@@ -115,13 +105,7 @@ class Examined(NamedTuple):
 
 
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
-    """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings.
-
-    Args:
-        traces: what was read.
-        source: where it came from.
-        terms: what is asked.
-    """
+    """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings."""
     with failures_heard() as failures:
         looked = {id(tile): _core(tile, terms, traces.tiles) for tile in traces.cores}
         cores = {name: core for name, core in looked.items() if isinstance(core, TracedCore)}
@@ -201,13 +185,7 @@ def _waits(core: TracedCore) -> bool:
 
 
 def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
-    """What the trace of a core tells. All of it rests on its calls and their cycles; the rest can fail by itself.
-
-    Args:
-        tile: the core's trace.
-        terms: what is asked.
-        around: all units of the trace.
-    """
+    """What the trace of a core tells. All of it rests on its calls and their cycles; the rest can fail by itself."""
     said, of = terms.said, f"of tile {tile.tile}"
     pairing = pair_calls(tile)
     calls = pairing.calls

@@ -52,25 +52,15 @@ _UNITS = {Unit.SHIM: "interface tile", Unit.MEMTILE: "memory tile", Unit.MEM: "m
 
 
 class DmaWait(NamedTuple):
-    """A DMA that waits.
+    """A DMA that waits."""
 
-    Attributes:
-        tile: trace unit that it belongs to.
-        channel: such as ``DMA_MM2S_0``.
-        direction: ``MM2S``, from memory to a stream, or ``S2MM``.
-        kind: the rest of its event's name, such as ``STALLED_LOCK``.
-        cycles: in which it waits.
-        stage: on the way of the wait: waits of the same sort at lower stages may be its cause.
-        placed: whether it is known on which side of the cores it stands.
-    """
-
-    tile: TileTrace
-    channel: str
-    direction: str
-    kind: str
-    cycles: int
-    stage: int = 0
-    placed: bool = True
+    tile: TileTrace  # trace unit that it belongs to
+    channel: str  # such as `DMA_MM2S_0`
+    direction: str  # `MM2S`, from memory to a stream, or `S2MM`
+    kind: str  # the rest of its event's name, such as `STALLED_LOCK`
+    cycles: int  # in which it waits
+    stage: int = 0  # on the way of the wait: waits of the same sort at lower stages may be its cause
+    placed: bool = True  # whether it is known on which side of the cores it stands
 
     @property
     def share(self) -> float:
@@ -89,11 +79,7 @@ class DmaWait(NamedTuple):
 
 
 def dma_waits(tiles: Iterable[TileTrace]) -> tuple[DmaWait, ...]:
-    """DMAs that wait in much of their trace: those that lack data, then those that lack room; causes before symptoms.
-
-    Args:
-        tiles: of a trace, in any order.
-    """
+    """DMAs that wait in much of their trace: those that lack data, then those without room; causes before symptoms."""
     found = [wait for tile in tiles for slot in tile.slots if (wait := _wait(tile, slot)) and wait.cycles]
     long = [wait for wait in found if wait.share >= WAITING]
     starved, blocked = ([wait for wait in long if wait.starved is side] for side in (True, False))
@@ -127,12 +113,7 @@ def _stage(wait: DmaWait, side: int) -> int:
 
 
 def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[Message]:
-    """DMAs that wait, causes before symptoms, and what to do about each.
-
-    Args:
-        tiles: of the trace.
-        cores_wait: whether a core waits for buffers or streams; then memory that is too slow matters more.
-    """
+    """DMAs that wait, causes before symptoms, and what to do about each."""
     waits = dma_waits(tiles)
     for wait in waits:
         event = f"{wait.channel}_{wait.kind}"
@@ -187,13 +168,7 @@ _OPERANDS = 3
 
 
 def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
-    """What to do about a core that waits, without asking for what the trace has.
-
-    Args:
-        stall: ``lock_stall``, ``stream_stall``, ``cascade_stall`` or ``memory_stall``.
-        tile: the core's trace.
-        tiles: of the whole trace; none when only the core is known.
-    """
+    """What to do about a core that waits, without asking for what the trace has."""
     if stall == "memory_stall":
         return f"the core waits for its data memory: {bank_step(tile, tiles)}"
     if stall == "cascade_stall":
@@ -282,12 +257,7 @@ class CoreWait(msgspec.Struct, frozen=True):
 
 
 def core_wait(tile: TileTrace, calls: int) -> CoreWait | None:
-    """Whether a core does nothing but wait; None when it does something else, or makes calls.
-
-    Args:
-        tile: any unit.
-        calls: that it made.
-    """
+    """Whether a core does nothing but wait; None when it does something else, or makes calls."""
     waited = [(slot, stall) for stall in STALLS if (slot := tile.slot(EVENTS[stall])) and len(slot.spans.start)]
     if calls or tile.unit is not Unit.CORE or not waited:
         return None
@@ -307,13 +277,7 @@ def _calls_of(tile: TileTrace) -> str:
 
 
 def waiting_core(tile: TileTrace, found: CoreWait, tiles: Sequence[TileTrace]) -> Message:
-    """That a core does nothing but wait.
-
-    Args:
-        tile: the core's trace.
-        found: what it waits for.
-        tiles: of the whole trace.
-    """
+    """That a core does nothing but wait."""
     slot = EVENTS[found.stall]
     title = f"the core only waits for {WAITED_FOR[found.stall]}: {_WITHOUT_CALLS[found.calls]}"
     length = f"{found.cycles:,} of {tile.last:,} cycles"

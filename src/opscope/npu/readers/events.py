@@ -31,27 +31,16 @@ _ROUNDS = 4
 
 
 class _Command(NamedTuple):
-    """How one kind of command is laid out; the first byte is the most significant of a 32-bit value.
+    """How one kind of command is laid out; the first byte is the most significant of a 32-bit value."""
 
-    Attributes:
-        first: lowest first byte.
-        last: highest first byte.
-        kind: what it does.
-        length: in bytes.
-        shift: of the number in it: idle cycles or repeats.
-        bits: of that number.
-        slots: shift of the slot mask; -1 without one.
-        slot: shift of a single slot's number within the first byte; -1 without one.
-    """
-
-    first: int
-    last: int
-    kind: int
-    length: int
-    shift: int = 0
-    bits: int = 0
-    slots: int = -1
-    slot: int = -1
+    first: int  # lowest first byte
+    last: int  # highest first byte
+    kind: int  # what it does
+    length: int  # in bytes
+    shift: int = 0  # of the number in it: idle cycles or repeats
+    bits: int = 0  # of that number
+    slots: int = -1  # shift of the slot mask; -1 without one
+    slot: int = -1  # shift of a single slot's number within the first byte; -1 without one
 
 
 _COMMANDS = (
@@ -106,31 +95,18 @@ _SET_BITS = np.array([mask.bit_count() for mask in range(256)], np.int64)
 
 
 class UnitEvents(NamedTuple):
-    """What the commands of one unit say.
+    """What the commands of one unit say."""
 
-    Attributes:
-        spans: of each of the eight slots.
-        last: time after the last command.
-        start_timer: of the first Start; None without one.
-        restarts: further Starts.
-        cut: commands of which bytes are missing.
-        unknown: bytes that begin no command.
-        repeats_lost: repeats without a frame before them.
-        repeats_of_idle: repeats that stand behind an Event_Sync.
-        lost: time at each of the places where words are missing.
-        begun: whether the first command is Start, or there is none.
-    """
-
-    spans: tuple[Spans, ...]
-    last: int
-    start_timer: int | None
-    restarts: int
-    cut: int
-    unknown: int
-    repeats_lost: int
-    repeats_of_idle: int
-    lost: tuple[int, ...] = ()
-    begun: bool = True
+    spans: tuple[Spans, ...]  # of each of the eight slots
+    last: int  # time after the last command
+    start_timer: int | None  # of the first Start; None without one
+    restarts: int  # further Starts
+    cut: int  # commands of which bytes are missing
+    unknown: int  # bytes that begin no command
+    repeats_lost: int  # repeats without a frame before them
+    repeats_of_idle: int  # repeats that stand behind an Event_Sync
+    lost: tuple[int, ...] = ()  # time at each of the places where words are missing
+    begun: bool = True  # whether the first command is Start, or there is none
 
 
 class TooManySpansError(ValueError):
@@ -141,16 +117,7 @@ _NOWHERE = np.empty(0, np.int64)
 
 
 def decode_events(words: Words, lost_before: Mask, lost_at: Ints = _NOWHERE) -> UnitEvents:
-    """The spans of one unit.
-
-    Args:
-        words: its payload in order; shape (words,).
-        lost_before: words before which something is missing: commands do not continue across; shape (words,).
-        lost_at: words at which the time is wanted, since some of the unit are missing there.
-
-    Raises:
-        TooManySpansError: repeats stand for more spans than is plausible.
-    """
+    """The spans of one unit."""
     data = np.concatenate([words.astype(">u4").view(np.uint8), np.zeros(_WORD, np.uint8)])
     at, cut = _commands(data[:-_WORD].reshape(-1, _WORD), lost_before)
     first = data[at]
@@ -215,12 +182,7 @@ def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
 
 
 def _divided(length: Bytes, taken: Bytes) -> tuple[Mask, Bytes]:
-    """Where commands begin in each word, and how many bytes its last one takes of the next.
-
-    Args:
-        length: of the command that each byte would begin; shape (4, words).
-        taken: bytes that belong to a command of the word before; shape (words,).
-    """
+    """Where commands begin in each word, and how many bytes its last one takes of the next."""
     begins = np.empty(length.shape, bool)
     beyond = np.where(taken > _WORD, taken - np.uint8(_WORD), np.uint8(0))
     for byte in range(_WORD):
@@ -245,19 +207,12 @@ def _taken_in_order(length: Bytes, lost_before: Mask) -> Bytes:
 
 
 class _Repeats(NamedTuple):
-    """The repeats among the commands; places in the list of commands.
+    """The repeats among the commands; places in the list of commands."""
 
-    Attributes:
-        at: of each repeat.
-        frame: of the frame that it repeats.
-        lost: of repeats without a frame before them.
-        of_idle: repeats between which and their frame there is an Event_Sync.
-    """
-
-    at: Ints
-    frame: Ints
-    lost: Ints
-    of_idle: int
+    at: Ints  # of each repeat
+    frame: Ints  # of the frame that it repeats
+    lost: Ints  # of repeats without a frame before them
+    of_idle: int  # repeats between which and their frame there is an Event_Sync
 
 
 def _repeats(kind: Bytes) -> _Repeats:
@@ -275,19 +230,12 @@ def _repeats(kind: Bytes) -> _Repeats:
 
 
 class _Steps(NamedTuple):
-    """Commands in order; arrays of one length.
+    """Commands in order; arrays of one length."""
 
-    Attributes:
-        mask: slots that are active at the end of a frame.
-        idle: cycles before that in which none is.
-        cycles: by which the time goes on.
-        is_frame: whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing.
-    """
-
-    mask: Bytes
-    idle: Ints
-    cycles: Ints
-    is_frame: Mask
+    mask: Bytes  # slots that are active at the end of a frame
+    idle: Ints  # cycles before that in which none is
+    cycles: Ints  # by which the time goes on
+    is_frame: Mask  # whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing
 
 
 def _steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
@@ -319,23 +267,14 @@ def _prolonged(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
 
 
 class _Frames(NamedTuple):
-    """Frames with their times, those of repeats written out.
+    """Frames with their times, those of repeats written out."""
 
-    Attributes:
-        closes: slots that end, at ``close``.
-        opens: slots that begin, at ``open``.
-        close: time of the ends.
-        open: time of the begins.
-        order: of the first end among all ends and begins.
-        last: time after everything.
-    """
-
-    closes: Bytes
-    opens: Bytes
-    close: Ints
-    open: Ints
-    order: Ints
-    last: int
+    closes: Bytes  # slots that end, at `close`
+    opens: Bytes  # slots that begin, at `open`
+    close: Ints  # time of the ends
+    open: Ints  # time of the begins
+    order: Ints  # of the first end among all ends and begins
+    last: int  # time after everything
 
 
 def _frames(steps: _Steps) -> _Frames:

@@ -30,17 +30,7 @@ class TilesReader(Protocol):
     """A reader, of this package or another, of traces of AI Engine tiles: ``opscope aie`` reads what it does."""
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
-        """The tiles of a trace.
-
-        Args:
-            data: content of the file.
-            path: for messages.
-            slots: names of the slots of each kind of unit, where the user gave them; for formats that lack them.
-
-        Raises:
-            EmptyTraceError: no tile has events.
-            TraceFormatError: it is damaged, or names no tile.
-        """
+        """The tiles of a trace."""
         ...
 
 
@@ -57,19 +47,7 @@ class TilesRead(NamedTuple):
 
 
 def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
-    """The tiles of a trace in JSON or raw words, which may be compressed with gzip or zstd.
-
-    Args:
-        path: of the file.
-        slots: for raw words, the names of the slots of each kind of unit; JSON has its own.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        EmptyTraceError: it is empty, or no tile has events.
-        TraceFormatError: it is damaged, of another format, names no tile, or is not a regular file.
-        MemoryLimitError: reading it takes more memory than it may.
-    """
+    """The tiles of a trace in JSON or raw words, which may be compressed with gzip or zstd."""
     stored = mapped_file(path)
     if not len(stored):
         raise EmptyTraceError("the file has no bytes", where=path, hint="the capture failed; run it again")

@@ -31,42 +31,24 @@ if TYPE_CHECKING:
 
 
 class SlotEvents(NamedTuple):
-    """The events of one slot in stream order; arrays of one length.
+    """The events of one slot in stream order; arrays of one length."""
 
-    Attributes:
-        time: in cycles.
-        begin: whether the slot became active.
-        order: place among all events of the trace.
-    """
-
-    time: Ints
-    begin: Mask
-    order: Ints
+    time: Ints  # in cycles
+    begin: Mask  # whether the slot became active
+    order: Ints  # place among all events of the trace
 
 
 class Paired(NamedTuple):
-    """Spans of a slot.
+    """Spans of a slot."""
 
-    Attributes:
-        spans: in stream order.
-        without_begin: ends that close nothing; they are in no span.
-        begun_again: begins while the slot was active; the span before is left open and ends there.
-        backwards: spans that would end before they start; they are left out.
-    """
-
-    spans: Spans
-    without_begin: int
-    begun_again: int
-    backwards: int
+    spans: Spans  # in stream order
+    without_begin: int  # ends that close nothing; they are in no span
+    begun_again: int  # begins while the slot was active; the span before is left open and ends there
+    backwards: int  # spans that would end before they start; they are left out
 
 
 def paired(events: SlotEvents, last: int) -> Paired:
-    """Put begins and ends together.
-
-    Args:
-        events: of one slot.
-        last: time at which a span without an end stops.
-    """
+    """Put begins and ends together."""
     time, begin, order = events
     begins = np.flatnonzero(begin)
     following = np.minimum(begins + 1, max(len(time) - 1, 0))
@@ -115,26 +97,12 @@ class AieJsonReader:
         return read_json(data, path)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All spans of all tiles.
-
-        Raises:
-            EmptyTraceError: no tile has events.
-            TraceFormatError: it is not JSON, holds no list of events, or none of an AI Engine tile.
-        """
+        """All spans of all tiles."""
         return read_json(data, path).table()
 
 
 def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
-    """All tiles of a trace.
-
-    Args:
-        data: bytes of the file.
-        path: for messages.
-
-    Raises:
-        EmptyTraceError: no tile has events.
-        TraceFormatError: it is not JSON, holds no list of events, or none of an AI Engine tile.
-    """
+    """All tiles of a trace."""
     values, gathered = Values(memoryview(data), path), Gathered()
     end = _gather(values, gathered)
     if not any(map(_tile_of, gathered.processes.values())):

@@ -59,29 +59,15 @@ class Record(msgspec.Struct, gc=False):
 
 
 class EventColumns(NamedTuple):
-    """All begins and ends of a file, in stream order; arrays of one length.
+    """All begins and ends of a file, in stream order; arrays of one length."""
 
-    Attributes:
-        code: place of the slot in the list of slots.
-        time: in cycles.
-        begin: whether the slot became active.
-    """
-
-    code: NDArray[np.int32]
-    time: Ints
-    begin: NDArray[np.bool_]
+    code: NDArray[np.int32]  # place of the slot in the list of slots
+    time: Ints  # in cycles
+    begin: NDArray[np.bool_]  # whether the slot became active
 
 
 class Gathered:
-    """Everything that was read so far.
-
-    Attributes:
-        slots: the slots in order of their first mention, with their codes.
-        processes: what each process is called; the last name counts.
-        threads: what each slot is called; likewise.
-        counts: records that are no events of a slot, and contradictions, by kind.
-        fraction: the first time that is not a whole cycle; None without one.
-    """
+    """Everything that was read so far."""
 
     def __init__(self) -> None:
         self.slots: dict[SlotKey, int] = {}

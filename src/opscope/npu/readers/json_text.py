@@ -55,12 +55,7 @@ class Values:
         self.data, self.path = data, path
 
     def value(self, at: int) -> tuple[Any, int]:
-        """The value that starts at a byte, and the byte behind it.
-
-        Raises:
-            CutOffError: the file ends inside it.
-            TraceFormatError: it is not JSON.
-        """
+        """The value that starts at a byte, and the byte behind it."""
         size = _WINDOW
         while True:
             text, final = str(self.data[at : at + size], "latin-1"), at + size >= len(self.data)
@@ -121,12 +116,7 @@ def _end(pattern: re.Pattern[bytes], data: memoryview, at: int) -> int:
 
 
 def first_element(values: Values) -> int:
-    """Where the first element of the list of records stands.
-
-    Raises:
-        CutOffError: the file ends before it.
-        TraceFormatError: there is no such list.
-    """
+    """Where the first element of the list of records stands."""
     at = values.after_space(len(_MARK) if bytes(values.data[:3]) == _MARK else 0)
     if values.byte(at) == b"[":
         return values.after_space(at + 1)
@@ -152,26 +142,17 @@ def first_element(values: Values) -> int:
 
 
 class Position(NamedTuple):
-    """How far a list was read.
+    """How far a list was read."""
 
-    Attributes:
-        at: start of the next element, or where reading ended.
-        closed: whether the list ended there.
-        cut: whether the file did.
-    """
-
-    at: int
-    closed: bool = False
-    cut: bool = False
+    at: int  # start of the next element, or where reading ended
+    closed: bool = False  # whether the list ended there
+    cut: bool = False  # whether the file did
 
 
 def gather_span(values: Values, at: int, into: Gathered) -> Position:
     """Read the elements of a window from a start on, at least one.
 
     Whole elements are decoded at once, as events alone if possible; else one after the other.
-
-    Raises:
-        TraceFormatError: naming the byte.
     """
     found = _ELEMENTS.match(bytes(values.data[at : at + _STRETCH]))
     if found is None:

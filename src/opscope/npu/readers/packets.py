@@ -31,67 +31,38 @@ _NOBODY = -1
 
 
 class UnitWords(NamedTuple):
-    """The payload of one trace unit.
+    """The payload of one trace unit."""
 
-    Attributes:
-        row: of the tile.
-        column: of the tile.
-        unit: which one.
-        words: its payload, in order.
-        lost_before: words before which something is missing.
-        lost_at: places among the words at which some of this unit are missing, or may be; ascending.
-    """
-
-    row: int
-    column: int
-    unit: Unit
-    words: Words
-    lost_before: Mask
-    lost_at: Ints
+    row: int  # of the tile
+    column: int  # of the tile
+    unit: Unit  # which one
+    words: Words  # its payload, in order
+    lost_before: Mask  # words before which something is missing
+    lost_at: Ints  # places among the words at which some of this unit are missing, or may be; ascending
 
 
 class Framing(NamedTuple):
-    """All units of a buffer.
+    """All units of a buffer."""
 
-    Attributes:
-        units: in order of appearance.
-        packets: how many have a header.
-        short: packets that have fewer than seven payload words although others follow them.
-        orphans: words that belong to no packet, and are not padding.
-        adopted: words without a header that were given to the only unit there is.
-        cut: whether the last packet is incomplete.
-        repaired: headers with one wrong bit that stand between two others; read as the one that they must be.
-        room: whether zero words are left behind the last packet.
-    """
-
-    units: tuple[UnitWords, ...]
-    packets: int
-    short: int
-    orphans: int
-    adopted: int
-    cut: bool
-    repaired: int
-    room: bool
+    units: tuple[UnitWords, ...]  # in order of appearance
+    packets: int  # how many have a header
+    short: int  # packets that have fewer than seven payload words although others follow them
+    orphans: int  # words that belong to no packet, and are not padding
+    adopted: int  # words without a header that were given to the only unit there is
+    cut: bool  # whether the last packet is incomplete
+    repaired: int  # headers with one wrong bit that stand between two others; read as the one that they must be
+    room: bool  # whether zero words are left behind the last packet
 
 
 class _Span(NamedTuple):
-    """Words in a row that are framed alike.
+    """Words in a row that are framed alike."""
 
-    Attributes:
-        at: of the first header; of words without a header, the place before the first.
-        packets: whole packets that follow each other from there.
-        size: payload words of the one packet; seven unless ``packets`` is 1.
-        headed: whether there is a header.
-        broken: whether words are missing before or in it.
-        short: whether words are missing in it.
-    """
-
-    at: int
-    packets: int
-    size: int
-    headed: bool
-    broken: bool
-    short: bool = False
+    at: int  # of the first header; of words without a header, the place before the first
+    packets: int  # whole packets that follow each other from there
+    size: int  # payload words of the one packet; seven unless `packets` is 1
+    headed: bool  # whether there is a header
+    broken: bool  # whether words are missing before or in it
+    short: bool = False  # whether words are missing in it
 
 
 def is_header(words: Words) -> Mask:

@@ -27,15 +27,7 @@ _LONGEST_FILE = 1 << 16
 
 
 def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
-    """Names of the slots of each kind of unit.
-
-    Args:
-        lists: ``NAME,NAME,...`` or ``UNIT=NAME,NAME,...``; several in one text are separated by semicolons.
-        where: for messages.
-
-    Raises:
-        UsageError: a unit or an event is unknown, a unit is named twice, or there are more than eight names.
-    """
+    """Names of the slots of each kind of unit."""
     found: dict[Unit, tuple[str, ...]] = {}
     for part in (part.strip() for text in lists for part in text.split(";")):
         if part:
@@ -48,13 +40,7 @@ def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
 
 
 def read_slots(path: Path) -> Slots:
-    """The same from a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it holds no slot lists, or wrong ones.
-    """
+    """The same from a file."""
     data = file_bytes(path)
     if len(data) > _LONGEST_FILE:
         raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)

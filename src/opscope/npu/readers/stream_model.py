@@ -33,21 +33,13 @@ _NOTHING = {b"null", b"~", b"None"}
 
 
 class StreamModel(NamedTuple):
-    """Latencies of a schedule of Stream's, in cycles; None where the file does not say.
+    """Latencies of a schedule of Stream's, in cycles; None where the file does not say."""
 
-    Attributes:
-        step: from the start of an iteration to that of the next.
-        overlap: latency less step.
-        latency: of an iteration: the sum over all slots, transfers included.
-        total: of all iterations.
-        iterations: how many there are.
-    """
-
-    step: float | None = None
-    overlap: float | None = None
-    latency: float | None = None
-    total: float | None = None
-    iterations: int | None = None
+    step: float | None = None  # from the start of an iteration to that of the next
+    overlap: float | None = None  # latency less step
+    latency: float | None = None  # of an iteration: the sum over all slots, transfers included
+    total: float | None = None  # of all iterations
+    iterations: int | None = None  # how many there are
 
 
 class _Totals(msgspec.Struct):
@@ -78,13 +70,7 @@ class _File(msgspec.Struct, rename={"other_data": "otherData"}):
 
 
 def read_stream_model(path: Path) -> StreamModel:
-    """The latencies in a file of Stream's.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it holds none, or one that is no number of cycles.
-    """
+    """The latencies in a file of Stream's."""
     data = file_bytes(path)
     file = _from_json(data, path) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
     found = _model(file)

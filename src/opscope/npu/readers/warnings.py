@@ -26,13 +26,7 @@ def no_core(units: Iterable[Unit]) -> list[TraceWarning]:
 
 
 def unknown_events(recorded: str, unit: Unit, slots: Iterable[SlotTrace]) -> list[TraceWarning]:
-    """A warning when slots with spans have names that are in no table of their unit.
-
-    Args:
-        recorded: what the trace calls the unit.
-        unit: its kind.
-        slots: of it.
-    """
+    """A warning when slots with spans have names that are in no table of their unit."""
     known = event_names().of(unit.value)
     unknown = sorted({slot.recorded for slot in slots if len(slot.spans.start) and slot.name not in known})
     if not unknown:

@@ -57,12 +57,7 @@ class AieWordsReader:
         return read_words(data, path, slots)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All spans of all tiles.
-
-        Raises:
-            EmptyTraceError: no unit recorded an event.
-            TraceFormatError: it holds no packet, or what are not words.
-        """
+        """All spans of all tiles."""
         return read_words(data, path).table()
 
 
@@ -75,17 +70,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None) -> TileTraceSet:
-    """All tiles of a capture.
-
-    Args:
-        data: its bytes, text or binary.
-        path: for messages.
-        slots: names of the slots of each kind of unit; without one, they are numbered.
-
-    Raises:
-        EmptyTraceError: no unit recorded an event.
-        TraceFormatError: it holds no packet, or what are not words.
-    """
+    """All tiles of a capture."""
     words, cut = _words(data, path)
     framing = framed(words)
     if not framing.units:
@@ -135,11 +120,7 @@ def _regular(text: bytes, line: int) -> Words | None:
 
 
 def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
-    """The words of a text of any layout; a last one that is too short is left out.
-
-    Raises:
-        TraceFormatError: naming the first that is no word.
-    """
+    """The words of a text of any layout; a last one that is too short is left out."""
     tokens = data.replace(b",", b" ").split()
     matches = [_TOKEN.match(token) for token in tokens]
     if None in matches:

@@ -43,21 +43,13 @@ _SMALL = 0.005
 
 
 class TilesSummary(NamedTuple):
-    """The first lines of every report.
+    """The first lines of every report."""
 
-    Attributes:
-        headline: busy or not, and how far from the peak, in one sentence.
-        stalls: what the cores wait for.
-        pace: what sets the pace of the calls.
-        together: how the cores work together; empty for one core.
-        seen: how much of the run the trace holds.
-    """
-
-    headline: str
-    stalls: str
-    pace: str
-    together: str
-    seen: str
+    headline: str  # busy or not, and how far from the peak, in one sentence
+    stalls: str  # what the cores wait for
+    pace: str  # what sets the pace of the calls
+    together: str  # how the cores work together; empty for one core
+    seen: str  # how much of the run the trace holds
 
     @property
     def lines(self) -> list[str]:
@@ -347,17 +339,11 @@ def _no_answer(analysis: TilesAnalysis) -> str:
 
 
 class CallsMissing(NamedTuple):
-    """Why cores have no calls.
+    """Why cores have no calls."""
 
-    Attributes:
-        problem: whether there are none, or none was traced.
-        why: what says so.
-        hint: what to do.
-    """
-
-    problem: str
-    why: str
-    hint: str
+    problem: str  # whether there are none, or none was traced
+    why: str  # what says so
+    hint: str  # what to do
 
 
 def without_calls(cores: Sequence[TileRow]) -> CallsMissing:

@@ -119,11 +119,7 @@ def heat_map(cells: Sequence[Cell], title: str) -> str:
 
 
 def map_legend(full: str) -> str:
-    """The colours of a heat map from 0 to 100 %, as a line of markup.
-
-    Args:
-        full: what 100 % is.
-    """
+    """The colours of a heat map from 0 to 100 %, as a line of markup."""
     steps = [0.0, 0.25, 0.5, 0.75, 1.0]
     names = [*(f"{step * 100:.0f} %" for step in steps[:-1]), f"100 % {full}"]
     return _chips((name, COLOURS["vector"], _strength(step)) for name, step in zip(names, steps, strict=True))

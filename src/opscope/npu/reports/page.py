@@ -53,27 +53,16 @@ MOST = 20
 
 
 class CallSequence(NamedTuple):
-    """Successive calls.
+    """Successive calls."""
 
-    Attributes:
-        first: number of the first call, from 1.
-        last: of the last one.
-        start: first cycle of the first call.
-        end: of the last call.
-        kinds: how many of each kind, in words.
-        median_cycles: of the calls' durations.
-        longest_cycles: of them.
-        in_calls: part of the cycles from start to end that is within calls.
-    """
-
-    first: int
-    last: int
-    start: int
-    end: int
-    kinds: str
-    median_cycles: float
-    longest_cycles: int
-    in_calls: float
+    first: int  # number of the first call, from 1
+    last: int  # of the last one
+    start: int  # first cycle of the first call
+    end: int  # of the last call
+    kinds: str  # how many of each kind, in words
+    median_cycles: float  # of the calls' durations
+    longest_cycles: int  # of them
+    in_calls: float  # part of the cycles from start to end that is within calls
 
 
 def call_sequences(core: TracedCore) -> list[CallSequence]:

@@ -90,12 +90,7 @@ def _cell(row: TileRow, of_peak: bool) -> Cell:
 
 
 def whole_timeline(cores: Sequence[TracedCore], shifts: Mapping[str, int]) -> str:
-    """Calls of every core over the whole trace; of many cores one lane each.
-
-    Args:
-        cores: with calls.
-        shifts: cycles to add to the times of a tile, for a common time.
-    """
+    """Calls of every core over the whole trace; of many cores one lane each."""
     lanes = [
         lane._replace(start=lane.start + by, end=lane.end + by)
         for core in cores[:MOST_BARS]

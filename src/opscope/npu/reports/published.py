@@ -72,17 +72,12 @@ class PublishedSystemIteration(msgspec.Struct, frozen=True):
     """An iteration of all cores: the longest span of any of them.
 
     A rate that is not known is left out, since the published tool's scripts read what is there by ``float()``.
-
-    Attributes:
-        iteration_index: from 0.
-        runtime_cycles: the longest span.
-        gmacs_per_second: of the whole product in that time.
-        gmacs_per_second_traced_cores: of the work of the cores in the trace; where the one above is not known.
     """
 
-    iteration_index: int
-    runtime_cycles: int
-    gmacs_per_second: float | UnsetType = UNSET
+    iteration_index: int  # from 0
+    runtime_cycles: int  # the longest span
+    gmacs_per_second: float | UnsetType = UNSET  # of the whole product in that time
+    # of the work of the cores in the trace; where the one above is not known
     gmacs_per_second_traced_cores: float | UnsetType = UNSET
 
 
@@ -136,12 +131,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
-    """Name and content of each file.
-
-    Args:
-        examined: the trace.
-        run: what the user said, and what else ``index.json`` is to say.
-    """
+    """Name and content of each file."""
     reports = [published_core(core, examined.row_of(core), run) for core in examined.cores]
     names = distinct(report.tile_name for report in reports)
     files = {f"{name}.json": _json(report) for name, report in zip(names, reports, strict=True)}

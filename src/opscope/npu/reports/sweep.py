@@ -93,11 +93,7 @@ def _spread(points: Rows, macs: Sequence[int]) -> bool:
 
 
 def _work_axis(macs: Sequence[int]) -> alt.X:
-    """The work of the products, with room for the labels to the right.
-
-    Args:
-        macs: of the products, smallest first, at least two.
-    """
+    """The work of the products, with room for the labels to the right."""
     reach = math.log(macs[-1] / macs[0])
     domain = [macs[0] * math.exp(-_LEFT * reach), macs[-1] * math.exp(_RIGHT * reach)]
     axis = alt.Axis(values=_ticks(macs, reach), format=".3~s", labelOverlap=False)

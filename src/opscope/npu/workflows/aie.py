@@ -174,12 +174,7 @@ def _on(device: AieDevice | None, traces: TileTraceSet, path: Path) -> None:
 
 
 def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
-    """What keeps a result from being whole, to be raised when it was written; None when nothing does.
-
-    Args:
-        tiles: an analysed trace.
-        out: directory of its reports; None where none were written.
-    """
+    """What keeps a result from being whole, to be raised when it was written; None when nothing does."""
     analysis, path = tiles.analysis, tiles.analysis.trace.path
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
@@ -234,12 +229,7 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
 
 
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:
-    """Name and content of the published tool's files.
-
-    Args:
-        tiles: an analysed trace.
-        out: directory that the files name as their own.
-    """
+    """Name and content of the published tool's files."""
     from opscope.npu.reports.published import Index, published_files
 
     request = tiles.request
@@ -282,11 +272,7 @@ def _slots(request: TilesRequest) -> Slots | None:
 
 
 def _terms(request: TilesRequest) -> TilesTerms:
-    """What was said, checked.
-
-    Raises:
-        UsageError: part of the sizes is missing, or a value cannot be.
-    """
+    """What was said, checked."""
     from opscope.npu.analysis.specification import assumed_clock, run_specification
     from opscope.npu.analysis.tiles import TilesTerms
     from opscope.npu.devices import aie_devices
@@ -315,11 +301,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
 
 
 def _model(request: TilesRequest) -> CostModel | None:
-    """The cost model, as given in numbers or by a file of Stream's.
-
-    Raises:
-        UsageError: both are given, or a number cannot be.
-    """
+    """The cost model, as given in numbers or by a file of Stream's."""
     from opscope.npu.analysis.prediction import cost_model
     from opscope.npu.readers.stream_model import read_stream_model
 
@@ -347,11 +329,7 @@ def _model(request: TilesRequest) -> CostModel | None:
 
 
 def _all(values: Sequence[int | None]) -> list[int] | None:
-    """The values when all are given, None when none is.
-
-    Raises:
-        UsageError: only some are.
-    """
+    """The values when all are given, None when none is."""
     known = [value for value in values if value is not None]
     if known and len(known) < len(values):
         raise UsageError("only some of the sizes are given", where="--M --K --N --m --k --n --row --col", hint=_SIZES)

@@ -85,12 +85,7 @@ def _files_in(directory: Path) -> list[Path]:
 
 
 def tiles_side(path: str | Path) -> TilesTraces:
-    """The side that a path names; files that hold the same trace count once.
-
-    Raises:
-        NotFoundError: there is no such file or directory, or no trace in it.
-        TraceFormatError: a file is damaged.
-    """
+    """The side that a path names; files that hold the same trace count once."""
     from opscope.npu.analysis.compare import TilesSide
 
     place = Path(path)
@@ -110,11 +105,7 @@ def _analysis(path: Path) -> TilesAnalysis:
 
 
 def written_analysis(path: Path) -> TilesAnalysis | None:
-    """The analysis that a file holds; None when it holds something else.
-
-    Raises:
-        TraceFormatError: it is an analysis that is damaged.
-    """
+    """The analysis that a file holds; None when it holds something else."""
     from opscope.npu.analysis.tiles_result import TilesAnalysis
 
     if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):

@@ -256,13 +256,7 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
         return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
     def mac_ceiling(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacCeiling | None:
-        """The ceiling of a class of kernels; None when none was tried.
-
-        Args:
-            dtype: as in :class:`MacCeiling`.
-            kernel: the class.
-            taps: positions of a filter; without ceilings of their own, they share the best of the class.
-        """
+        """The ceiling of a class of kernels; None when none was tried."""
         found = [ceiling for ceiling in self.compute if (ceiling.dtype, ceiling.kernel) == (dtype, kernel)]
         return _best([ceiling for ceiling in found if ceiling.taps == taps] or found)
 
@@ -284,10 +278,6 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
         """Bytes per second at a working set, the best of the patterns; None when nothing was measured.
 
         Between measured sizes both are interpolated on logarithmic scales; beyond them the nearest one counts.
-
-        Args:
-            working_set: distinct bytes.
-            in_place: of updates, which need half of the memory for the same bytes, instead of copies and sums.
         """
         return self._bandwidth((Pattern.UPDATE,) if in_place else (Pattern.COPY, Pattern.READ), working_set)
 
@@ -296,9 +286,6 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
 
         Their kernels read several rows at once, which reaches less than a plain pass over memory. None where it was not
         measured, as in files of earlier versions.
-
-        Args:
-            footprint: distinct bytes of an inference.
         """
         return self._bandwidth((Pattern.WEIGHTS,), footprint)
 
@@ -355,15 +342,10 @@ class NoCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.n
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """Which ceiling of :class:`MacCeiling` an event falls under.
+    """Which ceiling of :class:`MacCeiling` an event falls under."""
 
-    Attributes:
-        dtype: number type, as there; one that has no ceilings is named as the event names it.
-        kernel: the class.
-    """
-
-    dtype: str
-    kernel: KernelClass
+    dtype: str  # number type, as there; one that has no ceilings is named as the event names it
+    kernel: KernelClass  # the class
 
 
 _EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<tags>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
@@ -394,12 +376,7 @@ _PACKED = {"pf32": "f32", "pf16": "f16", "pqs8": "qs8", "qdu8": "qd8", "qp8": "q
 
 
 def kernel_use(event: str, rows: int | None = None) -> KernelUse | None:
-    """Number type and class of kernels of an event by its name; None for events that do not multiply and accumulate.
-
-    Args:
-        event: as recorded: ``Convolution (NHWC, F32) IGEMM #7``.
-        rows: of the matrix that is multiplied with weights; None: not known, more than one.
-    """
+    """Number type and class of kernels of an event by its name; None for events that do not multiply and accumulate."""
     form = _EVENT.match(event)
     if form is None:
         return None

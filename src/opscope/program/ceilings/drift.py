@@ -50,13 +50,7 @@ def drift_sample(kept: Ceilings) -> Ceilings:
 
 
 def drift_of(kept: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Drift:
-    """The tried ceilings beside the best rate that any of the probes reached.
-
-    Args:
-        kept: the ceilings in question, which know when they were measured.
-        probes: what trying :func:`drift_sample` again gave, once or more often.
-        checked_at: when, ISO 8601 with time zone.
-    """
+    """The tried ceilings beside the best rate that any of the probes reached."""
     seconds = round(sum(probe.seconds for probe in probes), 3)
     return Drift(kept.measured_at or "", checked_at, seconds, [_check(tried, probes) for tried in _tried(kept)])
 

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 class OperatorCall:
     """One instruction that calls a kernel; positions are those of the operator's schema.
 
-    Attributes:
-        name: operator with namespace and overload, as in the file.
-        operator: its name without them and without ``_copy``.
-        outputs: numbers of the tensors that it leaves: the last argument, or the members of a list that stands there.
-        inputs: numbers of the other tensors that it is given, each once.
-
     Args:
         plan: the method.
         step: the instruction.
@@ -67,22 +61,14 @@ class OperatorCall:
         return self._value(self._arguments[position]) if 0 <= position < len(self._arguments) else None
 
     def tensor(self, number: int) -> PlannedTensor:
-        """The tensor that is a value of the plan.
-
-        Raises:
-            NotKnownError: it is something else.
-        """
+        """The tensor that is a value of the plan."""
         value = self._value(number)
         if not isinstance(value, PlannedTensor):
             raise NotKnownError
         return value
 
     def shape_of(self, number: int) -> Shape:
-        """The shape of a tensor by its number.
-
-        Raises:
-            NotKnownError: it is not a tensor, or its shape is unknown.
-        """
+        """The shape of a tensor by its number."""
         value = self.tensor(number)
         listed = value.sizes if self._sizes is None else self._sizes.get(number)
         if listed is None and value.dynamism is Dynamism.STATIC:
@@ -92,38 +78,22 @@ class OperatorCall:
         return listed
 
     def bytes_of(self, number: int) -> int:
-        """Bytes of a tensor by its number.
-
-        Raises:
-            NotKnownError: it is not a tensor, or its shape or width is unknown.
-        """
+        """Bytes of a tensor by its number."""
         size = self.tensor(number).dtype.bytes_of(self.shape_of(number))
         if size is None:
             raise NotKnownError
         return size
 
     def shape(self, position: int) -> Shape:
-        """The shape of the tensor at a position.
-
-        Raises:
-            NotKnownError: there is none, or its shape is unknown.
-        """
+        """The shape of the tensor at a position."""
         return self.shape_of(self._arguments[position]) if position < len(self._arguments) else self.shape_of(-1)
 
     def shapes(self, position: int) -> tuple[Shape, ...]:
-        """The shapes of the tensors in a list.
-
-        Raises:
-            NotKnownError: one is unknown.
-        """
+        """The shapes of the tensors in a list."""
         return tuple(map(self.shape_of, self.tensors_at(position)))
 
     def output(self) -> Shape:
-        """The shape of the first output.
-
-        Raises:
-            NotKnownError: it is unknown.
-        """
+        """The shape of the first output."""
         return self.shape_of(self.outputs[0] if self.outputs else -1)
 
     def tensors_at(self, position: int) -> tuple[int, ...]:
@@ -137,48 +107,28 @@ class OperatorCall:
         return tuple(place for place, number in enumerate(members) if isinstance(self._value(number), PlannedTensor))
 
     def number(self, position: int) -> int:
-        """An integer.
-
-        Raises:
-            NotKnownError: it is something else or unknown.
-        """
+        """An integer."""
         return self._integer(self._arguments[position] if position < len(self._arguments) else -1)
 
     def numbers(self, position: int) -> tuple[int, ...]:
-        """A list of integers.
-
-        Raises:
-            NotKnownError: it is something else, or a member is unknown.
-        """
+        """A list of integers."""
         value = self.argument(position)
         if not isinstance(value, ValueList):
             raise NotKnownError
         return tuple(map(self._integer, value.members))
 
     def listed(self, position: int) -> tuple[int, ...]:
-        """Integers that stand as a list, as one number, or not at all.
-
-        Raises:
-            NotKnownError: one is unknown.
-        """
+        """Integers that stand as a list, as one number, or not at all."""
         if not self.has(position):
             return ()
         return (self.number(position),) if isinstance(self.argument(position), Scalar) else self.numbers(position)
 
     def axis(self, position: int, data: Shape) -> int:
-        """A dimension of data of this shape, counted from the first.
-
-        Raises:
-            NotKnownError: the data have no such dimension.
-        """
+        """A dimension of data of this shape, counted from the first."""
         return place_in(self.number(position), len(data))
 
     def is_set(self, position: int) -> bool:
-        """A boolean.
-
-        Raises:
-            NotKnownError: it is something else.
-        """
+        """A boolean."""
         value = self.argument(position)
         if not isinstance(value, Scalar) or not isinstance(value.value, bool):
             raise NotKnownError

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def call_traffic(call: OperatorCall) -> Traffic:
-    """Bytes of one call.
-
-    Raises:
-        NotKnownError: a shape or a width is unknown.
-    """
+    """Bytes of one call."""
     if touches_no_data(call):
         return Traffic(0, 0, 0)
     if call.in_place or call.operator == COLLECT:
@@ -117,11 +113,6 @@ class GraphCosts:
 
 def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | None = None) -> Cost | None:
     """Cost of one instruction that calls a portable kernel.
-
-    Args:
-        plan: the method.
-        step: one of its instructions.
-        sizes: real shapes by value number; None: those of the file, which of dynamic tensors are the upper bound.
 
     Returns:
         None when the operator, a width or a shape is unknown, and for instructions that call no kernel.

@@ -30,9 +30,6 @@ class Window(NamedTuple):
         """Outputs along a dimension of this length.
 
         ``ceil`` counts a last window that does not fit too, unless it starts behind the data.
-
-        Raises:
-            NotKnownError: no such window can walk.
         """
         room = max(0, length + self.padding - self._reach(length))
         if not ceil:
@@ -41,11 +38,7 @@ class Window(NamedTuple):
         return more if more * self.stride >= length + self.padding // 2 else more + 1
 
     def expanded(self, length: int, adjustment: int = 0) -> int:
-        """Outputs of a transposed convolution along a dimension of this length.
-
-        Raises:
-            NotKnownError: no such window can walk.
-        """
+        """Outputs of a transposed convolution along a dimension of this length."""
         return max(0, (length - 1) * self.stride + adjustment + self._reach(length) - self.padding)
 
     def _reach(self, length: int) -> int:
@@ -61,22 +54,14 @@ def elements(shape: Shape) -> int:
 
 
 def of_rank(shape: Shape, rank: int) -> Shape:
-    """The shape, which has so many dimensions.
-
-    Raises:
-        NotKnownError: it has not.
-    """
+    """The shape, which has so many dimensions."""
     if len(shape) != rank:
         raise NotKnownError
     return shape
 
 
 def at_least(shape: Shape, rank: int) -> Shape:
-    """The shape, which has so many dimensions or more.
-
-    Raises:
-        NotKnownError: it has fewer.
-    """
+    """The shape, which has so many dimensions or more."""
     if len(shape) < rank:
         raise NotKnownError
     return shape
@@ -90,11 +75,7 @@ def fits(shape: Shape, bound: Shape) -> bool:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape of an elementwise result.
-
-    Raises:
-        NotKnownError: the shapes do not go together.
-    """
+    """The shape of an elementwise result."""
     out: list[int] = []
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         sizes = set(column) - {1}
@@ -105,11 +86,7 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def resolved(wanted: Shape, count: int, unknown: int = -1) -> Shape:
-    """A shape for ``count`` elements with its one ``unknown`` size filled in.
-
-    Raises:
-        NotKnownError: there is no such shape.
-    """
+    """A shape for ``count`` elements with its one ``unknown`` size filled in."""
     free = wanted.count(unknown)
     known = elements(tuple(size for size in wanted if size != unknown))
     if not free and known == count:
@@ -120,33 +97,21 @@ def resolved(wanted: Shape, count: int, unknown: int = -1) -> Shape:
 
 
 def product(left: Shape, right: Shape) -> Shape:
-    """The shape of a product of matrices, or of stacks of them whose leading dimensions broadcast.
-
-    Raises:
-        NotKnownError: the shapes do not go together.
-    """
+    """The shape of a product of matrices, or of stacks of them whose leading dimensions broadcast."""
     if min(len(left), len(right)) < _MATRIX or left[-1] != right[-2]:
         raise NotKnownError
     return (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
 
 
 def place_in(axis: int, rank: int) -> int:
-    """A dimension counted from the first; negative ones count from behind the last.
-
-    Raises:
-        NotKnownError: there is no such dimension.
-    """
+    """A dimension counted from the first; negative ones count from behind the last."""
     if not -rank <= axis < rank:
         raise NotKnownError
     return axis % rank
 
 
 def concatenated(shapes: tuple[Shape, ...], axis: int) -> Shape:
-    """The shape of tensors laid one after another along a dimension.
-
-    Raises:
-        NotKnownError: the shapes do not go together.
-    """
+    """The shape of tensors laid one after another along a dimension."""
     first = at_least(shapes[0] if shapes else (), 1)
     place = place_in(axis, len(first))
     frames = {of_rank(shape, len(first))[:place] + shape[place + 1 :] for shape in shapes}
@@ -161,11 +126,7 @@ def replaced(shape: Shape, place: int, *sizes: int) -> Shape:
 
 
 def permuted(shape: Shape, order: Shape) -> Shape:
-    """The shape with its dimensions in another order.
-
-    Raises:
-        NotKnownError: that is no order of them.
-    """
+    """The shape with its dimensions in another order."""
     places = [place_in(place, len(shape)) for place in of_rank(order, len(shape))]
     if len(set(places)) < len(places):
         raise NotKnownError

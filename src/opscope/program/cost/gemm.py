@@ -123,13 +123,6 @@ class Tiling(msgspec.Struct, frozen=True):
         There are several where a type has several layouts: block floating point takes 9 bits an element (8 elements
         share an exponent of 8 bits), and 16 where a kernel converts bf16 by itself; outputs may stay as wide as they
         were added up.
-
-        Args:
-            operand: which.
-            dtype: type of the inputs, one of :func:`dtypes`.
-
-        Raises:
-            UsageError: the type is not known.
         """
         known = _bits(dtype)
         widths = known + _OUTPUT_BITS[dtype] if operand is Operand.C else known
@@ -152,16 +145,7 @@ def tiling(
     whole: tuple[int, int, int] | None = None,
     cores: tuple[int, int] = (1, 1),
 ) -> Tiling:
-    """A tiling whose sizes can be true. Sizes that do not divide each other are kept: see :attr:`Tiling.problem`.
-
-    Args:
-        tile: m, k and n.
-        whole: M, K and N; None when only the tile is known.
-        cores: rows and columns of cores that compute.
-
-    Raises:
-        UsageError: a size is below 1, absurdly large, or a tile is larger than the whole.
-    """
+    """A tiling whose sizes can be true. Sizes that do not divide each other are kept: see :attr:`Tiling.problem`."""
     for name, value in zip("mkn", tile, strict=True):
         _check(name, value, LARGEST_SIZE)
     for name, value in zip(("rows", "columns"), cores, strict=True):

@@ -41,11 +41,7 @@ class NodeShapes(NamedTuple):
 
 
 def node_arithmetic(shaped: NodeShapes) -> Arithmetic:
-    """What a node computes without its fused activation.
-
-    Raises:
-        NotKnownError: its kind is unknown, or no kernel takes such shapes.
-    """
+    """What a node computes without its fused activation."""
     rule = _RULES.get(shaped.node.kind)
     if rule is None:
         raise NotKnownError

@@ -51,10 +51,6 @@ _SIGN = 2**31  # an axis below 0 stands as an unsigned number
 def graph_shapes(graph: XnnGraph, inputs: Mapping[int, Shape]) -> dict[int, Shape]:
     """The shape of every value that follows from those of the inputs.
 
-    Args:
-        graph: of a delegate.
-        inputs: real shapes of its inputs by value.
-
     Returns:
         Shapes by value; absent are values behind an unknown kind or input, and shapes beyond those of the file, which
         are upper bounds.

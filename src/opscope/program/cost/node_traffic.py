@@ -48,22 +48,14 @@ class GraphTraffic:
                 self._users.setdefault(each, set()).add(number)
 
     def shaped(self, number: int) -> NodeShapes:
-        """A node with its shapes.
-
-        Raises:
-            NotKnownError: there is no such node, or a shape is unknown.
-        """
+        """A node with its shapes."""
         if not 0 <= number < len(self._nodes):
             raise NotKnownError
         node = self._nodes[number]
         return NodeShapes(node, tuple(map(self._shape, node.inputs)), tuple(map(self._shape, node.outputs)))
 
     def bytes_of(self, number: int) -> int:
-        """Bytes of a value with its stored scales.
-
-        Raises:
-            NotKnownError: there is no such value, or its shape or width is unknown.
-        """
+        """Bytes of a value with its stored scales."""
         value, shape = self._values.get(number), self._shape(number)
         if value is None:
             raise NotKnownError
@@ -73,11 +65,7 @@ class GraphTraffic:
         return data + value.quantisation.scales * _SCALE_BYTES.get(value.quantisation.kind, 0)
 
     def of(self, numbers: Sequence[int]) -> Traffic:
-        """Bytes of one event that computes these nodes.
-
-        Raises:
-            NotKnownError: there is no such node, or the shape or width of a tensor is unknown.
-        """
+        """Bytes of one event that computes these nodes."""
         group = {number: self.shaped(number) for number in numbers}
         made = {value for each in group.values() for value in each.node.outputs}
         taken = {value for each in group.values() for value in each.node.inputs} - made
@@ -115,11 +103,7 @@ def _only_data(number: int, node: XnnNode) -> bool:
 
 
 def stored_bytes(dtype: NumberType, shape: Shape) -> int:
-    """Bytes of elements; rows of half bytes are filled up to whole ones.
-
-    Raises:
-        NotKnownError: their width is unknown.
-    """
+    """Bytes of elements; rows of half bytes are filled up to whole ones."""
     if dtype.bits is None:
         raise NotKnownError
     row = (shape[-1] if shape else 1) * dtype.bits

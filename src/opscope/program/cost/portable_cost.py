@@ -37,11 +37,7 @@ _MOVEMENTS = frozenset({*EMBEDDINGS, COLLECT})  # those that the taxonomy does n
 
 
 def call_arithmetic(call: OperatorCall) -> Arithmetic:
-    """What a call computes.
-
-    Raises:
-        NotKnownError: the operator is unknown, or a shape that counts.
-    """
+    """What a call computes."""
     if touches_no_data(call) or call.operator in _MOVEMENTS:
         return NOTHING
     rule = _RULES.get(call.operator)
@@ -61,11 +57,7 @@ def touches_no_data(call: OperatorCall) -> bool:
 
 
 def window_elements(call: OperatorCall) -> int | None:
-    """So many elements of its first argument a call looks at, at most; None when it looks at all of them.
-
-    Raises:
-        NotKnownError: a shape that counts is unknown.
-    """
+    """So many elements of its first argument a call looks at, at most; None when it looks at all of them."""
     rule = _SEEN.get(call.operator)
     return None if rule is None else rule(call)
 

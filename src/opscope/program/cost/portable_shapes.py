@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def output_shapes(call: OperatorCall) -> tuple[Shape, ...]:
-    """The shapes of the outputs of a call; an operator that leaves fewer tensors has the first of them.
-
-    Raises:
-        NotKnownError: the operator, or a shape or an option that it needs, is unknown.
-    """
+    """The shapes of the outputs of a call; an operator that leaves fewer tensors has the first of them."""
     rule = _RULES.get(call.operator)
     if rule is not None:
         return rule(call)

@@ -26,26 +26,15 @@ if TYPE_CHECKING:
 
 
 class Called(NamedTuple):
-    """Shapes of one call of a delegate.
+    """Shapes of one call of a delegate."""
 
-    Attributes:
-        dims: of values of its graph; those that cannot be derived are absent.
-        left: of the tensors that the call leaves, by value number of the plan; None for those that are unknown.
-    """
-
-    dims: dict[int, Shape]
+    dims: dict[int, Shape]  # of values of its graph; those that cannot be derived are absent
+    # of the tensors that the call leaves, by value number of the plan; None for those that are unknown
     left: dict[int, Shape | None]
 
 
 def call_shapes(plan: MethodPlan, step: PlannedStep, graph: XnnGraph, sizes: Mapping[int, Shape]) -> Called:
-    """What a call of a delegate makes of known shapes.
-
-    Args:
-        plan: the method.
-        step: an instruction that calls the delegate.
-        graph: of the delegate.
-        sizes: known shapes of tensors of the plan.
-    """
+    """What a call of a delegate makes of known shapes."""
     values = graph.by_id()
     places = list(zip(step.arguments, graph.arguments(), strict=False))
     given, left = places[: len(graph.inputs)], places[len(graph.inputs) :]
@@ -100,11 +89,7 @@ _LARGEST = 2**63 - 1
 
 
 def size_number(call: OperatorCall) -> int:
-    """The integer that a call computes.
-
-    Raises:
-        NotKnownError: it computes something else, from something unknown, or a number beyond 64 bits.
-    """
+    """The integer that a call computes."""
     rule = _RULES.get(call.name)
     if rule is None:
         raise NotKnownError
@@ -154,14 +139,10 @@ _EQUAL = "executorch_prim::eq.Scalar"
 
 
 class Shapes(msgspec.Struct, frozen=True):
-    """What is known of the shapes of one inference; a value whose shape cannot be derived is absent.
+    """What is known of the shapes of one inference; a value whose shape cannot be derived is absent."""
 
-    Attributes:
-        sizes: of tensors of the plan, by value number.
-        dims: of values of delegates' graphs: by number of the delegate, then by value number.
-    """
-
-    sizes: Mapping[int, Shape]
+    sizes: Mapping[int, Shape]  # of tensors of the plan, by value number
+    # of values of delegates' graphs: by number of the delegate, then by value number
     dims: Mapping[int, Mapping[int, Shape]]
 
 
@@ -184,11 +165,6 @@ def propagate(plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence
 
     A value that gets several shapes within the inference, as in a loop or in two branches, has none.
 
-    Args:
-        plan: the method.
-        graphs: of its delegates, by number; what others leave is unknown.
-        inputs: shapes of the tensors among the method's inputs, in their order.
-
     Returns:
         Derived shapes. Those of another number of inputs, or beyond what the program allows, are taken as unknown.
     """
@@ -208,13 +184,7 @@ def _input_tensors(plan: MethodPlan) -> list[int]:
 
 
 class _Walk:
-    """One pass over the instructions in their order, whatever jumps they make.
-
-    Attributes:
-        sizes: shapes of tensors.
-        dims: shapes of values of delegates' graphs.
-        several: values that were set to different shapes or numbers, or once to an unknown one; they stay unknown.
-    """
+    """One pass over the instructions in their order, whatever jumps they make."""
 
     def __init__(self, plan: MethodPlan, graphs: Mapping[int, XnnGraph], several: frozenset[int]) -> None:
         self.several = set(several)

@@ -12,37 +12,23 @@ if TYPE_CHECKING:
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):
-    """Calls of kernels from within one operator of a delegate.
+    """Calls of kernels from within one operator of a delegate."""
 
-    Attributes:
-        delegate: in the order in which the process first called them, from 0.
-        position: of the operator in the delegate, from 0; null for what ran in it while no operator was told apart.
-        runs: how often the operator ended.
-        calls: by the name of the kernel; those that were not called are left out.
-    """
-
-    delegate: int
+    delegate: int  # in the order in which the process first called them, from 0
+    # of the operator in the delegate, from 0; null for what ran in it while no operator was told apart
     position: int | None
-    runs: int
-    calls: dict[str, int]
+    runs: int  # how often the operator ended
+    calls: dict[str, int]  # by the name of the kernel; those that were not called are left out
 
 
 class KernelCalls(msgspec.Struct, frozen=True):
-    """Exact numbers of calls in one process.
+    """Exact numbers of calls in one process."""
 
-    Attributes:
-        kernels: that were counted; one that has no calls anywhere did not run.
-        outside: calls outside of delegates, such as packing weights while a program is loaded.
-        operators: in the order in which they first ran.
-        delegate_calls: how often any delegate was called.
-        problem: why calls cannot be given to operators, as one sentence; null when they can.
-    """
-
-    kernels: tuple[str, ...]
-    outside: dict[str, int]
-    operators: tuple[OperatorCalls, ...]
-    delegate_calls: int
-    problem: str | None = None
+    kernels: tuple[str, ...]  # that were counted; one that has no calls anywhere did not run
+    outside: dict[str, int]  # calls outside of delegates, such as packing weights while a program is loaded
+    operators: tuple[OperatorCalls, ...]  # in the order in which they first ran
+    delegate_calls: int  # how often any delegate was called
+    problem: str | None = None  # why calls cannot be given to operators, as one sentence; null when they can
 
     def totals(self) -> dict[str, int]:
         """Calls of every kernel that was called, in the order of their names."""

@@ -27,25 +27,15 @@ _TILE = re.compile(r"\d+x\d+[a-z0-9]*\Z")
 
 
 class KernelName(msgspec.Struct, frozen=True):
-    """The parts of a microkernel's name; all of them null or empty when the name does not follow the grammar.
+    """The parts of a microkernel's name; all of them null or empty when the name does not follow the grammar."""
 
-    Attributes:
-        whole: the name as it was written.
-        parsed: whether it follows the grammar.
-        dtype: number types, inputs before weights, joined by ``_``: ``f32``, ``qd8_f32_qc8w``.
-        operator: ``gemm``, ``igemm``, ``vadd``.
-        variant: ``minmax``; null where the name has none.
-        tile: ``7x16``; null where the name has none.
-        isa_chain: instruction sets and tuning, as the name lists them.
-    """
-
-    whole: str
-    parsed: bool
-    dtype: str | None = None
-    operator: str | None = None
-    variant: str | None = None
-    tile: str | None = None
-    isa_chain: tuple[str, ...] = ()
+    whole: str  # the name as it was written
+    parsed: bool  # whether it follows the grammar
+    dtype: str | None = None  # number types, inputs before weights, joined by `_`: `f32`, `qd8_f32_qc8w`
+    operator: str | None = None  # `gemm`, `igemm`, `vadd`
+    variant: str | None = None  # `minmax`; null where the name has none
+    tile: str | None = None  # `7x16`; null where the name has none
+    isa_chain: tuple[str, ...] = ()  # instruction sets and tuning, as the name lists them
 
     @property
     def sme2(self) -> bool:
@@ -82,21 +72,13 @@ def parse_kernel(name: str) -> KernelName:
 
 
 class KernelEntry(msgspec.Struct, frozen=True):
-    """One kernel that the library registered.
+    """One kernel that the library registered."""
 
-    Attributes:
-        kernel: its name and the parts of it.
-        category: what the library registered it for, in the log's word: ``gemm``, ``binary``.
-        line: number of the line in the log, from 1.
-        function: of the library that wrote the line; null in the older form of the line.
-        source: file and line of that function; null in the older form.
-    """
-
-    kernel: KernelName
-    category: str
-    line: int
-    function: str | None = None
-    source: str | None = None
+    kernel: KernelName  # its name and the parts of it
+    category: str  # what the library registered it for, in the log's word: `gemm`, `binary`
+    line: int  # number of the line in the log, from 1
+    function: str | None = None  # of the library that wrote the line; null in the older form of the line
+    source: str | None = None  # file and line of that function; null in the older form
 
 
 class KernelLog(msgspec.Struct, frozen=True):
@@ -104,16 +86,11 @@ class KernelLog(msgspec.Struct, frozen=True):
 
     Registration is not execution: the library writes one line when it fills a table of kernels, once a process, for
     every tile size that it may choose from. How often a kernel was called, and whether at all, is not in a log.
-
-    Attributes:
-        entries: one for each line that names a kernel.
-        incomplete: numbers of lines that begin like one but are cut off or damaged.
-        evidence: always ``registration``.
     """
 
-    entries: tuple[KernelEntry, ...]
-    incomplete: tuple[int, ...] = ()
-    evidence: Literal["registration"] = "registration"
+    entries: tuple[KernelEntry, ...]  # one for each line that names a kernel
+    incomplete: tuple[int, ...] = ()  # numbers of lines that begin like one but are cut off or damaged
+    evidence: Literal["registration"] = "registration"  # always `registration`
 
     def names(self) -> tuple[str, ...]:
         """The kernels, each once, in the order of the log."""

@@ -23,39 +23,24 @@ class StackFrame(NamedTuple):
 
 
 class SampledFunction(msgspec.Struct, frozen=True):
-    """A function and what fell into it.
+    """A function and what fell into it."""
 
-    Attributes:
-        event: what the samples count, such as ``cycles``.
-        thread: name and number of the thread.
-        function: where samples fell; null where the profiler knows no name.
-        library: of the function, likewise.
-        kernel: the innermost kernel of the stack, the function itself or one that called it; null where there is none.
-        samples: number of them; null where the profiler tells only shares.
-        weight: what the samples stand for, in the unit of the recording.
-    """
-
-    event: str
-    thread: str
-    function: str | None
-    library: str | None
+    event: str  # what the samples count, such as `cycles`
+    thread: str  # name and number of the thread
+    function: str | None  # where samples fell; null where the profiler knows no name
+    library: str | None  # of the function, likewise
+    # the innermost kernel of the stack, the function itself or one that called it; null where there is none
     kernel: str | None
-    samples: int | None
-    weight: float
+    samples: int | None  # number of them; null where the profiler tells only shares
+    weight: float  # what the samples stand for, in the unit of the recording
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """All samples of a recording, added up.
+    """All samples of a recording, added up."""
 
-    Attributes:
-        format: of the file: ``perf script``, ``simpleperf report``, ``xctrace``, ``sample``.
-        unit: of the weights: ``events``, ``ns``, ``samples`` or ``percent``.
-        functions: heaviest first.
-    """
-
-    format: str
-    unit: str
-    functions: tuple[SampledFunction, ...]
+    format: str  # of the file: `perf script`, `simpleperf report`, `xctrace`, `sample`
+    unit: str  # of the weights: `events`, `ns`, `samples` or `percent`
+    functions: tuple[SampledFunction, ...]  # heaviest first
 
     @property
     def weight(self) -> float:
@@ -77,15 +62,7 @@ class Tally:
     def add(
         self, event: str, thread: str, stack: Sequence[StackFrame], weight: float = 1.0, samples: int | None = 1
     ) -> None:
-        """Add samples.
-
-        Args:
-            event: what they count.
-            thread: name and number.
-            stack: innermost function first; empty when nothing is known.
-            weight: what they stand for.
-            samples: number of them; None when it is not known.
-        """
+        """Add samples."""
         leaf = stack[0] if stack else StackFrame(None, None)
         kernels = (parse_symbol(frame.function) for frame in stack if frame.function)
         kernel = next((found.name for found in kernels if found), None)

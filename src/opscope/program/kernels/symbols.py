@@ -102,23 +102,14 @@ _FAMILIES = {
 
 
 class KernelSymbol(msgspec.Struct, frozen=True):
-    """What the name of a kernel tells.
+    """What the name of a kernel tells."""
 
-    Attributes:
-        name: of the kernel; assembly under the name of the function that calls it.
-        library: ``KleidiAI`` or ``XNNPACK``.
-        operator: ``matmul``, ``lhs_pack``, ``gemm``, ``vadd``.
-        types: number types as the name writes them, joined by ``_``.
-        tile: what one call computes; null where the name has none.
-        isa: the instruction set that it needs.
-    """
-
-    name: str
-    library: str
-    operator: str
-    types: str
-    tile: str | None
-    isa: IsaClass
+    name: str  # of the kernel; assembly under the name of the function that calls it
+    library: str  # `KleidiAI` or `XNNPACK`
+    operator: str  # `matmul`, `lhs_pack`, `gemm`, `vadd`
+    types: str  # number types as the name writes them, joined by `_`
+    tile: str | None  # what one call computes; null where the name has none
+    isa: IsaClass  # the instruction set that it needs
 
     @property
     def families(self) -> tuple[str, ...]:

@@ -11,15 +11,10 @@ from typing import NamedTuple
 
 
 class Arithmetic(NamedTuple):
-    """Counts of one operator.
+    """Counts of one operator."""
 
-    Attributes:
-        macs: multiply-accumulates.
-        others: operations besides them.
-    """
-
-    macs: int = 0
-    others: int = 0
+    macs: int = 0  # multiply-accumulates
+    others: int = 0  # operations besides them
 
     @property
     def flops(self) -> int:

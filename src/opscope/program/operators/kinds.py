@@ -35,31 +35,19 @@ class Category(str, enum.Enum):
 
 
 class Kind(NamedTuple):
-    """One kind of the lower level, and the names that are of this kind.
+    """One kind of the lower level, and the names that are of this kind."""
 
-    Attributes:
-        name: of the kind.
-        category: of the upper level.
-        xnnpack: XNNPACK's names without types, separated by commas; an algorithm behind the name is more specific.
-        aten: ATen's names without namespace, overload and ``_copy``, separated by blanks.
-        nodes: kinds of nodes of an XNNPACK payload, separated by blanks.
-        coreml: operators of Core ML's MIL, likewise.
-        vulkan: shaders of Vulkan, without what stands behind the operator, likewise; the longest name counts.
-        events: other events of delegates, without units, separated by commas.
-        onnx: types of ONNX nodes, of the standard and of ONNX Runtime's own domains, separated by blanks.
-        tflite: built-in operators of LiteRT, separated by blanks.
-    """
-
-    name: str
-    category: Category
+    name: str  # of the kind
+    category: Category  # of the upper level
+    # XNNPACK's names without types, separated by commas; an algorithm behind the name is more specific
     xnnpack: str = ""
-    aten: str = ""
-    nodes: str = ""
-    coreml: str = ""
-    vulkan: str = ""
-    events: str = ""
-    onnx: str = ""
-    tflite: str = ""
+    aten: str = ""  # ATen's names without namespace, overload and `_copy`, separated by blanks
+    nodes: str = ""  # kinds of nodes of an XNNPACK payload, separated by blanks
+    coreml: str = ""  # operators of Core ML's MIL, likewise
+    vulkan: str = ""  # shaders of Vulkan, without what stands behind the operator, likewise; the longest name counts
+    events: str = ""  # other events of delegates, without units, separated by commas
+    onnx: str = ""  # types of ONNX nodes, of the standard and of ONNX Runtime's own domains, separated by blanks
+    tflite: str = ""  # built-in operators of LiteRT, separated by blanks
 
 
 KINDS: tuple[Kind, ...] = (

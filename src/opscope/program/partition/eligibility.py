@@ -47,12 +47,7 @@ class GraphEligibility:
 
 
 def eligibility(node: XnnNode, values: Mapping[int, XnnValue]) -> Eligibility | None:
-    """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate.
-
-    Args:
-        node: of a payload.
-        values: of its graph by number.
-    """
+    """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
     form = form_of(node)
     if form is None:
         return None

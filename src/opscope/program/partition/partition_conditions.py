@@ -26,17 +26,11 @@ _SQUARE = 2
 
 
 class Broken(NamedTuple):
-    """A condition that a call does not meet.
+    """A condition that a call does not meet."""
 
-    Attributes:
-        text: what the partitioner takes, or does not.
-        evidence: what the program shows.
-        cause: sort of the reason.
-    """
-
-    text: str
-    evidence: str
-    cause: Cause = Cause.OPTION
+    text: str  # what the partitioner takes, or does not
+    evidence: str  # what the program shows
+    cause: Cause = Cause.OPTION  # sort of the reason
 
 
 def described(call: OperatorCall, number: int) -> str:
@@ -213,12 +207,7 @@ def maximum_of_image(call: OperatorCall) -> Broken | None:
 
 
 def stored(weight: int, bias: int | None = None) -> Condition:
-    """Weights, and the bias where there is one, that are stored with the model.
-
-    Args:
-        weight: position of the weights.
-        bias: of the bias; None when there is none.
-    """
+    """Weights, and the bias where there is one, that are stored with the model."""
 
     def condition(call: OperatorCall) -> Broken | None:
         for place, name in ((weight, "weights"), (bias, "bias")):

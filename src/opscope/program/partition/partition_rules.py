@@ -26,23 +26,14 @@ _QUANTISED = _FLOATS | {"int8", "qint8", "quint8", "qint32"}
 
 
 class OperatorRule(NamedTuple):
-    """How the partitioner takes an operator.
+    """How the partitioner takes an operator."""
 
-    Attributes:
-        target: the operator's name there.
-        file: of the partitioner's configuration that holds the rule.
-        condition: of its own.
-        dtypes: number types that its tensors may have.
-        results: whether that goes for its results too.
-        inferred: a form that the program has only when the operator that is taken was not used.
-    """
-
-    target: str
-    file: str = _GENERIC
-    condition: Condition | None = None
-    dtypes: frozenset[str] = _FLOATS
-    results: bool = True
-    inferred: str | None = None
+    target: str  # the operator's name there
+    file: str = _GENERIC  # of the partitioner's configuration that holds the rule
+    condition: Condition | None = None  # of its own
+    dtypes: frozenset[str] = _FLOATS  # number types that its tensors may have
+    results: bool = True  # whether that goes for its results too
+    inferred: str | None = None  # a form that the program has only when the operator that is taken was not used
 
 
 _PLAIN = """

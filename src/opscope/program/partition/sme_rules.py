@@ -24,29 +24,18 @@ class Kernels(NamedTuple):
 
 
 class SmeRule(NamedTuple):
-    """What holds for one form and its number types.
+    """What holds for one form and its number types."""
 
-    Attributes:
-        form: of the node.
-        types: of data, weights (or the second factor) and result, each one or several; ``*`` stands for any.
-        types_name: XNNPACK's name for them in events, or what they are.
-        kernels: behind an eligible one.
-        reason: why.
-        source: file and function of XNNPACK that decides.
-        tried: it was run and its kernels were counted; else the source alone says so.
-        advice: what would make such an operator eligible; None when nothing simple does.
-        known: whether it is known at all if it is eligible.
-    """
-
-    form: Form
+    form: Form  # of the node
+    # of data, weights (or the second factor) and result, each one or several; `*` stands for any
     types: tuple[str, str, str]
-    types_name: str
-    kernels: Kernels | None = None
-    reason: str = "the library packs the data and has kernels for these types"
-    source: str = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"
-    tried: bool = True
-    advice: str | None = None
-    known: bool = True
+    types_name: str  # XNNPACK's name for them in events, or what they are
+    kernels: Kernels | None = None  # behind an eligible one
+    reason: str = "the library packs the data and has kernels for these types"  # why
+    source: str = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"  # file and function of XNNPACK that decides
+    tried: bool = True  # it was run and its kernels were counted; else the source alone says so
+    advice: str | None = None  # what would make such an operator eligible; None when nothing simple does
+    known: bool = True  # whether it is known at all if it is eligible
 
     @property
     def verdict(self) -> SmeSupport:

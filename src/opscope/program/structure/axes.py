@@ -17,10 +17,6 @@ def axes_between(sizes: Sequence[int], other: Sequence[int]) -> tuple[int, ...] 
     Equal sizes are the same order. Otherwise the channels are moved from behind the batch to the end, or the other way
     round, whichever fits; of the other orders that the sizes would allow nothing is taken for granted.
 
-    Args:
-        sizes: of the tensor.
-        other: sizes of the other one.
-
     Returns:
         ``axes``, so that axis ``i`` of the other tensor is axis ``axes[i]`` of this one.
     """

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 
 
 class NumberType(msgspec.Struct, frozen=True):
-    """The type of a tensor's elements.
+    """The type of a tensor's elements."""
 
-    Attributes:
-        name: torch's name, or XNNPACK's without its prefix.
-        bits: width of one element; None for a type that this version does not know.
-    """
-
-    name: str
-    bits: int | None
+    name: str  # torch's name, or XNNPACK's without its prefix
+    bits: int | None  # width of one element; None for a type that this version does not know
 
     def bytes_of(self, sizes: Iterable[int]) -> int | None:
         """Least bytes that a tensor of these sizes takes, packed without gaps; None when the width is unknown."""

@@ -12,31 +12,19 @@ from opscope.program.structure.dtypes import NumberType
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A line of Python that led to an operator.
+    """A line of Python that led to an operator."""
 
-    Attributes:
-        file: as the exporter saw it.
-        line: number of the line.
-        function: the function it stands in.
-        code: its text; empty where the record does not say.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str
+    file: str  # as the exporter saw it
+    line: int  # number of the line
+    function: str  # the function it stands in
+    code: str  # its text; empty where the record does not say
 
 
 class ModuleScope(msgspec.Struct, frozen=True):
-    """A module that was being called.
+    """A module that was being called."""
 
-    Attributes:
-        path: its name in the model, as ``stem.0``; empty for the model itself.
-        type: qualified name of its class.
-    """
-
-    path: str
-    type: str
+    path: str  # its name in the model, as `stem.0`; empty for the model itself
+    type: str  # qualified name of its class
 
 
 class EdgeTensor(msgspec.Struct, frozen=True):
@@ -48,25 +36,16 @@ class EdgeTensor(msgspec.Struct, frozen=True):
 
 
 class EdgeNode(msgspec.Struct, frozen=True):
-    """An operator of the graph.
+    """An operator of the graph."""
 
-    Attributes:
-        name: its own.
-        target: what it calls, as ``aten.convolution.default``.
-        inputs: names of tensors, also those inside lists, in the order of the arguments.
-        outputs: names of tensors.
-        frames: the lines of Python that led to it, outermost first; empty where the record does not say.
-        modules: the modules that were being called, outermost first.
-        handles: its debug handles; nearly always one.
-    """
-
-    name: str
-    target: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    name: str  # its own
+    target: str  # what it calls, as `aten.convolution.default`
+    inputs: tuple[str, ...]  # names of tensors, also those inside lists, in the order of the arguments
+    outputs: tuple[str, ...]  # names of tensors
+    # the lines of Python that led to it, outermost first; empty where the record does not say
     frames: tuple[SourceLine, ...]
-    modules: tuple[ModuleScope, ...]
-    handles: tuple[int, ...]
+    modules: tuple[ModuleScope, ...]  # the modules that were being called, outermost first
+    handles: tuple[int, ...]  # its debug handles; nearly always one
 
 
 class EdgeGraph(msgspec.Struct, frozen=True):
@@ -118,16 +97,9 @@ class OutputCount(msgspec.Struct, frozen=True):
 
 
 class EtRecord(msgspec.Struct, frozen=True):
-    """An ETRecord without its tensors.
+    """An ETRecord without its tensors."""
 
-    Attributes:
-        graphs: one a method; empty when the record was written without them.
-        instruction_handles: for each instruction that computes something.
-        delegates: calls of delegates.
-        output_counts: numbers of outputs, of delegate calls.
-    """
-
-    graphs: tuple[EdgeGraph, ...]
-    instruction_handles: tuple[InstructionHandles, ...]
-    delegates: tuple[RecordedDelegate, ...]
-    output_counts: tuple[OutputCount, ...]
+    graphs: tuple[EdgeGraph, ...]  # one a method; empty when the record was written without them
+    instruction_handles: tuple[InstructionHandles, ...]  # for each instruction that computes something
+    delegates: tuple[RecordedDelegate, ...]  # calls of delegates
+    output_counts: tuple[OutputCount, ...]  # numbers of outputs, of delegate calls

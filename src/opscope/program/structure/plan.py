@@ -26,15 +26,10 @@ class InstructionKind(str, enum.Enum):
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """One instruction of a chain.
+    """One instruction of a chain."""
 
-    Attributes:
-        kind: what it does.
-        name: operator with overload, or identifier of the delegate; empty for control flow.
-    """
-
-    kind: InstructionKind
-    name: str
+    kind: InstructionKind  # what it does
+    name: str  # operator with overload, or identifier of the delegate; empty for control flow
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -79,27 +74,18 @@ class PlannedMemory(msgspec.Struct, frozen=True):
 
 
 class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
-    """A tensor of a plan.
+    """A tensor of a plan."""
 
-    Attributes:
-        dtype: type of its elements.
-        sizes: its shape.
-        dim_order: dimensions from the outermost to the innermost in memory; empty where the file does not say.
-        dynamism: whether the sizes are exact or a bound.
-        data_buffer: number of its initial data, 0 for none.
-        allocation: its planned memory; None for constants, inputs from the caller and unplanned tensors.
-        name: qualified name of the parameter; empty where the file does not say.
-        external: its data are in another file, found by name.
-    """
-
-    dtype: NumberType
-    sizes: tuple[int, ...]
+    dtype: NumberType  # type of its elements
+    sizes: tuple[int, ...]  # its shape
+    # dimensions from the outermost to the innermost in memory; empty where the file does not say
     dim_order: tuple[int, ...]
-    dynamism: Dynamism
-    data_buffer: int
+    dynamism: Dynamism  # whether the sizes are exact or a bound
+    data_buffer: int  # number of its initial data, 0 for none
+    # its planned memory; None for constants, inputs from the caller and unplanned tensors
     allocation: PlannedMemory | None
-    name: str
-    external: bool
+    name: str  # qualified name of the parameter; empty where the file does not say
+    external: bool  # its data are in another file, found by name
 
     @property
     def constant(self) -> bool:
@@ -153,31 +139,21 @@ Value: TypeAlias = PlannedTensor | Scalar | Scalars | ValueList | Nothing | Unkn
 
 
 class Delegate(msgspec.Struct, frozen=True):
-    """A part of a method that was handed to a backend.
+    """A part of a method that was handed to a backend."""
 
-    Attributes:
-        id: identifier of the backend.
-        compile_specs: keys of the options it was compiled with.
-        data: where its payload stands in the file; None when it has none. Equal payloads may share their place.
-    """
-
-    id: str
-    compile_specs: tuple[str, ...]
+    id: str  # identifier of the backend
+    compile_specs: tuple[str, ...]  # keys of the options it was compiled with
+    # where its payload stands in the file; None when it has none. Equal payloads may share their place
     data: Span | None
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
-    """One instruction in full.
+    """One instruction in full."""
 
-    Attributes:
-        kind: what it does.
-        target: number of the operator, of the delegate, or of the instruction to jump to; -1 for the others.
-        arguments: numbers of values. A kernel's output is its last argument and is listed twice; a move has source
-            and destination; a jump its condition: it is taken when that is false.
-    """
-
-    kind: InstructionKind
-    target: int
+    kind: InstructionKind  # what it does
+    target: int  # number of the operator, of the delegate, or of the instruction to jump to; -1 for the others
+    # numbers of values. A kernel's output is its last argument and is listed twice; a move has source and
+    # destination; a jump its condition: it is taken when that is false
     arguments: tuple[int, ...]
 
 
@@ -190,27 +166,16 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class MethodPlan(msgspec.Struct, frozen=True):
-    """A method in full.
+    """A method in full."""
 
-    Attributes:
-        name: the method's.
-        values: everything that instructions refer to, by number.
-        inputs: numbers of the values that the caller sets.
-        outputs: numbers of the values that the caller gets.
-        operators: names with overload, as ``aten::add.out``.
-        delegates: what backends compute.
-        chains: the instructions; every known exporter writes one chain.
-        planned_buffers: bytes of each buffer of planned memory; number 0 is reserved.
-    """
-
-    name: str
-    values: tuple[Value, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    operators: tuple[str, ...]
-    delegates: tuple[Delegate, ...]
-    chains: tuple[Chain, ...]
-    planned_buffers: tuple[int, ...]
+    name: str  # the method's
+    values: tuple[Value, ...]  # everything that instructions refer to, by number
+    inputs: tuple[int, ...]  # numbers of the values that the caller sets
+    outputs: tuple[int, ...]  # numbers of the values that the caller gets
+    operators: tuple[str, ...]  # names with overload, as `aten::add.out`
+    delegates: tuple[Delegate, ...]  # what backends compute
+    chains: tuple[Chain, ...]  # the instructions; every known exporter writes one chain
+    planned_buffers: tuple[int, ...]  # bytes of each buffer of planned memory; number 0 is reserved
 
     def method(self) -> Method:
         """Its outline."""
@@ -259,25 +224,16 @@ class Subsegments(msgspec.Struct, frozen=True):
 
 
 class Executable(msgspec.Struct, frozen=True):
-    """A program file in full, without the bytes of weights and payloads.
+    """A program file in full, without the bytes of weights and payloads."""
 
-    Attributes:
-        identifier: of the file, as ``ET12``.
-        version: of the schema, as the file states it.
-        plans: its methods.
-        segments: stretches of the file behind the program.
-        named_data: keys of data, mostly weights.
-        constants: weights of portable operators; None when there are none or they stand inside the program.
-        mutable_data: initial states.
-    """
-
-    identifier: str
-    version: int
-    plans: tuple[MethodPlan, ...]
-    segments: tuple[Span, ...]
-    named_data: tuple[NamedData, ...]
+    identifier: str  # of the file, as `ET12`
+    version: int  # of the schema, as the file states it
+    plans: tuple[MethodPlan, ...]  # its methods
+    segments: tuple[Span, ...]  # stretches of the file behind the program
+    named_data: tuple[NamedData, ...]  # keys of data, mostly weights
+    # weights of portable operators; None when there are none or they stand inside the program
     constants: Subsegments | None
-    mutable_data: tuple[Subsegments, ...]
+    mutable_data: tuple[Subsegments, ...]  # initial states
 
     def outline(self) -> Program:
         """Names of what is called, in order."""

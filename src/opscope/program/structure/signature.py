@@ -9,26 +9,15 @@ if TYPE_CHECKING:
 
 
 class NamedTensor(NamedTuple):
-    """An input or output.
+    """An input or output."""
 
-    Attributes:
-        name: that the signature gives it.
-        tensor: its type and sizes; a size that is not known is 1, and the tensor then of any sizes.
-    """
-
-    name: str
-    tensor: PlannedTensor
+    name: str  # that the signature gives it
+    tensor: PlannedTensor  # its type and sizes; a size that is not known is 1, and the tensor then of any sizes
 
 
 class Signature(NamedTuple):
-    """A function of a program that can be called.
+    """A function of a program that can be called."""
 
-    Attributes:
-        name: by which it is called.
-        inputs: in the order of the file.
-        outputs: likewise.
-    """
-
-    name: str
-    inputs: tuple[NamedTensor, ...]
+    name: str  # by which it is called
+    inputs: tuple[NamedTensor, ...]  # in the order of the file
     outputs: tuple[NamedTensor, ...]

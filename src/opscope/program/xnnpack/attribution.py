@@ -39,15 +39,10 @@ _CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Inva
 
 
 class EventAlignment(NamedTuple):
-    """The nodes that each event may belong to, over all alignments of least cost, and what speaks against all of them.
+    """The nodes that each event may belong to, over all alignments of least cost, and what speaks against them all."""
 
-    Attributes:
-        candidates: for each event, numbers of nodes, ascending.
-        doubt: what does not fit; None when everything fits.
-    """
-
-    candidates: list[tuple[int, ...]]
-    doubt: str | None
+    candidates: list[tuple[int, ...]]  # for each event, numbers of nodes, ascending
+    doubt: str | None  # what does not fit; None when everything fits
 
 
 def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
@@ -63,17 +58,11 @@ def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
 
 
 class _Costs(NamedTuple):
-    """What each step costs.
+    """What each step costs."""
 
-    Attributes:
-        pair: of giving an event to a node; shape (nodes, events).
-        drop: of leaving a node without an event; shape (nodes,).
-        extra: of an event behind so many nodes that belongs to the last of them; shape (nodes + 1, events).
-    """
-
-    pair: Costs
-    drop: Costs
-    extra: Costs
+    pair: Costs  # of giving an event to a node; shape (nodes, events)
+    drop: Costs  # of leaving a node without an event; shape (nodes,)
+    extra: Costs  # of an event behind so many nodes that belongs to the last of them; shape (nodes + 1, events)
 
     @classmethod
     def of(cls, graph: XnnGraph, events: Sequence[EventName]) -> _Costs:
@@ -165,67 +154,37 @@ _LARGEST = 20_000  # nodes; real delegates have hundreds
 
 
 class EventNodes(msgspec.Struct, frozen=True):
-    """What one event computed.
+    """What one event computed."""
 
-    Attributes:
-        nodes: numbers of the payload's nodes, ascending; empty when they are not known.
-        main: the node that the work is in; None when it is not known.
-        attribution: how that is known.
-        candidates: the nodes that it may be, when there are several.
-        inserted: XNNPACK added the operator; ``nodes`` tells for which nodes.
-        activation: it is only the activation of ``main``, which runs as an operator of its own.
-    """
-
-    nodes: tuple[int, ...]
-    main: int | None
-    attribution: Attribution
-    candidates: tuple[int, ...] = ()
-    inserted: bool = False
-    activation: bool = False
+    nodes: tuple[int, ...]  # numbers of the payload's nodes, ascending; empty when they are not known
+    main: int | None  # the node that the work is in; None when it is not known
+    attribution: Attribution  # how that is known
+    candidates: tuple[int, ...] = ()  # the nodes that it may be, when there are several
+    inserted: bool = False  # XNNPACK added the operator; `nodes` tells for which nodes
+    activation: bool = False  # it is only the activation of `main`, which runs as an operator of its own
 
 
 class DelegateMatch(msgspec.Struct, frozen=True):
-    """The events of one call and what they computed.
+    """The events of one call and what they computed."""
 
-    Attributes:
-        events: one for each event, in order.
-        profile: the instruction set whose replay foretold every event; None when there is none.
-        problem: why the match is not exact; None when it is.
-        foreign: what ran cannot have come from this payload: it is of another program.
-    """
-
-    events: tuple[EventNodes, ...]
-    profile: str | None
-    problem: str | None
-    foreign: bool = False
+    events: tuple[EventNodes, ...]  # one for each event, in order
+    profile: str | None  # the instruction set whose replay foretold every event; None when there is none
+    problem: str | None  # why the match is not exact; None when it is
+    foreign: bool = False  # what ran cannot have come from this payload: it is of another program
 
 
 class PredictedEvent(msgspec.Struct, frozen=True):
-    """An event that XNNPACK will record.
+    """An event that XNNPACK will record."""
 
-    Attributes:
-        operator: its name without number types.
-        nodes: numbers of the payload's nodes that it computes, ascending.
-        main: the node that the work is in.
-        inserted: XNNPACK adds it.
-        activation: it is only the activation of ``main``, which runs as an operator of its own.
-    """
-
-    operator: str
-    nodes: tuple[int, ...]
-    main: int
-    inserted: bool
-    activation: bool
+    operator: str  # its name without number types
+    nodes: tuple[int, ...]  # numbers of the payload's nodes that it computes, ascending
+    main: int  # the node that the work is in
+    inserted: bool  # XNNPACK adds it
+    activation: bool  # it is only the activation of `main`, which runs as an operator of its own
 
 
 def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True) -> DelegateMatch:
-    """Attribute the events of one call of a delegate.
-
-    Args:
-        graph: what the delegate computes.
-        names: of the events, as recorded, in the order in which they ran.
-        rewrites: False leaves out the replay, to see what alignment alone can tell.
-    """
+    """Attribute the events of one call of a delegate."""
     problem = _unreadable(graph)
     if problem:
         return _unknown(names, problem)

@@ -18,19 +18,12 @@ if TYPE_CHECKING:
 
 
 class NodeBoundary(NamedTuple):
-    """The layers around a node.
+    """The layers around a node."""
 
-    Attributes:
-        before: numbers of the nodes that made its input.
-        after: numbers of the nodes that read its output.
-        inputs: values of the delegate's caller that it comes from.
-        outputs: values of the delegate's caller that it goes to.
-    """
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    before: tuple[int, ...]  # numbers of the nodes that made its input
+    after: tuple[int, ...]  # numbers of the nodes that read its output
+    inputs: tuple[int, ...]  # values of the delegate's caller that it comes from
+    outputs: tuple[int, ...]  # values of the delegate's caller that it goes to
 
 
 class Neighbours:

@@ -63,17 +63,11 @@ _FLOATS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
 class EventName(NamedTuple):
-    """The parts of an event's name.
+    """The parts of an event's name."""
 
-    Attributes:
-        operator: XNNPACK's, compared without case and blanks, which changed between versions.
-        width: bits of the elements that are moved; None where the name does not say.
-        floats: number types that its tensors must have, by XNNPACK's names.
-    """
-
-    operator: str
-    width: int | None
-    floats: frozenset[str]
+    operator: str  # XNNPACK's, compared without case and blanks, which changed between versions
+    width: int | None  # bits of the elements that are moved; None where the name does not say
+    floats: frozenset[str]  # number types that its tensors must have, by XNNPACK's names
 
 
 _SPARSE_END = re.compile(r"\) SPMM(?: #\d+)?\s*\Z")

@@ -29,47 +29,27 @@ class QuantisationKind(str, enum.Enum):
 
 
 class QuantisationScales(msgspec.Struct, frozen=True):
-    """Scales of a value.
+    """Scales of a value."""
 
-    Attributes:
-        kind: how many values share a scale. Per token means at run time, from the data.
-        scales: number of stored scales; 0 for one per tensor, which stands here, and for those of run time.
-        channel: dimension along which scales differ; None where they do not.
-        group_size: elements of a channel that share a scale; None where all do.
-        scale: the scale of a whole tensor; None for the other kinds.
-        zero_point: the integer that stands for zero of a whole tensor; None for the other kinds.
-    """
-
-    kind: QuantisationKind
-    scales: int = 0
-    channel: int | None = None
-    group_size: int | None = None
-    scale: float | None = None
-    zero_point: int | None = None
+    kind: QuantisationKind  # how many values share a scale. Per token means at run time, from the data
+    scales: int = 0  # number of stored scales; 0 for one per tensor, which stands here, and for those of run time
+    channel: int | None = None  # dimension along which scales differ; None where they do not
+    group_size: int | None = None  # elements of a channel that share a scale; None where all do
+    scale: float | None = None  # the scale of a whole tensor; None for the other kinds
+    zero_point: int | None = None  # the integer that stands for zero of a whole tensor; None for the other kinds
 
 
 class XnnValue(msgspec.Struct, frozen=True):
-    """A tensor of the graph.
+    """A tensor of the graph."""
 
-    Attributes:
-        id: the number by which nodes refer to it.
-        dtype: type of its elements.
-        dims: its shape.
-        external_input: the caller sets it.
-        external_output: the caller gets it.
-        constant: number of its data, 0 for a value that is computed or set.
-        quantisation: its scales.
-        external_id: its place among what the caller sets and gets; None for the others.
-    """
-
-    id: int
-    dtype: NumberType
-    dims: tuple[int, ...]
-    external_input: bool
-    external_output: bool
-    constant: int
-    quantisation: QuantisationScales
-    external_id: int | None = None
+    id: int  # the number by which nodes refer to it
+    dtype: NumberType  # type of its elements
+    dims: tuple[int, ...]  # its shape
+    external_input: bool  # the caller sets it
+    external_output: bool  # the caller gets it
+    constant: int  # number of its data, 0 for a value that is computed or set
+    quantisation: QuantisationScales  # its scales
+    external_id: int | None = None  # its place among what the caller sets and gets; None for the others
 
     @property
     def is_constant(self) -> bool:
@@ -189,43 +169,25 @@ Attributes: TypeAlias = (
 
 
 class XnnNode(msgspec.Struct, frozen=True):
-    """An operator of the graph.
+    """An operator of the graph."""
 
-    Attributes:
-        kind: its type without the prefix XNN; ``unknown`` for one that is newer than this version.
-        number: number of the type in the schema's union; new ones are appended, so it identifies an unknown one.
-        debug_handle: number of the operator in the exporter's graph that it computes, or ``NO_HANDLE``.
-        inputs: ids of its inputs in the order of the schema (data, filter, bias), absent ones left out.
-        outputs: ids of its outputs.
-        output_min: lower bound of a fused activation; None when there is none.
-        output_max: its upper bound.
-        flags: of the schema, as they are.
-        attributes: sizes and options; None for types without any.
-    """
-
-    kind: str
-    number: int
-    debug_handle: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    output_min: float | None
-    output_max: float | None
-    flags: int
-    attributes: Attributes | None
+    kind: str  # its type without the prefix XNN; `unknown` for one that is newer than this version
+    number: int  # number of the type in the schema's union; new ones are appended, so it identifies an unknown one
+    debug_handle: int  # number of the operator in the exporter's graph that it computes, or `NO_HANDLE`
+    inputs: tuple[int, ...]  # ids of its inputs in the order of the schema (data, filter, bias), absent ones left out
+    outputs: tuple[int, ...]  # ids of its outputs
+    output_min: float | None  # lower bound of a fused activation; None when there is none
+    output_max: float | None  # its upper bound
+    flags: int  # of the schema, as they are
+    attributes: Attributes | None  # sizes and options; None for types without any
 
 
 class ConstantData(msgspec.Struct, frozen=True):
-    """Where a constant stands.
+    """Where a constant stands."""
 
-    Attributes:
-        offset: from the start of the payload's constants; None for data that are found by a key.
-        size: in bytes; 0 where the file does not say.
-        key: of named data; empty for data inside the payload.
-    """
-
-    offset: int | None
-    size: int
-    key: str
+    offset: int | None  # from the start of the payload's constants; None for data that are found by a key
+    size: int  # in bytes; 0 where the file does not say
+    key: str  # of named data; empty for data inside the payload
 
 
 class PayloadHeader(msgspec.Struct, frozen=True):
@@ -238,29 +200,18 @@ class PayloadHeader(msgspec.Struct, frozen=True):
 
 
 class XnnGraph(msgspec.Struct, frozen=True):
-    """The payload of one delegate.
+    """The payload of one delegate."""
 
-    Attributes:
-        identifier: ``XN01``, or ``XN00`` with the weights inside the graph.
-        version: of the schema, as the payload states it.
-        header: where its parts stand.
-        values: tensors, in the order of the file.
-        nodes: operators, in the order in which they are defined.
-        inputs: ids of the values that the caller sets.
-        outputs: ids of the values that the caller gets.
-        constants: where constants stand; number 0 is reserved. Empty when they are inside the graph.
-        unknown_values: number of values of a kind newer than this version, which are left out.
-    """
-
-    identifier: str
-    version: str
-    header: PayloadHeader
-    values: tuple[XnnValue, ...]
-    nodes: tuple[XnnNode, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    identifier: str  # `XN01`, or `XN00` with the weights inside the graph
+    version: str  # of the schema, as the payload states it
+    header: PayloadHeader  # where its parts stand
+    values: tuple[XnnValue, ...]  # tensors, in the order of the file
+    nodes: tuple[XnnNode, ...]  # operators, in the order in which they are defined
+    inputs: tuple[int, ...]  # ids of the values that the caller sets
+    outputs: tuple[int, ...]  # ids of the values that the caller gets
+    # where constants stand; number 0 is reserved. Empty when they are inside the graph
     constants: tuple[ConstantData, ...]
-    unknown_values: int
+    unknown_values: int  # number of values of a kind newer than this version, which are left out
 
     def arguments(self) -> tuple[int, ...]:
         """Values in the order of a call's arguments: what the caller sets, then what it gets, by their places.
@@ -281,16 +232,9 @@ class XnnGraph(msgspec.Struct, frozen=True):
 
 
 class DelegateGraph(msgspec.Struct, frozen=True):
-    """A delegate of a method with its graph.
+    """A delegate of a method with its graph."""
 
-    Attributes:
-        method: name of the method.
-        delegate: its number among the delegates of the method.
-        instructions: numbers of the instructions that call it.
-        graph: what it computes.
-    """
-
-    method: str
-    delegate: int
-    instructions: tuple[int, ...]
-    graph: XnnGraph
+    method: str  # name of the method
+    delegate: int  # its number among the delegates of the method
+    instructions: tuple[int, ...]  # numbers of the instructions that call it
+    graph: XnnGraph  # what it computes

@@ -41,16 +41,7 @@ _MOST_ROUNDS = 100  # the library has no limit; a damaged graph must not hold up
 
 
 def replay(graph: XnnGraph, lacks_half: Lacks | None = None) -> Subgraph:
-    """The graph that runs, its nodes in the order in which they run.
-
-    Args:
-        graph: as the payload holds it.
-        lacks_half: whether the instruction set has no 16-bit kernel for a node, which then runs in fp32; None: it has
-            all of them.
-
-    Raises:
-        KeyError: a node names a value that the payload does not have.
-    """
+    """The graph that runs, its nodes in the order in which they run."""
     work = Subgraph.of(graph)
     work.clean()
     fuse_pads_and_copies(work)

@@ -35,33 +35,19 @@ _DYNAMIC = frozenset({"qdint8", "qpint8"})
 
 @dataclass
 class Value:
-    """A tensor while the graph is rewritten.
+    """A tensor while the graph is rewritten."""
 
-    Attributes:
-        dtype: name of its number type.
-        dims: its shape.
-        constant: it is stored with the model.
-        external_input: the caller sets it.
-        external_output: the caller gets it.
-        zero_point: of a tensor with one scale; None for the others.
-        static_shape: the library knows that its shape cannot change.
-        widened: a 16-bit type was replaced by fp32.
-        consumers: number of nodes that read it, and one for the caller of an output.
-        producer: the node that writes it.
-        first_consumer: the first node that reads it.
-    """
-
-    dtype: str
-    dims: tuple[int, ...]
-    constant: bool = False
-    external_input: bool = False
-    external_output: bool = False
-    zero_point: int | None = None
-    static_shape: bool = False
-    widened: bool = False
-    consumers: int = 0
-    producer: int | None = None
-    first_consumer: int | None = None
+    dtype: str  # name of its number type
+    dims: tuple[int, ...]  # its shape
+    constant: bool = False  # it is stored with the model
+    external_input: bool = False  # the caller sets it
+    external_output: bool = False  # the caller gets it
+    zero_point: int | None = None  # of a tensor with one scale; None for the others
+    static_shape: bool = False  # the library knows that its shape cannot change
+    widened: bool = False  # a 16-bit type was replaced by fp32
+    consumers: int = 0  # number of nodes that read it, and one for the caller of an output
+    producer: int | None = None  # the node that writes it
+    first_consumer: int | None = None  # the first node that reads it
 
     @property
     def external(self) -> bool:
@@ -83,31 +69,18 @@ class Value:
 
 @dataclass
 class Node:
-    """An operator while the graph is rewritten.
+    """An operator while the graph is rewritten."""
 
-    Attributes:
-        kind: of the payload's node, or one of the kinds of this module.
-        inputs: ids of values.
-        outputs: ids of values.
-        sources: numbers of the payload's nodes that it computes.
-        bounds: of its activation.
-        inserted: the library added it.
-        origin: the payload's node with its attributes; None for an added one.
-        activation: it is only the activation of the payload's node.
-        packed: it quantises its left side while it packs it.
-        alive: it was not removed.
-    """
-
-    kind: str
-    inputs: list[int]
-    outputs: list[int]
-    sources: list[int]
-    bounds: tuple[float, float] = UNBOUNDED
-    inserted: bool = False
-    origin: XnnNode | None = None
-    activation: bool = False
-    packed: bool = False
-    alive: bool = True
+    kind: str  # of the payload's node, or one of the kinds of this module
+    inputs: list[int]  # ids of values
+    outputs: list[int]  # ids of values
+    sources: list[int]  # numbers of the payload's nodes that it computes
+    bounds: tuple[float, float] = UNBOUNDED  # of its activation
+    inserted: bool = False  # the library added it
+    origin: XnnNode | None = None  # the payload's node with its attributes; None for an added one
+    activation: bool = False  # it is only the activation of the payload's node
+    packed: bool = False  # it quantises its left side while it packs it
+    alive: bool = True  # it was not removed
 
     def absorb(self, other: Node) -> None:
         """Take over what another node computes, and end it."""
@@ -135,11 +108,7 @@ class Subgraph:
 
     @classmethod
     def of(cls, graph: XnnGraph) -> Subgraph:
-        """The graph as the library is told to build it.
-
-        Raises:
-            KeyError: a node names a value that the payload does not have.
-        """
+        """The graph as the library is told to build it."""
         found = cls({})
         # The library numbers what the caller sets and gets first; the order in which it looks at values follows that.
         order = {name: place for place, name in enumerate(graph.arguments())}

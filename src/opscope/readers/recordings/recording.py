@@ -95,14 +95,7 @@ def is_recording(head: bytes) -> bool:
 
 
 def read_recording(path: Path) -> Recording:
-    """All samples of a recording.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is of no known form, damaged, holds no sample, or is not a regular file.
-        MemoryLimitError: reading it takes more memory than it may.
-    """
+    """All samples of a recording."""
     with limited(path):
         found = _parse(bytes(inflated(file_bytes(path), path)), path)
     if not found.functions:

@@ -108,11 +108,7 @@ def _shown(element: _Element) -> str:
 
 
 def parse_xctrace(data: bytes, path: Path) -> Recording:
-    """All samples of running threads in an export; ``path`` is for messages.
-
-    Raises:
-        TraceFormatError: the file is damaged, or weights of different units are mixed.
-    """
+    """All samples of running threads in an export; ``path`` is for messages."""
     rows = _Rows(path)
     parser = expat.ParserCreate()
     parser.buffer_text = True

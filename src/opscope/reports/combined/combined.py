@@ -56,13 +56,7 @@ class BundlePart(NamedTuple):
 
 
 def combine(parts: Sequence[BundlePart], series: Sequence[VersionSeries], notes: Sequence[str]) -> CombinedReport:
-    """Several bundles as one report.
-
-    Args:
-        parts: the bundles.
-        series: those of them that are versions of each other.
-        notes: what differs between them.
-    """
+    """Several bundles as one report."""
     told = [(part.label, part.content) for part in parts]
     return CombinedReport([_bundle(part) for part in parts], shared_programs(told), list(series), list(notes))
 

@@ -123,10 +123,6 @@ def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
 
     ``NO_COLOR`` (https://no-color.org) comes first, then ``FORCE_COLOR`` (https://force-color.org) and
     ``CLICOLOR_FORCE``, then ``CLICOLOR=0`` (https://bixense.com/clicolors) and a terminal that can move no cursor.
-
-    Args:
-        environment: variables.
-        terminal: whether the output is one.
     """
     if environment.get("NO_COLOR"):
         return False
@@ -136,12 +132,7 @@ def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
 
 
 def moves_cursor(environment: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether lines can be overwritten, as bars do: on a terminal, but for a dumb one.
-
-    Args:
-        environment: variables.
-        terminal: whether the output is one.
-    """
+    """Whether lines can be overwritten, as bars do: on a terminal, but for a dumb one."""
     return terminal and environment.get("TERM", "").lower() not in {"dumb", "unknown"}
 
 

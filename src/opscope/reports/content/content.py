@@ -151,17 +151,11 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
 
 class Headline(NamedTuple):
-    """The answer in one sentence, and how far to trust it.
+    """The answer in one sentence, and how far to trust it."""
 
-    Attributes:
-        text: the answer.
-        trust: interval and design, or what limits it.
-        grade: of the measurement where it must not be acted on, shown before the answer; else empty.
-    """
-
-    text: str
-    trust: str
-    grade: str = ""
+    text: str  # the answer
+    trust: str  # interval and design, or what limits it
+    grade: str = ""  # of the measurement where it must not be acted on, shown before the answer; else empty
 
 
 _VERDICTS = {
@@ -332,13 +326,7 @@ def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float])
 
 
 def side_latencies(comparison: Comparison, content: ReportContent | None = None) -> tuple[float, float]:
-    """Latency of baseline and candidate as every table shows it, not as the verdict weighs processes.
-
-    Args:
-        comparison: of the two.
-        content: of the report that shows it, whose variants have rounds that the comparison may lack; None: it is
-            shown alone.
-    """
+    """Latency of baseline and candidate as every table shows it, not as the verdict weighs processes."""
     end, found = comparison.end_to_end, []
     for side, otherwise in ((comparison.baseline, end.baseline_ns), (comparison.candidate, end.candidate_ns)):
         result = content.result(side.label) if content else None
@@ -504,12 +492,7 @@ class ClosingRow(NamedTuple):
 
 
 def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
-    """What joins a split of the shown variant to its headline; empty where that is not known.
-
-    Args:
-        content: of a report.
-        copies: with those of inputs and outputs; a split by category holds them already.
-    """
+    """What joins a split of the shown variant to its headline; empty where that is not known."""
     headline = content.shown.headline if content.shown else None
     result = content.result(content.primary.baseline.label) if content.primary else None
     baseline = result.analysis.headline if result and result.analysis else None
@@ -657,19 +640,12 @@ def measured_latency(analysis: Analysis) -> Latency:
 
 
 class VariantLatency(NamedTuple):
-    """A variant's latency for a table: from untraced runs where there are any.
+    """A variant's latency for a table: from untraced runs where there are any."""
 
-    Attributes:
-        variant: the variant.
-        latency: null when no repetition succeeded.
-        arm: where it is from, in words; without a latency why there is none.
-        tracing: what tracing costs, in words; empty when that is not known.
-    """
-
-    variant: Variant
-    latency: Latency | None
-    arm: str
-    tracing: str
+    variant: Variant  # the variant
+    latency: Latency | None  # null when no repetition succeeded
+    arm: str  # where it is from, in words; without a latency why there is none
+    tracing: str  # what tracing costs, in words; empty when that is not known
 
 
 def variant_latencies(content: ReportContent) -> list[VariantLatency]:

@@ -6,12 +6,7 @@ import polars as pl
 
 
 def decimal(column: pl.Expr, digits: int) -> pl.Expr:
-    """A column of integers divided by a power of ten, as text without rounding: 1834 with three digits is ``1.834``.
-
-    Args:
-        column: integers.
-        digits: how many of their digits stand behind the point; 0: none, and there is no point.
-    """
+    """A column of integers divided by a power of ten, as text without rounding: 1834 with three digits is ``1.834``."""
     if not digits:
         return column.cast(pl.String)
     unit = 10**digits

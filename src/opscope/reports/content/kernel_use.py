@@ -33,21 +33,14 @@ _PLAIN = "NEON or scalar"
 
 
 class UsedKernel(NamedTuple):
-    """What is known of the kernels of one operator in one variant.
+    """What is known of the kernels of one operator in one variant."""
 
-    Attributes:
-        kernel: the instruction set in words, or what is known in its place.
-        calls: of the kernels that computed, in one run of the operator; empty where none were counted.
-        level: the question of the evidence ladder that tells it; None where nothing does.
-        evidence: the same in words.
-        accelerated: whether it is a kernel of the SME family.
-    """
-
-    kernel: str
+    kernel: str  # the instruction set in words, or what is known in its place
+    # of the kernels that computed, in one run of the operator; empty where none were counted
     calls: tuple[tuple[str, float], ...]
-    level: EvidenceLevel | None
-    evidence: str
-    accelerated: Answer
+    level: EvidenceLevel | None  # the question of the evidence ladder that tells it; None where nothing does
+    evidence: str  # the same in words
+    accelerated: Answer  # whether it is a kernel of the SME family
 
 
 def kernel_use(own: OperatorLadder) -> UsedKernel:
@@ -91,13 +84,7 @@ def _evidence(step: LevelAnswer) -> str:
 
 
 def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str:
-    """How many convolutions and products of a variant ran kernels of the SME family, and how that is known.
-
-    Args:
-        ladder: of the variant.
-        off: what is switched off in it, in words; empty where that is not known.
-        short: without saying what is counted, where the text before this one says it.
-    """
+    """How many convolutions and products of a variant ran kernels of the SME family, and how that is known."""
     uses, name = [kernel_use(own) for own in ladder.operators], variant_text(ladder.variant, off)
     if not uses:
         return f"{name}: no convolution or product in a delegate"

@@ -43,12 +43,7 @@ def grade_text(grade: Grade) -> str:
 
 
 def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> str:
-    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured.
-
-    Args:
-        quality: of the measurement.
-        reasons_told: the grade alone, where its reason stands beside it.
-    """
+    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured."""
     if quality is None:
         return ""
     if reasons_told:

@@ -45,12 +45,7 @@ def _beside(mechanism: Mechanism) -> str:
 
 
 def control_text(mechanism: Mechanism, control: Comparison) -> str:
-    """What a mechanism changes by itself, as one sentence.
-
-    Args:
-        mechanism: that switches features.
-        control: of the variant with it and all features against the one without it.
-    """
+    """What a mechanism changes by itself, as one sentence."""
     end = control.end_to_end
     ratio = "time not compared" if end.speedup is None else f"time {ratio_text(1 / end.speedup)}"
     if end.ci95:

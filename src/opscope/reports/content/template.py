@@ -21,11 +21,7 @@ LONG = 600
 
 
 def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
-    """The templates of this package, with filters for names, ``clean`` and ``md``, and for sentences, with ``_long``.
-
-    Args:
-        filters: further ones.
-    """
+    """The templates of this package, with filters for names (``clean``, ``md``) and for sentences, with ``_long``."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("opscope.reports"),
         autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),

@@ -31,13 +31,7 @@ def markdown(name: str, longest: int = LONGEST) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> str:
-    """A table in Markdown, each line with its end; cells are Markdown already.
-
-    Args:
-        head: names of the columns.
-        rows: cells of each row.
-        right: columns whose cells stand to the right.
-    """
+    """A table in Markdown, each line with its end; cells are Markdown already."""
     lines = [head, ["---:" if name in right else "---" for name in head], *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def folded(results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
-    """The file.
-
-    Args:
-        results: what each analysis is called, and the analysis; of several, the name is the outermost frame.
-        by: what operators are part of.
-    """
+    """The file."""
     lines: dict[str, int] = {}
     for name, analysis in results:
         outer = (Frame(frame_name(name)),) if len(results) > 1 else ()

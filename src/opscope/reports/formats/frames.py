@@ -93,12 +93,7 @@ def content_frame(content: ReportContent) -> pl.DataFrame:
 
 
 def layer_frame(events: pl.DataFrame, known: Mapping[OperatorKey, OperatorFacts]) -> pl.DataFrame:
-    """Every event with the layer that it belongs to: the columns of ``LAYER_COLUMNS`` behind those of the events.
-
-    Args:
-        events: rows of an event table.
-        known: what the program says about its operators.
-    """
+    """Every event with the layer that it belongs to: the columns of ``LAYER_COLUMNS`` behind those of the events."""
     rows = (
         (*key, facts.module, facts.module_type, facts.aten, facts.source, facts.attribution)
         for key, facts in known.items()
@@ -116,11 +111,7 @@ def layer_frame(events: pl.DataFrame, known: Mapping[OperatorKey, OperatorFacts]
 
 
 def layer_times(events: pl.DataFrame) -> pl.DataFrame:
-    """Self time of every layer in every inference, in order of process, inference and first event.
-
-    Args:
-        events: with their layers, see :func:`layer_frame`. Those of no inference, such as loading, are left out.
-    """
+    """Self time of every layer in every inference, in order of process, inference and first event."""
     place = ["process", "inference", "warmup", "method", "module", "module_type"]
     inside = events.filter(pl.col("inference").is_not_null())
     return inside.group_by(place, maintain_order=True).agg(
@@ -203,11 +194,7 @@ def typed_frame(schema: Schema, rows: Iterable[Sequence[object]]) -> pl.DataFram
 
 
 def pandas_frame(frame: pl.DataFrame) -> pd.DataFrame:
-    """The same as a DataFrame of pandas; what is missing is ``pandas.NA`` (of dates ``NaT``), never a number.
-
-    Raises:
-        MissingDependencyError: pandas is not installed.
-    """
+    """The same as a DataFrame of pandas; what is missing is ``pandas.NA`` (of dates ``NaT``), never a number."""
     try:
         import pandas as pd  # noqa: PLC0415 - a notebook that wants it has it; nothing else needs it
     except ImportError:

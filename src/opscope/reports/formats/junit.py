@@ -28,25 +28,15 @@ _SUITE = "opscope check"
 
 
 class Case(NamedTuple):
-    """A criterion as a test.
+    """A criterion as a test."""
 
-    Attributes:
-        suite: what it is about; readers group by it.
-        name: of the criterion.
-        message: why its outcome.
-        detail: the figures.
-        outcome: of the criterion.
-        let_through: whether what cannot be decided may pass.
-        ns: time per inference, which readers draw the history of; None where there is no time.
-    """
-
-    suite: str
-    name: str
-    message: str
-    detail: str
-    outcome: Outcome
-    let_through: bool
-    ns: float | None = None
+    suite: str  # what it is about; readers group by it
+    name: str  # of the criterion
+    message: str  # why its outcome
+    detail: str  # the figures
+    outcome: Outcome  # of the criterion
+    let_through: bool  # whether what cannot be decided may pass
+    ns: float | None = None  # time per inference, which readers draw the history of; None where there is no time
 
 
 def junit_xml(report: GateReport) -> bytes:
@@ -63,14 +53,7 @@ def junit_xml(report: GateReport) -> bytes:
 def junit_document(
     cases: Sequence[Case], properties: Mapping[str, str], lines: Sequence[str], ns: float | None = None
 ) -> bytes:
-    """Cases as a document of one suite.
-
-    Args:
-        cases: at least one.
-        properties: of the suite.
-        lines: what is printed beside them.
-        ns: time of the suite; None where there is none.
-    """
+    """Cases as a document of one suite."""
     elements = [_element(case) for case in cases]
     counts = Counter(child.tag for element in elements for child in element)
     figures = {"tests": str(len(cases)), "failures": str(counts["failure"]), "errors": str(counts["error"])}

@@ -101,27 +101,18 @@ class NodeData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Measured(NamedTuple):
-    """What was measured of the program.
+    """What was measured of the program."""
 
-    Attributes:
-        results: what each analysis is called, and the analysis; the one that the graph's attributes tell of first.
-        comparisons: between them.
-    """
-
+    # what each analysis is called, and the analysis; the one that the graph's attributes tell of first
     results: Sequence[tuple[str, Analysis]]
-    comparisons: Sequence[Comparison] = ()
+    comparisons: Sequence[Comparison] = ()  # between them
 
 
 class Placed(NamedTuple):
-    """The operators of an analysis at the nodes of the graph.
+    """The operators of an analysis at the nodes of the graph."""
 
-    Attributes:
-        nodes: operators by method and id of the node.
-        left: operators that the graph has no node for.
-    """
-
-    nodes: Mapping[str, Mapping[str, list[Operator]]]
-    left: list[Operator]
+    nodes: Mapping[str, Mapping[str, list[Operator]]]  # operators by method and id of the node
+    left: list[Operator]  # operators that the graph has no node for
 
 
 _HEAT = [Stop(0.0, "#ffffff"), Stop(0.25, "#ffe0b2"), Stop(1.0, "#e65100")]
@@ -135,14 +126,7 @@ _GREEN, _RED, _NONE = "#81c784", "#e57373", "transparent"
 
 
 def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[tuple[str, ...], bytes]:
-    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on.
-
-    Args:
-        model: the program, with its ETRecord where there is one.
-        label: what the program is called.
-        measured: analyses and comparisons of it; none: there is only the graph. Of one analysis alone the files are
-            named without it.
-    """
+    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on."""
     graphs = _Graphs(model)
     placed = [(name, analysis, place(model, analysis)) for name, analysis in measured.results]
     shown = placed[0] if placed else None

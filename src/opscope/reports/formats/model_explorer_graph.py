@@ -69,17 +69,11 @@ class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeLocation(NamedTuple):
-    """A node before it is given a namespace.
+    """A node before it is given a namespace."""
 
-    Attributes:
-        node: with an empty namespace.
-        modules: names of the modules around it, from the outermost; None where that is not known.
-        delegate: name of the call it is inside of; None for what runs outside of delegates.
-    """
-
-    node: ExplorerNode
-    modules: tuple[str, ...] | None
-    delegate: str | None
+    node: ExplorerNode  # with an empty namespace
+    modules: tuple[str, ...] | None  # names of the modules around it, from the outermost; None where that is not known
+    delegate: str | None  # name of the call it is inside of; None for what runs outside of delegates
 
 
 class _Made(NamedTuple):

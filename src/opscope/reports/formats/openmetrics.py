@@ -47,14 +47,11 @@ class Family(NamedTuple):
 
 
 class MetricLabels(NamedTuple):
-    """What the person who exports says of a measurement.
+    """What the person who exports says of a measurement."""
 
-    Attributes:
-        device: name of the machine, a label of every series; None: CPU, system and address of the manifest.
-        commit: of what was measured, a label of `opscope_measurement` alone, since each commit would begin new series.
-    """
-
+    # name of the machine, a label of every series; None: CPU, system and address of the manifest
     device: str | None = None
+    # of what was measured, a label of `opscope_measurement` alone, since each commit would begin new series
     commit: str | None = None
 
 
@@ -90,12 +87,7 @@ FAMILIES = (
 
 
 def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> bytes:
-    """The exposition of everything that a report shows.
-
-    Args:
-        content: of a bundle or of a run of the Arm kit; times in nanoseconds.
-        given: device and commit; None: not said.
-    """
+    """The exposition of everything that a report shows."""
     manifest = content.manifest
     named = _shown(result.variant.name for result in content.variants)
     base = _base(manifest)
@@ -116,14 +108,7 @@ def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> by
 def openmetrics_of(
     analysis: Analysis, model: str, manifest: Manifest | None = None, given: MetricLabels | None = None
 ) -> bytes:
-    """The exposition of one analysis.
-
-    Args:
-        analysis: times in nanoseconds.
-        model: what was measured.
-        manifest: of its bundle; None for a trace alone.
-        given: as in :func:`openmetrics`.
-    """
+    """The exposition of one analysis."""
     named = analysis.variant or ""
     base = _base(manifest, named) if manifest else {"model": model, "device": ""}
     variant = manifest.variant(analysis.variant or "") if manifest else None

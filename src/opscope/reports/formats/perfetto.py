@@ -46,19 +46,13 @@ _NO_FACTS = OperatorFacts()
 
 
 class TrackGroup(NamedTuple):
-    """Processes that belong together, as those of one variant.
+    """Processes that belong together, as those of one variant."""
 
-    Attributes:
-        table: one process or more, warm-up marked.
-        processes: what each process is called.
-        facts: what the program says about its operators; empty: names are all there is.
-        label: what all its processes are, as ``avx512 off, 1 thread``; empty for nothing.
-    """
-
-    table: EventTable
-    processes: Sequence[str]
+    table: EventTable  # one process or more, warm-up marked
+    processes: Sequence[str]  # what each process is called
+    # what the program says about its operators; empty: names are all there is
     facts: Mapping[OperatorKey, OperatorFacts] = {}
-    label: str = ""
+    label: str = ""  # what all its processes are, as `avx512 off, 1 thread`; empty for nothing
 
 
 class Track(NamedTuple):
@@ -83,11 +77,7 @@ TRACKS = (
 
 
 def perfetto(parts: Sequence[TrackGroup]) -> Iterator[bytes]:
-    """The file, piece by piece; no more than one process is laid out at a time.
-
-    Args:
-        parts: one or more, of one clock; the processes of the first come first.
-    """
+    """The file, piece by piece; no more than one process is laid out at a time."""
     origins: list[int] = []
     yield b'{"displayTimeUnit":"ns","otherData":{"generator":"opscope"},"traceEvents":['
     for part in parts:

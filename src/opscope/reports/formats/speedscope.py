@@ -63,13 +63,7 @@ class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
-    """The file.
-
-    Args:
-        name: of what was measured.
-        results: what each analysis is called, and the analysis.
-        by: what operators are part of.
-    """
+    """The file."""
     numbers: dict[Frame, int] = {}
     profiles = [_profile(label, analysis, by, numbers) for label, analysis in results]
     file = SpeedscopeFile(

@@ -36,21 +36,13 @@ _ORDER = list(Category)
 
 
 class IcicleBox(NamedTuple):
-    """A box: what it is, how long it takes, and what it holds.
+    """A box: what it is, how long it takes, and what it holds."""
 
-    Attributes:
-        label: what stands in it.
-        detail: what else is known of it.
-        time_ns: per inference, on the scale of the headline; not less than that of its children together.
-        category: of an operator; None for what holds operators.
-        children: from left to right.
-    """
-
-    label: str
-    detail: str
-    time_ns: float
-    category: Category | None = None
-    children: tuple[IcicleBox, ...] = ()
+    label: str  # what stands in it
+    detail: str  # what else is known of it
+    time_ns: float  # per inference, on the scale of the headline; not less than that of its children together
+    category: Category | None = None  # of an operator; None for what holds operators
+    children: tuple[IcicleBox, ...] = ()  # from left to right
 
 
 def by_program(analysis: Analysis) -> IcicleBox:
@@ -77,13 +69,7 @@ def by_module(analysis: Analysis) -> IcicleBox | None:
 
 
 def draw(root: IcicleBox, title: str, latency_ns: float | None = None) -> str:
-    """The picture of a part; empty when it takes no time.
-
-    Args:
-        root: the part.
-        title: of the picture.
-        latency_ns: of which shares in words are told; None: of the part.
-    """
+    """The picture of a part; empty when it takes no time."""
     if root.time_ns <= 0:
         return ""
     boxes = list(_boxes(root, _threshold(root)))

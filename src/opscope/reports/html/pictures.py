@@ -184,11 +184,7 @@ def undrawable() -> str:
 
 
 def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
-    """A chart as SVG, in the style of all pictures.
-
-    Raises:
-        MemoryLimitError: the process may not take the addresses that drawing takes.
-    """
+    """A chart as SVG, in the style of all pictures."""
     if problem := undrawable():
         raise MemoryLimitError(problem, hint=_MORE_ADDRESSES)
     styled = (

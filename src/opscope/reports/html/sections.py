@@ -246,10 +246,6 @@ def policy(style: str, script: str | None = None) -> str:
     """A page's Content-Security-Policy: this style and this script by their hashes, and nothing else.
 
     A name can thus neither run nor load anything, even if it were taken for markup.
-
-    Args:
-        style: the page's one style sheet.
-        script: its one script; None when it has none.
     """
     scripts = _hash(script) if script is not None else "'none'"
     allowed = f"style-src {_hash(style)}; script-src {scripts}; img-src data:"
@@ -285,9 +281,6 @@ def style_sheet(*more: str) -> str:
     """The style sheet of all pages, with the classes that stand for widths, depths and colours.
 
     They take the place of style attributes, which the policy does not allow.
-
-    Args:
-        more: templates with what only one page needs.
     """
     widths = [f".w{percent} {{ width: {percent}%; }}" for percent in range(1, _PERCENT + 1)]
     depths = [f".d{depth} {{ width: {depth * 0.9:.1f}rem; }}" for depth in range(_DEEPEST + 1)]

@@ -19,35 +19,21 @@ _LONG = 200
 
 
 class Grid(NamedTuple):
-    """A table of text.
+    """A table of text."""
 
-    Attributes:
-        heads: of the columns; the first ``texts`` columns are words, the others figures.
-        rows: cells, as many as heads.
-        texts: number of columns of words.
-    """
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    texts: int = 1
+    heads: Sequence[str]  # of the columns; the first `texts` columns are words, the others figures
+    rows: Sequence[Sequence[str]]  # cells, as many as heads
+    texts: int = 1  # number of columns of words
 
 
 class Card(NamedTuple):
-    """A result in a few lines. Names from traces stand in it as they are: :func:`text` and :func:`html` escape them.
+    """A result in a few lines. Names from traces stand in it as they are: :func:`text` and :func:`html` escape them."""
 
-    Attributes:
-        where: what it is of: the path or paths.
-        answer: the figure or verdict that is asked for first, as a sentence without a full stop.
-        note: what belongs to the answer; None for ``where``.
-        grids: tables; those without rows are not shown.
-        lines: what else is to be said, one sentence each.
-    """
-
-    where: str
-    answer: str
-    note: str | None = None
-    grids: Sequence[Grid] = ()
-    lines: Sequence[str] = ()
+    where: str  # what it is of: the path or paths
+    answer: str  # the figure or verdict that is asked for first, as a sentence without a full stop
+    note: str | None = None  # what belongs to the answer; None for `where`
+    grids: Sequence[Grid] = ()  # tables; those without rows are not shown
+    lines: Sequence[str] = ()  # what else is to be said, one sentence each
 
 
 def text(kind: str, card: Card) -> str:

@@ -33,11 +33,7 @@ class AccuracySection(NamedTuple):
 
 
 def accuracy_section(found: Accuracy | None) -> AccuracySection | None:
-    """What a report says of the outputs of two sides; None where they are no question.
-
-    Args:
-        found: of a comparison.
-    """
+    """What a report says of the outputs of two sides; None where they are no question."""
     if found is None:
         return None
     rows = [_row(output) for output in found.outputs[:_MOST_ROWS] if output.problem is None]

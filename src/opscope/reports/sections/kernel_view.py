@@ -25,45 +25,25 @@ _PACKED = ("PF", "PQS")
 
 
 class KernelRow(msgspec.Struct, frozen=True):
-    """Operators of one kind.
+    """Operators of one kind."""
 
-    Attributes:
-        operator: as the backend calls it.
-        category: upper level of the taxonomy.
-        kind: lower level.
-        backend: that ran it.
-        algorithm: that the name tells; null where it tells none.
-        types: number types of inputs and weights, by the name or else by the program; null when neither tells.
-        evidence: what the name or a record shows of the kernels; null when nothing.
-        kernel: the microkernel; null when not known.
-        count: of operators.
-        time_ns: together, per inference, on the scale of the headline.
-        share: of the headline.
-        rate: multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known.
-        baseline_ns: on the baseline; null where one of them is not there.
-        mean_ns: mean per traced inference.
-        mean_share: it as a share of the mean of traced inferences.
-        mean_speedup: ratio of such means; null where one of them is not there, or where it is withheld.
-        withheld: whether other processes disturbed the sides so much that no ratio is told.
-    """
-
-    operator: str
-    category: Category
-    kind: str
-    backend: str
-    algorithm: str | None
-    types: str | None
-    evidence: str | None
-    kernel: str | None
-    count: int
-    time_ns: float
-    share: float
-    rate: str
-    baseline_ns: float | None
-    mean_ns: float
-    mean_share: float
-    mean_speedup: float | None
-    withheld: bool = False
+    operator: str  # as the backend calls it
+    category: Category  # upper level of the taxonomy
+    kind: str  # lower level
+    backend: str  # that ran it
+    algorithm: str | None  # that the name tells; null where it tells none
+    types: str | None  # number types of inputs and weights, by the name or else by the program; null when neither tells
+    evidence: str | None  # what the name or a record shows of the kernels; null when nothing
+    kernel: str | None  # the microkernel; null when not known
+    count: int  # of operators
+    time_ns: float  # together, per inference, on the scale of the headline
+    share: float  # of the headline
+    rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known
+    baseline_ns: float | None  # on the baseline; null where one of them is not there
+    mean_ns: float  # mean per traced inference
+    mean_share: float  # it as a share of the mean of traced inferences
+    mean_speedup: float | None  # ratio of such means; null where one of them is not there, or where it is withheld
+    withheld: bool = False  # whether other processes disturbed the sides so much that no ratio is told
 
     @property
     def speedup(self) -> float | None:

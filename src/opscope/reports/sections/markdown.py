@@ -58,19 +58,12 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
 
 
 class FurtherGroups(msgspec.Struct, frozen=True):
-    """The line below the longest groups of operators: all others, so that the table adds up to its operators.
+    """The line below the longest groups of operators: all others, so that the table adds up to its operators."""
 
-    Attributes:
-        operator: how many groups, in words.
-        count: of their operators.
-        time_ns: together, per inference, on the scale of the headline.
-        share: of the headline.
-    """
-
-    operator: str
-    count: int
-    time_ns: float
-    share: float
+    operator: str  # how many groups, in words
+    count: int  # of their operators
+    time_ns: float  # together, per inference, on the scale of the headline
+    share: float  # of the headline
     algorithm: None = None
     types: None = None
     kind: str = ""

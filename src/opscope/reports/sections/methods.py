@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 
 
 class MethodRow(NamedTuple):
-    """One method of the shown variant.
+    """One method of the shown variant."""
 
-    Attributes:
-        method: its figures.
-        latency: untraced where there is such, else traced.
-        verdict: against the baseline; None without one.
-        baseline_ns: median of the baseline; likewise.
-    """
-
-    method: MethodTime
-    latency: Latency
-    verdict: EndToEnd | None
-    baseline_ns: float | None = None
+    method: MethodTime  # its figures
+    latency: Latency  # untraced where there is such, else traced
+    verdict: EndToEnd | None  # against the baseline; None without one
+    baseline_ns: float | None = None  # median of the baseline; likewise
 
     @property
     def speedup(self) -> str:

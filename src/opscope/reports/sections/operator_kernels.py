@@ -73,33 +73,19 @@ class LevelCounts(NamedTuple):
 
 
 class KernelSection(NamedTuple):
-    """What a report shows of kernels before any time.
+    """What a report shows of kernels before any time."""
 
-    Attributes:
-        variants: whose columns stand side by side, with what is off in them.
-        answers: what the columns come to, one sentence for each variant.
-        not_accelerated: what ran without SME, sentences.
-        uncounted: that nothing was counted where it can be, and how; empty where it was.
-        operators: of these variants; empty where nothing tells any kernel.
-        levels: answers by question.
-        sources: of the kernels' names, what each is of and how it knows.
-        kernels: that any source names, the strongest instruction set first; only so many.
-        further: how many more there are.
-        legend: what stands in the columns of these.
-        problems: what could not be shown.
-    """
-
-    variants: list[str]
-    answers: list[str]
-    not_accelerated: list[str]
-    uncounted: list[str]
-    operators: list[OperatorKernels]
-    levels: list[LevelCounts]
-    sources: list[str]
-    kernels: list[NamedKernel]
-    further: int
-    legend: str
-    problems: list[str]
+    variants: list[str]  # whose columns stand side by side, with what is off in them
+    answers: list[str]  # what the columns come to, one sentence for each variant
+    not_accelerated: list[str]  # what ran without SME, sentences
+    uncounted: list[str]  # that nothing was counted where it can be, and how; empty where it was
+    operators: list[OperatorKernels]  # of these variants; empty where nothing tells any kernel
+    levels: list[LevelCounts]  # answers by question
+    sources: list[str]  # of the kernels' names, what each is of and how it knows
+    kernels: list[NamedKernel]  # that any source names, the strongest instruction set first; only so many
+    further: int  # how many more there are
+    legend: str  # what stands in the columns of these
+    problems: list[str]  # what could not be shown
 
     @property
     def sentences(self) -> list[str]:

@@ -124,45 +124,25 @@ class PortableRow(NamedTuple):
 
 
 class ProgramSections(NamedTuple):
-    """What a report shows of the program.
+    """What a report shows of the program."""
 
-    Attributes:
-        modules: the module tree without its smallest parts.
-        hidden_modules: how many parts are left out, and their own time together.
-        sources: lines of code, longest first.
-        delegates: calls of delegates, longest first.
-        hidden_delegates: how many calls are left out.
-        boundary: time of delegate calls outside of their operators, in words.
-        layout: the layout tax.
-        hidden_layout: how many of its operators are left out, and their time together.
-        layout_total: of the whole tax, in words.
-        layout_known: what the tax rests on, in words; empty when it is nothing.
-        portable: operators that no delegate took, by name and reason.
-        roofline_rows: operators with most headroom.
-        ceiling_rows: the ceilings that operators are compared with.
-        bounds: time by what limits it.
-        ceilings: where the ceilings come from, in sentences; empty without any.
-        coverage: how sure the attribution is, in one sentence.
-        no_layers: why modules and lines are not known, where they are not.
-    """
-
-    modules: list[ModuleRow]
-    hidden_modules: tuple[int, float]
-    sources: list[SourceTime]
-    delegates: list[DelegateTime]
-    hidden_delegates: int
-    boundary: str
-    layout: list[LayoutTime]
-    hidden_layout: tuple[int, float]
-    layout_total: str
-    layout_known: str
-    portable: list[PortableRow]
-    roofline_rows: list[RooflineRow]
-    ceiling_rows: list[CeilingRow]
-    bounds: list[BoundTime]
-    ceilings: str
-    coverage: str
-    no_layers: str
+    modules: list[ModuleRow]  # the module tree without its smallest parts
+    hidden_modules: tuple[int, float]  # how many parts are left out, and their own time together
+    sources: list[SourceTime]  # lines of code, longest first
+    delegates: list[DelegateTime]  # calls of delegates, longest first
+    hidden_delegates: int  # how many calls are left out
+    boundary: str  # time of delegate calls outside of their operators, in words
+    layout: list[LayoutTime]  # the layout tax
+    hidden_layout: tuple[int, float]  # how many of its operators are left out, and their time together
+    layout_total: str  # of the whole tax, in words
+    layout_known: str  # what the tax rests on, in words; empty when it is nothing
+    portable: list[PortableRow]  # operators that no delegate took, by name and reason
+    roofline_rows: list[RooflineRow]  # operators with most headroom
+    ceiling_rows: list[CeilingRow]  # the ceilings that operators are compared with
+    bounds: list[BoundTime]  # time by what limits it
+    ceilings: str  # where the ceilings come from, in sentences; empty without any
+    coverage: str  # how sure the attribution is, in one sentence
+    no_layers: str  # why modules and lines are not known, where they are not
 
 
 def program_sections(analysis: Analysis) -> ProgramSections | None:
@@ -316,10 +296,6 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
     """The largest modules as a tree.
 
     A container that adds nothing of its own to its only part is written as a part of its name.
-
-    Args:
-        modules: parents before children.
-        most: that are listed.
     """
     order = sorted(range(len(modules)), key=lambda number: (-modules[number].shown_ns, number))
     largest = {number for number in order[:most] if modules[number].shown_share >= _SMALLEST}

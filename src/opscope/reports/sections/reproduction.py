@@ -21,17 +21,11 @@ _FEWEST_BACKTICKS = 3
 
 
 class Reproduction(NamedTuple):
-    """How to run an experiment again.
+    """How to run an experiment again."""
 
-    Attributes:
-        command: one line for a shell, to be started in the directory that the first one was.
-        fence: what a Markdown block of it begins and ends with.
-        note: what else it takes, as one sentence; empty where nothing else.
-    """
-
-    command: str
-    fence: str
-    note: str
+    command: str  # one line for a shell, to be started in the directory that the first one was
+    fence: str  # what a Markdown block of it begins and ends with
+    note: str  # what else it takes, as one sentence; empty where nothing else
 
 
 def reproduction(manifest: Manifest) -> Reproduction | None:

@@ -22,21 +22,13 @@ _SLOWER = 1.02
 
 
 class ThreadSweepRow(NamedTuple):
-    """A variant at one thread count.
+    """A variant at one thread count."""
 
-    Attributes:
-        variant: its name.
-        threads: size of its pool.
-        median_ns: its latency.
-        speedup: over the smallest pool with the same features.
-        efficiency: ``speedup`` for each time that the pool is larger; 1 is ideal.
-    """
-
-    variant: str
-    threads: int
-    median_ns: float
-    speedup: float
-    efficiency: float
+    variant: str  # its name
+    threads: int  # size of its pool
+    median_ns: float  # its latency
+    speedup: float  # over the smallest pool with the same features
+    efficiency: float  # `speedup` for each time that the pool is larger; 1 is ideal
 
 
 class ThreadSweep(NamedTuple):

@@ -28,29 +28,17 @@ class Rank(NamedTuple):
 
 
 class ShiftRow(NamedTuple):
-    """What one operator, or the rest of them, adds to the change.
+    """What one operator, or the rest of them, adds to the change."""
 
-    Attributes:
-        change: the operator; null for a sum of several.
-        label: what to call a sum.
-        before: on the baseline.
-        after: on the candidate.
-        saved_ns: difference; all rows add up to that of the sides.
-        interval: of it; null for sums and where there is none.
-        points: it as a share of the baseline's latency.
-        verdict: null for sums, and for what has no counterpart in another program.
-        matched: how it was matched with an operator of another program, where that is not certain; else empty.
-    """
-
-    change: OperatorChange | None
-    label: str
-    before: Rank
-    after: Rank
-    saved_ns: float
-    interval: tuple[float, float] | None
-    points: float
-    verdict: Verdict | None
-    matched: str = ""
+    change: OperatorChange | None  # the operator; null for a sum of several
+    label: str  # what to call a sum
+    before: Rank  # on the baseline
+    after: Rank  # on the candidate
+    saved_ns: float  # difference; all rows add up to that of the sides
+    interval: tuple[float, float] | None  # of it; null for sums and where there is none
+    points: float  # it as a share of the baseline's latency
+    verdict: Verdict | None  # null for sums, and for what has no counterpart in another program
+    matched: str = ""  # how it was matched with an operator of another program, where that is not certain; else empty
 
 
 class ShiftSection(NamedTuple):
@@ -62,12 +50,7 @@ class ShiftSection(NamedTuple):
 
 
 def shift_section(comparison: Comparison, shown: tuple[float, float] | None = None) -> ShiftSection | None:
-    """Where the change of a comparison comes from; None when no operator was recorded.
-
-    Args:
-        comparison: of two sides.
-        shown: latencies of baseline and candidate in the report around it; None where there is none.
-    """
+    """Where the change of a comparison comes from; None when no operator was recorded."""
     if not comparison.operators or comparison.baseline.shown_ns <= 0:
         return None
     return ShiftSection(_sentences(comparison, shown), _rows(comparison), comparison.shift.remaining)
@@ -128,13 +111,7 @@ class ClosingChange(NamedTuple):
 def closing_changes(
     comparison: Comparison, others: Sequence[OperatorChange] = (), *, copies: bool = True
 ) -> list[ClosingChange]:
-    """What joins the split of a change to the change of the headline, last; empty where that is not known.
-
-    Args:
-        comparison: of two sides.
-        others: operators that stand in no line of their own: their sum is the first line.
-        copies: with those of inputs and outputs; a split by category holds them already.
-    """
+    """What joins the split of a change to the change of the headline, last; empty where that is not known."""
     whole = comparison.shift.saved_headline_ns
     if whole is None:
         return []

@@ -37,10 +37,6 @@ def answer_ceilings(path: Path, serve: Callable[[CeilingsRequest], CeilingsRespo
     """Answer a request; the answer is a file, the exit code tells whether it holds ceilings.
 
     When not even the answer can be written, the exit code is that of a StorageError.
-
-    Args:
-        path: of the request.
-        serve: measures.
     """
     end_with_parent()
     request = msgspec.json.decode(path.read_bytes(), type=CeilingsRequest)
@@ -62,29 +58,18 @@ def _guarded(request: CeilingsRequest, serve: Callable[[CeilingsRequest], Ceilin
 
 
 def probes_again(again: Ceilings, probes: Sequence[Probe[GraphT]]) -> list[Probe[GraphT]]:
-    """The probes of some ceilings, each with the one candidate that was the fastest before.
-
-    Args:
-        again: ceilings that are wanted.
-        probes: of which these are.
-    """
+    """The probes of some ceilings, each with the one candidate that was the fastest before."""
     wanted = [unmeasured(ceiling) for ceiling in again.all()]
     same = [Probe([one for one in probe.candidates if one.ceiling in wanted], probe.meant) for probe in probes]
     return [probe for probe in same if probe.candidates]
 
 
 class MeasuredRuntime(NamedTuple):
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        threads: of the runtime, read back where it tells.
-        versions: of its packages.
-        patience: as of :func:`opscope.runtimes.ceilings.sampler.measure`.
-    """
-
-    threads: int
-    versions: Mapping[str, str]
-    patience: int = PATIENCE
+    threads: int  # of the runtime, read back where it tells
+    versions: Mapping[str, str]  # of its packages
+    patience: int = PATIENCE  # as of measure
 
 
 def measured_ceilings(
@@ -94,15 +79,7 @@ def measured_ceilings(
     compiled: Callable[[ProbeCandidate[GraphT]], ProbeRunner],
     began: float,
 ) -> Ceilings:
-    """Measure, in this process.
-
-    Args:
-        request: that asks for it.
-        runtime: that is measured.
-        probes: what to measure.
-        compiled: makes a candidate runnable; may raise RefusedError.
-        began: ``time.perf_counter`` when the process began.
-    """
+    """Measure, in this process."""
     measuring, computing = time.perf_counter(), time.thread_time()
     found = measure(probes, compiled, request.seconds, time.perf_counter_ns, runtime.patience)
     share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
@@ -121,12 +98,7 @@ def measured_ceilings(
 
 
 def ceilings_response(code: int | None, asked: CeilingsRequest, answer: Path, log: Path) -> Ceilings:
-    """The ceilings that a process answered with.
-
-    Raises:
-        FeatureError: it refused, or did something else than it was asked.
-        RunError: it did not answer.
-    """
+    """The ceilings that a process answered with."""
     if code is None:
         raise RunError(f"measuring ceilings was ended after {CEILINGS_LIMIT:.0f} s")
     heard = read_answer(code, answer, log, CEILINGS_LIMIT, CeilingsResponse)

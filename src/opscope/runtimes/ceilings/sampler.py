@@ -29,30 +29,20 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class ProbeCandidate(Generic[GraphT]):
-    """One way to reach a ceiling.
+    """One way to reach a ceiling."""
 
-    Attributes:
-        ceiling: the ceiling as it is kept, without its rate.
-        work: of one invocation, in the ceiling's unit.
-        build: puts operators into an empty graph.
-    """
-
-    ceiling: MeasuredCeiling
-    work: int
-    build: Callable[[GraphT], None]
+    ceiling: MeasuredCeiling  # the ceiling as it is kept, without its rate
+    work: int  # of one invocation, in the ceiling's unit
+    build: Callable[[GraphT], None]  # puts operators into an empty graph
 
 
 @dataclass(frozen=True)
 class Probe(Generic[GraphT]):
-    """One ceiling to measure.
+    """One ceiling to measure."""
 
-    Attributes:
-        candidates: of which the fastest counts; at least one.
-        meant: whether an operator, by the name that the library reports, is of the kind that was meant. The library may
-            run another one: where it has no half precision it converts, and computes with single.
-    """
-
-    candidates: list[ProbeCandidate[GraphT]]
+    candidates: list[ProbeCandidate[GraphT]]  # of which the fastest counts; at least one
+    # whether an operator, by the name that the library reports, is of the kind that was meant. The library may
+    # run another one: where it has no half precision it converts, and computes with single
     meant: Callable[[str], bool]
 
 
@@ -130,13 +120,6 @@ def measure(
 
     A probe that the library refuses, or answers with an operator of another kind, becomes a ceiling without a rate and
     with the reason.
-
-    Args:
-        probes: what to measure.
-        compiled: makes a candidate runnable; may raise RefusedError.
-        seconds: how long all of it should take; slow processors take up to ``patience`` times as long.
-        clock: nanoseconds.
-        patience: after so many times the time that was given, what has not begun is left out.
     """
     share = seconds * _BILLION / PASSES / max(1, len(probes))
     deadline = clock() + seconds * _BILLION * patience

@@ -41,42 +41,20 @@ _HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-li
 
 
 class Counter(NamedTuple):
-    """A counter for one library.
+    """A counter for one library."""
 
-    Attributes:
-        path: the library to preload.
-        kernels: that it counts.
-        sha256: hash of the library that it was made for.
-    """
-
-    path: Path
-    kernels: tuple[str, ...]
-    sha256: str
+    path: Path  # the library to preload
+    kernels: tuple[str, ...]  # that it counts
+    sha256: str  # hash of the library that it was made for
 
 
 def counter_environment(counter: str, counts: str) -> dict[str, str]:
-    """Variables of a process whose kernels are counted.
-
-    Args:
-        counter: path of the counter where the process runs.
-        counts: path there of the file that takes the counts.
-    """
+    """Variables of a process whose kernels are counted."""
     return {"LD_PRELOAD": counter, _VARIABLE: counts}
 
 
 def build_counter(library: Path, cache: Path | None = None) -> Counter:
-    """The counter for a library of the XNNPACK backend; built when there is none of this source and library.
-
-    Args:
-        library: for aarch64 Linux.
-        cache: where counters are kept; the user's cache directory when it is not given.
-
-    Raises:
-        TraceFormatError: the library is damaged.
-        FeatureError: the library is of another kind, or calls no kernel in a way that can be counted.
-        MissingDependencyError: there is no compiler for 64-bit Arm, or it fails.
-        StorageError: the library cannot be read, or the counter cannot be kept.
-    """
+    """The counter for a library of the XNNPACK backend; built when there is none of this source and library."""
     with storage_errors(library):
         data = library.read_bytes()
     header, kernels = _header(read_symbols(data, library), library)
@@ -90,11 +68,7 @@ def build_counter(library: Path, cache: Path | None = None) -> Counter:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The compiler that ``OPSCOPE_CC`` names, else the first at hand that builds for 64-bit Arm Linux.
-
-    Raises:
-        MissingDependencyError: there is none.
-    """
+    """The compiler that ``OPSCOPE_CC`` names, else the first at hand that builds for 64-bit Arm Linux."""
     named = os.environ.get("OPSCOPE_CC")
     for command in [tuple(shlex.split(named))] if named else [(name,) for name in _COMPILERS]:
         if command and shutil.which(command[0]) and _machine(command).startswith("aarch64"):

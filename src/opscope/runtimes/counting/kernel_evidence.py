@@ -40,12 +40,7 @@ class CountedLibrary(NamedTuple):
 
 
 def backend_library(target: RunTarget) -> Path:
-    """The library on this machine whose kernels a target calls.
-
-    Raises:
-        FeatureError: it is not known.
-        MissingDependencyError: executorch is not installed.
-    """
+    """The library on this machine whose kernels a target calls."""
     backend = target.capabilities().backend
     if backend is not None:
         return backend()
@@ -55,29 +50,13 @@ def backend_library(target: RunTarget) -> Path:
 
 
 def counted_library(library: Path, cache: Path | None = None) -> CountedLibrary:
-    """The counter for a library, and the kernels that it exports.
-
-    Args:
-        library: for aarch64 Linux.
-        cache: where counters are kept; the user's cache directory when it is not given.
-
-    Raises:
-        FeatureError: its kernels cannot be counted.
-        MissingDependencyError: there is no compiler.
-        StorageError: it cannot be read, or the counter cannot be kept.
-    """
+    """The counter for a library, and the kernels that it exports."""
     counter = build_counter(library, cache)
     return CountedLibrary(counter, KernelLibrary(library.name, counter.sha256, exported_kernels(library)))
 
 
 def exported_kernels(library: Path) -> list[str]:
-    """Names of kernels that a library exports.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is damaged, no regular file, or no library for Linux or Android.
-    """
+    """Names of kernels that a library exports."""
     symbols = read_symbols(file_bytes(library), library)
     if symbols is None:
         hint = f"name the library that ran, such as {_LIBRARY}; symbols are read of 64-bit ELF files"
@@ -92,9 +71,6 @@ def count_variant(
     """Run a variant once, keep what it leaves in the bundle's evidence arm, and replace what was there of it.
 
     A crash or a refusal is recorded, never raised.
-
-    Raises:
-        StorageError: the system refused to write.
     """
     directory = evidence_directory(bundle, variant.name)
     bundle.state_evidence(variant.name, None)

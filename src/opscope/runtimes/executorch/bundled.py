@@ -32,35 +32,19 @@ _HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from wh
 
 
 class BundledProgram(NamedTuple):
-    """A program and what comes with it.
+    """A program and what comes with it."""
 
-    Attributes:
-        program: the .pte, byte for byte.
-        inputs: of the first test case of each method, by the method's name.
-    """
-
-    program: bytes
-    inputs: dict[str, tuple[InputValue, ...]]
+    program: bytes  # the .pte, byte for byte
+    inputs: dict[str, tuple[InputValue, ...]]  # of the first test case of each method, by the method's name
 
 
 def is_bundled(path: Path) -> bool:
-    """Whether a file is a bundled program, by its first bytes.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-    """
+    """Whether a file is a bundled program, by its first bytes."""
     return bytes(mapped_file(path)[4:6]) == _IDENTIFIER
 
 
 def read_bundled(path: Path) -> BundledProgram:
-    """A bundled program.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is none, truncated, or damaged.
-    """
+    """A bundled program."""
     data = mapped_file(path)
     root = FlatBuffer(data, str(path)).root()
     first, count = root.vector(_PROGRAM, 1)

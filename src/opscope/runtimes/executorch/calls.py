@@ -27,14 +27,6 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     Without a wish every method that runs anything and takes tensors only is called once, in the order of the export
     where its record stands beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a
     decode loop does.
-
-    Args:
-        program: the .pte.
-        asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish.
-
-    Raises:
-        UsageError: the program has no such method, or the count is not a number.
-        TraceFormatError: the program is damaged.
     """
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
@@ -60,12 +52,7 @@ def _times(method: str, record: ExportRecord | None) -> int:
 
 
 def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, Value]]]:
-    """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them.
-
-    Raises:
-        UsageError: the runtime cannot be given an input of one of them.
-        TraceFormatError: the program is damaged.
-    """
+    """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them."""
     plans = {plan.name: plan for plan in read_executable(program).plans}
     called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
     own = [plans[name] for name in called if name in plans]
@@ -75,11 +62,7 @@ def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, 
 
 
 def _check_numbers(plan: MethodPlan) -> None:
-    """Refuse numbers that may change: the exporter writes None for them, and the runtime ends itself when it reads it.
-
-    Raises:
-        UsageError: an input is one.
-    """
+    """Refuse numbers that may change: the exporter writes None for them, at which the runtime ends itself."""
     read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
     for place, number in enumerate(plan.inputs):
         if isinstance(plan.values[number], Nothing) and number in read:

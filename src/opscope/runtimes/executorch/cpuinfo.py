@@ -33,11 +33,6 @@ _SYMBOL = "cpuinfo_isa"
 class CpuInfo:
     """``cpuinfo_isa`` in this process.
 
-    Attributes:
-        arch: architecture, as in ``opscope.machine.isa``.
-        struct_size: as the symbol table states it, None where it states none (macOS).
-        layout: proved against the processor.
-
     Raises:
         FeatureError: the layout cannot be proved.
     """
@@ -57,11 +52,7 @@ class CpuInfo:
         return frozenset(name for name, offset in self.layout.offsets.items() if self._bytes[offset])
 
     def clear(self, fields: Iterable[str]) -> None:
-        """Switch fields off for the rest of this process.
-
-        Raises:
-            FeatureError: there is no such field.
-        """
+        """Switch fields off for the rest of this process."""
         for field in fields:
             if field not in self.layout.offsets:
                 raise FeatureError(f"cpuinfo_isa has no field {field}")
@@ -83,15 +74,7 @@ class CpuInfo:
         return _address(backend) == mine and _address(ctypes.CDLL(None)) in (mine, None)
 
     def prove(self, cleared: list[str], *, loaded_before: bool) -> MaskProof:
-        """The proof that the backend, loaded by now, saw the cleared features, or a refusal.
-
-        Args:
-            cleared: fields that were cleared.
-            loaded_before: whether the backend was there before they were.
-
-        Raises:
-            FeatureError: one of the conditions does not hold.
-        """
+        """The proof that the backend, loaded by now, saw the cleared features, or a refusal."""
         still_set = sorted(self.fields() & set(cleared))
         same_symbol = self.backend_loaded() and self.backend_shares_symbol()
         if loaded_before:
@@ -118,17 +101,8 @@ def switched_off(
 ) -> Callable[[], MaskProof | None]:
     """Switch fields off for the rest of this process, before the backend is loaded.
 
-    Args:
-        runtime: whose ``cpuinfo_isa`` it is.
-        fields: to clear, none of them for a variant that keeps all; None: the switch is not used, nothing is proved.
-        record: of the switch that this process was started with, which fills in ``cpuinfo_isa`` without the fields;
-            None: they are cleared in it.
-
     Returns:
         Gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
-
-    Raises:
-        FeatureError: the layout cannot be proved, or there is no such field.
     """
     if fields is None:
         return lambda: None
@@ -146,11 +120,7 @@ def switched_libraries(runtime: InstalledRuntime) -> list[Path]:
 
 
 def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> MaskProof:
-    """The proof of a switch that the process was started with, read back where the layout of the struct is known.
-
-    Raises:
-        FeatureError: there is none, or a field is set all the same.
-    """
+    """The proof of a switch that the process was started with, read back where the layout of the struct is known."""
     arch, path = isa.architecture(platform.machine()), runtime.features
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
     layout = isa.LAYOUTS[arch].get(size or 0)
@@ -164,11 +134,7 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
 
 
 def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
-    """The struct in the library, initialised, and its size as the symbol table states it.
-
-    Raises:
-        FeatureError: the library has none, cannot fill it in, or its size is not known.
-    """
+    """The struct in the library, initialised, and its size as the symbol table states it."""
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
     found = _filled(ctypes.CDLL(str(path)), max(isa.LAYOUTS[arch]) if size is None else size, path)
     if size is not None:
@@ -177,11 +143,7 @@ def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | 
 
 
 def _filled(library: ctypes.CDLL, size: int, path: Path) -> ctypes.Array[ctypes.c_uint8]:
-    """The struct of that size in a library, initialised.
-
-    Raises:
-        FeatureError: the library has none, or cannot fill it in.
-    """
+    """The struct of that size in a library, initialised."""
     try:
         initialize = library.cpuinfo_initialize
         found = (ctypes.c_uint8 * size).in_dll(library, _SYMBOL)

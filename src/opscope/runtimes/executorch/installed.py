@@ -24,29 +24,17 @@ _SUFFIXES = (".so", ".dylib")
 
 
 class InstalledRuntime(NamedTuple):
-    """The runtime's libraries.
+    """The runtime's libraries."""
 
-    Attributes:
-        version: of the package.
-        features: library with ``cpuinfo_isa``, by which kernels are chosen.
-        backend: library that copies it when it is loaded: the XNNPACK backend.
-        bindings: name of the module with the Python bindings, in ``executorch.extension.pybindings``.
-        traces: whether it can write traces of events.
-    """
-
-    version: str
-    features: Path
-    backend: Path
-    bindings: str
-    traces: bool
+    version: str  # of the package
+    features: Path  # library with `cpuinfo_isa`, by which kernels are chosen
+    backend: Path  # library that copies it when it is loaded: the XNNPACK backend
+    bindings: str  # name of the module with the Python bindings, in `executorch.extension.pybindings`
+    traces: bool  # whether it can write traces of events
 
 
 def installed_runtime() -> InstalledRuntime:
-    """What is installed; neither executorch nor torch is imported.
-
-    Raises:
-        MissingDependencyError: executorch is not installed, or its libraries are not where they are known to be.
-    """
+    """What is installed; neither executorch nor torch is imported."""
     package = _package("executorch")
     if package is None:
         check_c_library()  # what to install does not help where no wheel fits
@@ -68,11 +56,7 @@ def installed_runtime() -> InstalledRuntime:
 
 
 def library_directory() -> Path:
-    """Directory of the libraries that other programs link: the native runner, and what measures ceilings.
-
-    Raises:
-        MissingDependencyError: executorch is not installed, or keeps its runtime inside the Python bindings.
-    """
+    """Directory of the libraries that other programs link: the native runner, and what measures ceilings."""
     runtime = installed_runtime()
     if not runtime.traces:
         problem = f"executorch {runtime.version} keeps its runtime inside the Python bindings"
@@ -82,11 +66,7 @@ def library_directory() -> Path:
 
 
 def binding_libraries() -> list[Path]:
-    """The libraries that the Python bindings load, and those of further kernels that the package ships.
-
-    Raises:
-        MissingDependencyError: executorch is not installed.
-    """
+    """The libraries that the Python bindings load, and those of further kernels that the package ships."""
     runtime = installed_runtime()
     package = _package("executorch") or Path()
     places = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")

@@ -20,17 +20,11 @@ if TYPE_CHECKING:
 
 
 class ShippedKernels(NamedTuple):
-    """Kernels that the package ships and that a program has to ask for.
+    """Kernels that the package ships and that a program has to ask for."""
 
-    Attributes:
-        namespace: of their operators.
-        module: whose import registers them with the Python bindings.
-        library: that registers them with a C++ program, without its suffix; None: there is none.
-    """
-
-    namespace: str
-    module: str
-    library: str | None
+    namespace: str  # of their operators
+    module: str  # whose import registers them with the Python bindings
+    library: str | None  # that registers them with a C++ program, without its suffix; None: there is none
 
 
 EXTRA_KERNELS = (
@@ -48,26 +42,13 @@ class Unregistered(NamedTuple):
 
 
 def extra_kernels(program: Path) -> list[ShippedKernels]:
-    """The libraries of further kernels whose operators a program calls.
-
-    Raises:
-        TraceFormatError: it is not a .pte.
-    """
+    """The libraries of further kernels whose operators a program calls."""
     spaces = {name.partition("::")[0] for name in _called(program)[0]}
     return [library for library in EXTRA_KERNELS if library.namespace in spaces]
 
 
 def unregistered(program: Path, libraries: Iterable[Path]) -> Unregistered:
-    """What a program calls and none of these libraries registers.
-
-    Args:
-        program: the .pte.
-        libraries: of a build of the runtime, all that it loads; absent ones are passed over.
-
-    Raises:
-        TraceFormatError: it is not a .pte.
-        StorageError: a library cannot be read.
-    """
+    """What a program calls and none of these libraries registers."""
     operators, backends = _called(program)
     missing = {*operators, *backends}
     for library in libraries:
@@ -78,16 +59,7 @@ def unregistered(program: Path, libraries: Iterable[Path]) -> Unregistered:
 
 
 def check_registered(program: Path, libraries: Sequence[Path], where: str) -> None:
-    """Refuse a program that a build cannot run, by the names of what is missing.
-
-    Args:
-        program: the .pte.
-        libraries: of the build.
-        where: it runs.
-
-    Raises:
-        MissingDependencyError: it calls operators or backends that the build does not register.
-    """
+    """Refuse a program that a build cannot run, by the names of what is missing."""
     missing = unregistered(program, libraries)
     if missing.backends:
         hint = (

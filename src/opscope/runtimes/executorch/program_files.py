@@ -28,18 +28,7 @@ _HOW = "name it with --data FILE.ptd; the exporter wrote it beside the program"
 
 
 def program_data(program: Path, named: Path | None) -> Path | None:
-    """The .ptd that a program needs; None for one that holds all its weights itself.
-
-    Args:
-        program: the .pte.
-        named: that the user named; None: it is looked for beside the program, by the keys of its data.
-
-    Raises:
-        UsageError: one is named and none is needed, or several beside the program fit.
-        NotFoundError: none is there.
-        MismatchError: the one that is named lacks data.
-        TraceFormatError: it is damaged.
-    """
+    """The .ptd that a program needs; None for one that holds all its weights itself."""
     needed = external_keys(program)
     if named is not None:
         _check(program, named, needed)
@@ -84,15 +73,7 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def program_files(source: Path, data: Path | None = None) -> list[Path]:
-    """The program that was named, the records beside it when there are any, and its weights when they are apart.
-
-    Args:
-        source: the .pte.
-        data: the .ptd that was named; None: it is found beside the program.
-
-    Raises:
-        OpscopeError: the weights are missing, or not those of the program.
-    """
+    """The program that was named, the records beside it when there are any, and its weights when they are apart."""
     # Exporters write the one or the other.
     beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
     etrecord = next((file for file in beside if file.is_file()), None)
@@ -122,15 +103,7 @@ def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: st
 
 
 def kept_files(files: Sequence[Path], work: Path) -> list[Path]:
-    """The files to copy into a bundle, in the same order.
-
-    Args:
-        files: of the model.
-        work: a directory for files that differ from those given; it must last until they are copied.
-
-    Raises:
-        StorageError: the record cannot be read, or a file cannot be written.
-    """
+    """The files to copy into a bundle, in the same order."""
     return [_slim(file, work / _SLIM) if file.suffix == RECORD_SUFFIX else file for file in files]
 
 

@@ -27,13 +27,7 @@ _HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from whe
 
 
 def data_keys(path: Path) -> frozenset[str]:
-    """Keys of the data in a .ptd.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .ptd, truncated, or damaged.
-    """
+    """Keys of the data in a .ptd."""
     content = mapped_file(path)
     if bytes(content[4:6]) != _IDENTIFIER or len(content) < _HEADER_END:
         raise TraceFormatError("not a .ptd: the identifier FT is missing", where=path, hint=_HINT)
@@ -52,9 +46,6 @@ def external_keys(program: Path) -> list[str]:
     """Keys of the data that a program looks for in another file, each once; empty where it holds all itself.
 
     Those of delegates other than XNNPACK's are not known.
-
-    Raises:
-        TraceFormatError: the program is damaged.
     """
     executable = read_executable(program)
     values = [value for plan in executable.plans for value in plan.values]

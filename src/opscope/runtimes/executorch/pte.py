@@ -76,11 +76,7 @@ _DYNAMISMS = {0: Dynamism.STATIC, 1: Dynamism.BOUNDED, 2: Dynamism.UNBOUNDED}
 
 
 def read_values(plans: Tables, slot: int) -> list[tuple[Value, ...]]:
-    """The values of each plan.
-
-    Raises:
-        TraceFormatError: an offset, a shape or a list is impossible.
-    """
+    """The values of each plan."""
     table, owner = nested(plans, slot)
     values: list[Value] = [UnknownValue(0)] * len(table)
     for number, rows, tables in union(table, 0):
@@ -208,11 +204,7 @@ class DataPlaces(NamedTuple):
 
 
 def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
-    """The methods, checked: every number in them refers to something.
-
-    Raises:
-        TraceFormatError: an offset or a number points to nothing.
-    """
+    """The methods, checked: every number in them refers to something."""
     count = len(plans)
     delegates, delegate_owner = nested(plans, _DELEGATES)
     chains, chain_owner = nested(plans, _CHAINS)
@@ -337,24 +329,12 @@ def is_program(head: bytes) -> bool:
 
 
 def read_program(path: Path) -> Program:
-    """The methods and instructions of a .pte, after checking that the file is whole.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .pte, truncated, or damaged.
-    """
+    """The methods and instructions of a .pte, after checking that the file is whole."""
     return read_executable(path).outline()
 
 
 def read_executable(path: Path) -> Executable:
-    """Everything that a .pte says about a model except the bytes of weights and payloads.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .pte, truncated, or damaged.
-    """
+    """Everything that a .pte says about a model except the bytes of weights and payloads."""
     data = mapped_file(path)
     if not is_program(bytes(data[:_IDENTIFIER_END])):
         raise not_recognised(path, hint=_HINT)
@@ -362,11 +342,7 @@ def read_executable(path: Path) -> Executable:
 
 
 def decode_executable(data: bytes | memoryview, where: str) -> Executable:
-    """The program in these bytes; ``where`` names them in errors.
-
-    Raises:
-        TraceFormatError: they are not .pte, truncated, or damaged.
-    """
+    """The program in these bytes; ``where`` names them in errors."""
     identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
     if not identifier.startswith(_IDENTIFIER):
         raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)

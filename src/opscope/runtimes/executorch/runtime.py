@@ -24,19 +24,12 @@ if TYPE_CHECKING:
 
 
 class KnownModels(NamedTuple):
-    """Models that can be named: each with what it is, in one line.
+    """Models that can be named: each with what it is, in one line."""
 
-    Attributes:
-        registered: here.
-        directory: of the user's own.
-        own: in that directory.
-        elsewhere: how models of other registries are named, as lines.
-    """
-
-    registered: list[tuple[str, str]]
-    directory: Path
-    own: list[tuple[str, str]]
-    elsewhere: list[str]
+    registered: list[tuple[str, str]]  # here
+    directory: Path  # of the user's own
+    own: list[tuple[str, str]]  # in that directory
+    elsewhere: list[str]  # how models of other registries are named, as lines
 
 
 class ExecuTorch(Runtime):
@@ -240,11 +233,7 @@ class ExecuTorch(Runtime):
         tolerance: float | None,
         heard: StepProgress,
     ) -> ExportRecord:
-        """Export a model into an existing directory, check what came of it, and write the record.
-
-        Raises:
-            OpscopeError: as `opscope.export` says; what was written stays in the directory.
-        """
+        """Export a model into an existing directory, check what came of it, and write the record."""
         from opscope.runtimes.executorch.export.checked import checked
         from opscope.runtimes.executorch.export.process import export_into
 

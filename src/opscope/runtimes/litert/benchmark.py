@@ -36,19 +36,12 @@ _PROFILE = "profile the model with opscope, which keeps every inference"
 
 
 class BenchmarkRow(NamedTuple):
-    """An operator of the report.
+    """An operator of the report."""
 
-    Attributes:
-        kind: the operator: ``CONV_2D``; of a delegate's, the kernel, or ``DelegateOpInvoke`` in its own section.
-        name: with its number.
-        ns: of an inference, on average.
-        calls: of an inference, on average, cut off.
-    """
-
-    kind: str
-    name: str
-    ns: int
-    calls: int
+    kind: str  # the operator: `CONV_2D`; of a delegate's, the kernel, or `DelegateOpInvoke` in its own section
+    name: str  # with its number
+    ns: int  # of an inference, on average
+    calls: int  # of an inference, on average, cut off
 
     @property
     def inner(self) -> str | None:
@@ -64,36 +57,20 @@ class BenchmarkRow(NamedTuple):
 
 
 class BenchmarkReport(NamedTuple):
-    """A report.
+    """A report."""
 
-    Attributes:
-        rows: of the graph that is called, in the order of the run.
-        inner: of the delegates' own section; empty for later versions.
-        runs: that were averaged; 0 where it is not told.
-        inference_ns: an inference by the stopwatch of the tool; None where it is not told.
-        spread: what it tells of the inferences' spread, in words; empty for nothing.
-        others: further graphs, whose time is in operators of the first.
-        model: name of the model; empty where it is not told.
-        cut: whether the end of a table is missing.
-    """
-
-    rows: list[BenchmarkRow]
-    inner: list[BenchmarkRow]
-    runs: int = 0
-    inference_ns: int | None = None
-    spread: str = ""
-    others: int = 0
-    model: str = ""
-    cut: bool = False
+    rows: list[BenchmarkRow]  # of the graph that is called, in the order of the run
+    inner: list[BenchmarkRow]  # of the delegates' own section; empty for later versions
+    runs: int = 0  # that were averaged; 0 where it is not told
+    inference_ns: int | None = None  # an inference by the stopwatch of the tool; None where it is not told
+    spread: str = ""  # what it tells of the inferences' spread, in words; empty for nothing
+    others: int = 0  # further graphs, whose time is in operators of the first
+    model: str = ""  # name of the model; empty where it is not told
+    cut: bool = False  # whether the end of a table is missing
 
 
 def table_of(report: BenchmarkReport, path: Path) -> EventTable:
-    """The table of a report.
-
-    Raises:
-        EmptyTraceError: it holds no operator of a run.
-        TraceFormatError: its times are impossible.
-    """
+    """The table of a report."""
     rows = [row for row in report.rows if row.number >= 0]
     if not rows:
         hint = "run benchmark_model with --enable_op_profiling=true, and keep what it prints to its end"

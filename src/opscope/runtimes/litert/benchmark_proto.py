@@ -36,12 +36,7 @@ class BenchmarkProtoReader:
         return _begins(bytes(head))
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """The average inference.
-
-        Raises:
-            EmptyTraceError: it holds no operator of a run.
-            TraceFormatError: it is damaged.
-        """
+        """The average inference."""
         return table_of(_report(whole(memoryview(data), str(path))), path)
 
 

@@ -75,27 +75,16 @@ class BenchmarkTextReader:
         return self.sniff(start[:64])
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """The average inference.
-
-        Raises:
-            EmptyTraceError: it holds no table of operators.
-            TraceFormatError: a table cannot be read.
-        """
+        """The average inference."""
         return table_of(_report(data.decode("utf-8", "replace"), path), path)
 
 
 class _Section(NamedTuple):
-    """Where in the report a line is.
+    """Where in the report a line is."""
 
-    Attributes:
-        initialisation: before the first inference.
-        graph: number of the graph, 0 for the one that is called.
-        inner: in the section of delegates.
-    """
-
-    initialisation: bool = False
-    graph: int = 0
-    inner: bool = False
+    initialisation: bool = False  # before the first inference
+    graph: int = 0  # number of the graph, 0 for the one that is called
+    inner: bool = False  # in the section of delegates
 
 
 class _Listed(NamedTuple):
@@ -176,11 +165,7 @@ def _listed(sections: dict[_Section, _Listed], at: _Section) -> _Listed:
 
 
 def _row_pattern(heading: str, where: str) -> str:
-    """How a row is taken apart, by the heading of its table.
-
-    Raises:
-        TraceFormatError: a column is not known, or one that is needed is not there.
-    """
+    """How a row is taken apart, by the heading of its table."""
     commas = "[" not in heading
     names = heading.split(",") if commas else re.findall(r"\[([^\]]+)\]", heading)
     columns = [_COLUMNS.get(name.strip().lower()) for name in names]
@@ -196,11 +181,7 @@ def _row_pattern(heading: str, where: str) -> str:
 
 
 def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]:
-    """A row, its time by the milliseconds, and its share of the total in per cent.
-
-    Raises:
-        TraceFormatError: it does not fit the heading.
-    """
+    """A row, its time by the milliseconds, and its share of the total in per cent."""
     found = re.match(pattern, line.lstrip())
     if found is None:
         raise TraceFormatError(
@@ -220,11 +201,7 @@ def _figures(text: str) -> dict[str, float]:
 def _joined(
     sections: Mapping[_Section, _Listed], inference: float | None, calls: Mapping[str, float], path: Path
 ) -> BenchmarkReport:
-    """The report.
-
-    Raises:
-        TraceFormatError: a table lacks operators, by its own figures.
-    """
+    """The report."""
     run = {at: listed for at, listed in sections.items() if not at.initialisation}
     if problem := next(filter(None, map(_Listed.missing, run.values())), ""):
         raise TraceFormatError(f"the report is cut off: {problem}", where=path, hint=_TO_ITS_END)

@@ -70,24 +70,15 @@ class _Layout(ctypes.Structure):
 
 
 class Call(NamedTuple):
-    """A signature that can be called.
+    """A signature that can be called."""
 
-    Attributes:
-        number: of the signature.
-        inputs: names, in the order of the runtime.
-        outputs: likewise.
-        run: calls it, with the buffers below; anything but 0 is a failure.
-        input_buffers: one for each input.
-        output_buffers: one for each output.
-        output_sizes: of each output, where inputs were given other sizes than the file has; else empty.
-    """
-
-    number: int
-    inputs: tuple[str, ...]
+    number: int  # of the signature
+    inputs: tuple[str, ...]  # names, in the order of the runtime
     outputs: tuple[str, ...]
-    run: Callable[[], int]
-    input_buffers: Buffers
-    output_buffers: Buffers
+    run: Callable[[], int]  # calls it, with the buffers below; anything but 0 is a failure
+    input_buffers: Buffers  # one for each input
+    output_buffers: Buffers  # one for each output
+    # of each output, where inputs were given other sizes than the file has; else empty
     output_sizes: tuple[tuple[int, ...], ...] = ()
 
 
@@ -139,14 +130,7 @@ class CompiledModel:
         self._library.LiteRtDestroyEnvironment(self._environment)
 
     def calls(self, sizes: Mapping[str, Mapping[str, Sequence[int]]] | None = None) -> dict[str, Call]:
-        """All signatures, by name; the one that LiteRT makes for a model without any is named as the empty text.
-
-        Args:
-            sizes: of inputs that the file leaves open, by signature and input; those of the only signature by any name.
-
-        Raises:
-            RunError: the runtime refuses these sizes.
-        """
+        """All signatures, by name; the one that LiteRT makes for a model without any is named as the empty text."""
         count = ctypes.c_size_t()
         self._call("LiteRtGetNumModelSignatures", self._model, ctypes.byref(count))
         given = sizes or {}
@@ -213,11 +197,7 @@ class CompiledModel:
         return buffers
 
     def fill(self, buffer: int | None, values: Array) -> None:
-        """Copy an array into a buffer.
-
-        Raises:
-            RunError: the buffer has another size.
-        """
+        """Copy an array into a buffer."""
         data = np.ascontiguousarray(values)
         place, size = self._locked(buffer, _WRITE)
         if size != data.nbytes:
@@ -239,11 +219,7 @@ class CompiledModel:
         self._call("LiteRtStartProfiler", self._profiler)
 
     def events(self) -> list[EventRow]:
-        """The events since :meth:`profile`, in the order of the runtime.
-
-        Raises:
-            RunError: they cannot be read.
-        """
+        """The events since :meth:`profile`, in the order of the runtime."""
         count = ctypes.c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         if not 0 <= count.value <= _MOST_EVENTS:
@@ -292,25 +268,13 @@ class CompiledModel:
 
 
 def check_status(status: int, function: str) -> None:
-    """Raise what a function of the API reports.
-
-    Raises:
-        RunError: naming the function and the reason; the log of the process says more.
-    """
+    """Raise what a function of the API reports."""
     if status:
         raise RunError(f"LiteRT refused the model: {function} ended with {status} ({_STATUS.get(status, 'unknown')})")
 
 
 def check_events(events: Sequence[EventRow], wall_ns: int) -> None:
-    """Refuse events that do not fit the structures that this module reads.
-
-    Args:
-        events: of one inference.
-        wall_ns: how long it took.
-
-    Raises:
-        RunError: naming the first that does not.
-    """
+    """Refuse events that do not fit the structures that this module reads."""
     if not any(row.type in INVOKE_TYPES for row in events):
         raise RunError("LiteRT's profiler recorded no call of the model: its events are not as opscope knows them")
     longest = wall_ns // 1000 + _SLACK

@@ -48,17 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process.
-
-    Args:
-        request: what to run.
-        began: ``time.perf_counter_ns`` at the start.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        RunError: the runtime refuses the model, or its inputs cannot be made.
-        StorageError: the trace or the outputs could not be written.
-    """
+    """Run one request in this process."""
     stay_on(request.affinity)
     installed = installed_litert()
     started = time.perf_counter_ns()

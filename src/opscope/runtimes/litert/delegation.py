@@ -109,13 +109,7 @@ def refusals(graph: TfliteSubgraph) -> dict[int, PortableReason]:
 def refusal(
     graph: TfliteSubgraph, operator: TfliteOperator, unpacked_tensors: frozenset[int] = frozenset()
 ) -> PortableReason | None:
-    """Why the delegate does not take an operator; None when every known rule is met.
-
-    Args:
-        graph: that it belongs to.
-        operator: of it.
-        unpacked_tensors: that are computed once, and then are like stored ones.
-    """
+    """Why the delegate does not take an operator; None when every known rule is met."""
     if operator.flex:
         return _because(Cause.NO_RULE, "an operator of TensorFlow, which only the Flex delegate runs", operator.name)
     if operator.custom and operator.name not in MEDIAPIPE:

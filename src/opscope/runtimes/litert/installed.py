@@ -20,24 +20,14 @@ LIBRARY = "libLiteRt"
 
 
 class InstalledLitert(NamedTuple):
-    """The runtime's library.
+    """The runtime's library."""
 
-    Attributes:
-        version: of the package.
-        library: with the C API, XNNPACK and the questions for the CPU's features.
-    """
-
-    version: str
-    library: Path
+    version: str  # of the package
+    library: Path  # with the C API, XNNPACK and the questions for the CPU's features
 
 
 def installed_litert() -> InstalledLitert:
-    """What is installed; nothing of it is imported.
-
-    Raises:
-        MissingDependencyError: it is not installed, has no library for this system, or is of a version whose
-            structures are not known.
-    """
+    """What is installed; nothing of it is imported."""
     spec = find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         check_c_library()  # what to install does not help where no wheel fits

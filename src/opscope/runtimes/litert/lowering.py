@@ -139,13 +139,7 @@ _OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate
 
 
 def read_tflite_model(path: Path, *, delegated: bool = True) -> ProgramModel:
-    """What LiteRT and its XNNPACK delegate will make of a .tflite; without the delegate its operators as they stand.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .tflite, truncated, or damaged.
-    """
+    """What LiteRT and its XNNPACK delegate will make of a .tflite; without the delegate its operators as they stand."""
     return lowered(read_tflite(path), delegated=delegated)
 
 

@@ -27,19 +27,12 @@ _ONLY = "serving_default"
 
 
 class CallableModel(NamedTuple):
-    """A .tflite as its caller sees it.
+    """A .tflite as its caller sees it."""
 
-    Attributes:
-        signatures: never empty.
-        custom: names of operators that LiteRT itself does not have.
-        operators: how many the model has, all subgraphs together.
-        version: of the schema.
-    """
-
-    signatures: tuple[Signature, ...]
-    custom: tuple[str, ...]
-    operators: int
-    version: int
+    signatures: tuple[Signature, ...]  # never empty
+    custom: tuple[str, ...]  # names of operators that LiteRT itself does not have
+    operators: int  # how many the model has, all subgraphs together
+    version: int  # of the schema
 
     def signature(self, name: str) -> Signature | None:
         """The signature of a name."""
@@ -57,31 +50,17 @@ def is_tflite(path: Path) -> bool:
 
 
 def read_callable(path: Path) -> CallableModel:
-    """The signatures of a .tflite.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .tflite, truncated, or damaged.
-    """
+    """The signatures of a .tflite."""
     return _callable(read_tflite(path))
 
 
 def decode_callable(data: bytes | memoryview, where: str) -> CallableModel:
-    """The signatures in these bytes; ``where`` names them in errors.
-
-    Raises:
-        TraceFormatError: they are truncated or damaged.
-    """
+    """The signatures in these bytes; ``where`` names them in errors."""
     return _callable(decode_tflite(data, where))
 
 
 def check_callable(model: CallableModel, path: Path) -> None:
-    """Refuse a model that the runtime of the wheel cannot run, with or without its delegate.
-
-    Raises:
-        UsageError: naming the operators.
-    """
+    """Refuse a model that the runtime of the wheel cannot run, with or without its delegate."""
     flex = [name for name in model.custom if name.startswith(_FLEX)]
     if flex:
         problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"
@@ -112,30 +91,16 @@ Told = TypeVar("Told", bound=NamedSides)
 
 @dataclass(frozen=True)
 class CalledSignature(Generic[Told]):
-    """A signature that is called.
+    """A signature that is called."""
 
-    Attributes:
-        declared: as the file has it; arrays are in this order.
-        told: as the runtime has it.
-    """
-
-    declared: Signature
-    told: Told
+    declared: Signature  # as the file has it; arrays are in this order
+    told: Told  # as the runtime has it
 
 
 def called_signatures(
     model: CallableModel, told: Mapping[str, Told], calls: Sequence[str]
 ) -> dict[str, CalledSignature[Told]]:
-    """What is called, by name, in the order of the first calls.
-
-    Args:
-        model: the file.
-        told: the runtime's signatures, by name.
-        calls: names; empty for the first signature.
-
-    Raises:
-        RunError: the runtime has no such signature, or has other inputs than the file.
-    """
+    """What is called, by name, in the order of the first calls."""
     found = {}
     for name in _names(model, calls):
         own = model.signature(name)
@@ -153,13 +118,7 @@ def called_signatures(
 def open_sizes(
     model: CallableModel, calls: Sequence[str], inputs: Sequence[PlannedInput]
 ) -> dict[str, dict[str, list[int]]]:
-    """Sizes that the file leaves open, as they are asked for, by signature and input.
-
-    Args:
-        model: the file.
-        calls: names of signatures; empty for the first one.
-        inputs: that are asked for, one signature after the other in the order of their first calls.
-    """
+    """Sizes that the file leaves open, as they are asked for, by signature and input."""
     called = [own for name in _names(model, calls) if (own := model.signature(name)) is not None]
     declared = [(own.name, one) for own in called for one in own.inputs]
     found: dict[str, dict[str, list[int]]] = {}
@@ -170,12 +129,7 @@ def open_sizes(
 
 
 def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[PlannedInput]) -> list[Tensor]:
-    """The inputs of all calls, in the order of the file, as for every runtime.
-
-    Args:
-        called: in the order of the first calls.
-        inputs: that are asked for; none for those that the file declares.
-    """
+    """The inputs of all calls, in the order of the file, as for every runtime."""
     if inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
     declared = [one.tensor for own in called for one in own.declared.inputs]
@@ -187,12 +141,7 @@ def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
 
 
 def check_without_delegate(path: Path) -> None:
-    """Refuse a model that LiteRT's own kernels cannot run.
-
-    Raises:
-        UsageError: naming the operators.
-        OpscopeError: as of :func:`read_callable`.
-    """
+    """Refuse a model that LiteRT's own kernels cannot run."""
     custom = read_callable(path).custom
     if custom:
         problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(custom)}"

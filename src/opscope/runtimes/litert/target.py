@@ -10,13 +10,6 @@ MODULES = PackageModules("opscope.runtimes.litert.child", "opscope.runtimes.lite
 
 
 def litert_here(stand_in: str | None = None) -> PackageTarget:
-    """The installed LiteRT.
-
-    Args:
-        stand_in: why it is used in place of the native runner, as one sentence; None: it was asked for.
-
-    Raises:
-        MissingDependencyError: there is none that can be driven.
-    """
+    """The installed LiteRT."""
     found = installed_litert()
     return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, stand_in)

@@ -53,48 +53,28 @@ _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS, _NAME = range(5)
 
 
 class TfliteQuantisation(msgspec.Struct, frozen=True):
-    """How the integers of a tensor stand for real numbers.
+    """How the integers of a tensor stand for real numbers."""
 
-    Attributes:
-        scales: number of scales; 1 for a whole tensor.
-        scale: of a whole tensor; None for several.
-        zero_point: the integer that stands for zero of a whole tensor; None for several.
-        channel: dimension along which scales differ; None for one scale.
-        blockwise: scales differ inside of a channel, too.
-    """
-
-    scales: int
-    scale: float | None
-    zero_point: int | None
-    channel: int | None
-    blockwise: bool = False
+    scales: int  # number of scales; 1 for a whole tensor
+    scale: float | None  # of a whole tensor; None for several
+    zero_point: int | None  # the integer that stands for zero of a whole tensor; None for several
+    channel: int | None  # dimension along which scales differ; None for one scale
+    blockwise: bool = False  # scales differ inside of a channel, too
 
 
 class TfliteTensor(msgspec.Struct, frozen=True):
-    """A tensor of a subgraph.
+    """A tensor of a subgraph."""
 
-    Attributes:
-        name: the converter's.
-        dtype: type of its elements.
-        shape: that the file plans with; empty for a scalar.
-        dynamic: a size can differ between calls; the shape then has 1 or a bound there.
-        buffer: number of its data.
-        bytes: of its stored data; 0 for what is computed or set.
-        quantisation: its scales; None without.
-        sparse: its data are stored in a sparse form.
-        variable: it keeps its value between calls.
-        values: the stored integers of a short constant, which may be an option of an operator; None for others.
-    """
-
-    name: str
-    dtype: NumberType
-    shape: tuple[int, ...]
-    dynamic: bool
-    buffer: int
-    bytes: int
-    quantisation: TfliteQuantisation | None
-    sparse: bool
-    variable: bool
+    name: str  # the converter's
+    dtype: NumberType  # type of its elements
+    shape: tuple[int, ...]  # that the file plans with; empty for a scalar
+    dynamic: bool  # a size can differ between calls; the shape then has 1 or a bound there
+    buffer: int  # number of its data
+    bytes: int  # of its stored data; 0 for what is computed or set
+    quantisation: TfliteQuantisation | None  # its scales; None without
+    sparse: bool  # its data are stored in a sparse form
+    variable: bool  # it keeps its value between calls
+    # the stored integers of a short constant, which may be an option of an operator; None for others
     values: tuple[int, ...] | None
 
     @property
@@ -104,58 +84,34 @@ class TfliteTensor(msgspec.Struct, frozen=True):
 
 
 class TfliteOptions(msgspec.Struct, frozen=True):
-    """Options of a built-in operator, those that its work or its place depend on; the schema's defaults for others.
+    """Options of a built-in operator, those that its work or its place depend on; the schema's defaults for others."""
 
-    Attributes:
-        activation: fused: ``NONE``, ``RELU``, ``RELU_N1_TO_1``, ``RELU6``, ``TANH``, ``SIGN_BIT``.
-        same: padding keeps the size divided by the stride; False: there is none.
-        strides: height, width.
-        dilations: height, width.
-        window: height, width of a pooling.
-        axis: of a concatenation.
-        keep: the number of dimensions stays.
-        adjoint: which factors of a batched matrix product are transposed.
-        alpha: slope for negative inputs.
-        beta: factor of the inputs of a softmax.
-        masks: of a strided slice, a bit for each dimension: begin and end that do not count, dimensions that an
-            ellipsis stands for, that are added, and that are dropped.
-        offset: the end of a strided slice counts from its begin.
-        subgraphs: that control flow runs.
-    """
-
-    activation: str = "NONE"
-    same: bool = True
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    window: tuple[int, int] = (1, 1)
-    axis: int = 0
-    keep: bool = False
-    adjoint: tuple[bool, bool] = (False, False)
-    alpha: float = 0.0
-    beta: float = 1.0
+    activation: str = "NONE"  # fused: `NONE`, `RELU`, `RELU_N1_TO_1`, `RELU6`, `TANH`, `SIGN_BIT`
+    same: bool = True  # padding keeps the size divided by the stride; False: there is none
+    strides: tuple[int, int] = (1, 1)  # height, width
+    dilations: tuple[int, int] = (1, 1)  # height, width
+    window: tuple[int, int] = (1, 1)  # height, width of a pooling
+    axis: int = 0  # of a concatenation
+    keep: bool = False  # the number of dimensions stays
+    adjoint: tuple[bool, bool] = (False, False)  # which factors of a batched matrix product are transposed
+    alpha: float = 0.0  # slope for negative inputs
+    beta: float = 1.0  # factor of the inputs of a softmax
+    # of a strided slice, a bit for each dimension: begin and end that do not count, dimensions that an ellipsis
+    # stands for, that are added, and that are dropped
     masks: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
-    offset: bool = False
-    subgraphs: tuple[int, ...] = ()
+    offset: bool = False  # the end of a strided slice counts from its begin
+    subgraphs: tuple[int, ...] = ()  # that control flow runs
 
 
 class TfliteOperator(msgspec.Struct, frozen=True):
-    """An operator of a subgraph.
+    """An operator of a subgraph."""
 
-    Attributes:
-        name: the schema's name of a built-in one, as ``CONV_2D``; its own of a custom one.
-        code: of the schema; 32 for custom ones.
-        version: of the operator.
-        inputs: numbers of tensors; -1 for one that is left out.
-        outputs: numbers of tensors.
-        options: of a built-in operator, and of those of MediaPipe.
-    """
-
-    name: str
-    code: int
-    version: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: TfliteOptions
+    name: str  # the schema's name of a built-in one, as `CONV_2D`; its own of a custom one
+    code: int  # of the schema; 32 for custom ones
+    version: int  # of the operator
+    inputs: tuple[int, ...]  # numbers of tensors; -1 for one that is left out
+    outputs: tuple[int, ...]  # numbers of tensors
+    options: TfliteOptions  # of a built-in operator, and of those of MediaPipe
 
     @property
     def custom(self) -> bool:
@@ -179,37 +135,22 @@ class TfliteSubgraph(msgspec.Struct, frozen=True):
 
 
 class TfliteSignature(msgspec.Struct, frozen=True):
-    """A function that a caller can name.
+    """A function that a caller can name."""
 
-    Attributes:
-        key: its name.
-        subgraph: that it runs.
-        inputs: name and number of the tensor, in the order of the file.
-        outputs: likewise.
-    """
-
-    key: str
-    subgraph: int
-    inputs: tuple[tuple[str, int], ...]
+    key: str  # its name
+    subgraph: int  # that it runs
+    inputs: tuple[tuple[str, int], ...]  # name and number of the tensor, in the order of the file
     outputs: tuple[tuple[str, int], ...]
 
 
 class TfliteModel(msgspec.Struct, frozen=True):
-    """A .tflite without the bytes of its weights.
+    """A .tflite without the bytes of its weights."""
 
-    Attributes:
-        version: of the schema.
-        description: by the converter.
-        subgraphs: the first one is the model, others are run by it or named by signatures.
-        signatures: empty in old files.
-        metadata: names of further data.
-    """
-
-    version: int
-    description: str
-    subgraphs: tuple[TfliteSubgraph, ...]
-    signatures: tuple[TfliteSignature, ...]
-    metadata: tuple[str, ...]
+    version: int  # of the schema
+    description: str  # by the converter
+    subgraphs: tuple[TfliteSubgraph, ...]  # the first one is the model, others are run by it or named by signatures
+    signatures: tuple[TfliteSignature, ...]  # empty in old files
+    metadata: tuple[str, ...]  # names of further data
 
 
 def is_tflite_program(head: bytes) -> bool:
@@ -218,13 +159,7 @@ def is_tflite_program(head: bytes) -> bool:
 
 
 def read_tflite(path: Path) -> TfliteModel:
-    """A .tflite as a value.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not a .tflite, truncated, or damaged.
-    """
+    """A .tflite as a value."""
     data = mapped_file(path)
     if not is_tflite_program(bytes(data[:8])):
         raise not_recognised(path, "not a LiteRT model", _HINT)
@@ -232,11 +167,7 @@ def read_tflite(path: Path) -> TfliteModel:
 
 
 def decode_tflite(data: bytes | memoryview, where: str) -> TfliteModel:
-    """A .tflite as a value; ``where`` names it in errors.
-
-    Raises:
-        TraceFormatError: it is truncated or damaged.
-    """
+    """A .tflite as a value; ``where`` names it in errors."""
     root = FlatBuffer(data, where).root()
     version = numbers(root, _MODEL_VERSION, UINT32)[0]
     if version != VERSION:

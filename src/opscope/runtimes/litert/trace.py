@@ -41,61 +41,35 @@ _SLACK = 2 * MICRO
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True):
-    """An event as the C API gives it.
+    """An event as the C API gives it."""
 
-    Attributes:
-        tag: name.
-        type: see the module.
-        start: in whole microseconds of the clock of the process; 0 for operators of a delegate.
-        duration: in whole microseconds.
-        metadata1: number of the operator; of a delegate's, in the delegate.
-        metadata2: number of the subgraph.
-        source: of the event.
-    """
-
-    tag: str
-    type: int
-    start: int
-    duration: int
-    metadata1: int
-    metadata2: int
-    source: int
+    tag: str  # name
+    type: int  # see the module
+    start: int  # in whole microseconds of the clock of the process; 0 for operators of a delegate
+    duration: int  # in whole microseconds
+    metadata1: int  # number of the operator; of a delegate's, in the delegate
+    metadata2: int  # number of the subgraph
+    source: int  # of the event
 
 
 class LitertInference(msgspec.Struct, frozen=True):
-    """One call of the model.
+    """One call of the model."""
 
-    Attributes:
-        wall_ns: how long it took, by the stopwatch of the process.
-        events: that the profiler recorded, none left out.
-        start_ns: when it began, on the clock of the events; null where it was not noted.
-        method: the signature that was called; null: that of the trace.
-    """
-
-    wall_ns: int
-    events: list[EventRow]
-    start_ns: int | None = None
-    method: str | None = None
+    wall_ns: int  # how long it took, by the stopwatch of the process
+    events: list[EventRow]  # that the profiler recorded, none left out
+    start_ns: int | None = None  # when it began, on the clock of the events; null where it was not noted
+    method: str | None = None  # the signature that was called; null: that of the trace
 
 
 class LitertTrace(msgspec.Struct, frozen=True):
-    """What a process recorded.
+    """What a process recorded."""
 
-    Attributes:
-        schema: name and version of this format.
-        runtime: version of LiteRT.
-        delegate: ``xnnpack`` or ``none``.
-        threads: that it was given.
-        method: the signature that was called; the first of several.
-        inferences: in order, warm-up included.
-    """
-
-    schema: str
-    runtime: str
-    delegate: str
-    threads: int
-    method: str
-    inferences: list[LitertInference]
+    schema: str  # name and version of this format
+    runtime: str  # version of LiteRT
+    delegate: str  # `xnnpack` or `none`
+    threads: int  # that it was given
+    method: str  # the signature that was called; the first of several
+    inferences: list[LitertInference]  # in order, warm-up included
 
 
 class LitertTraceReader:
@@ -109,12 +83,7 @@ class LitertTraceReader:
         return bytes(head).startswith(f'{{"schema":"{SCHEMA}"'.encode())
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All events of a file.
-
-        Raises:
-            EmptyTraceError: it has no inference.
-            TraceFormatError: it is damaged.
-        """
+        """All events of a file."""
         try:
             trace = from_json(bytes(data), LitertTrace)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -160,11 +129,7 @@ def _table(trace: LitertTrace) -> EventTable:
 
 
 def _check(one: LitertInference, number: int) -> None:
-    """Refuse times that no run has.
-
-    Raises:
-        InvariantError: naming the inference.
-    """
+    """Refuse times that no run has."""
     times = [one.wall_ns, one.start_ns or 0]
     times += [time for row in one.events if row.type != TELEMETRY for time in (row.start, row.duration)]
     small = [value for row in one.events for value in (row.type, row.source)]

@@ -21,31 +21,19 @@ INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
 
 
 class RunnerAnswer(msgspec.Struct, frozen=True):
-    """What every runner writes: a measurement, or an error. Those of a runtime add what else they tell.
+    """What every runner writes: a measurement, or an error. Those of a runtime add what else they tell."""
 
-    Attributes:
-        error: the error's sentence; null when there was none.
-        kind: of the error: ``mask``, ``storage`` or ``exit``.
-        warmup_ns: durations of the calls before the measured ones.
-        wall_ns: durations of the measured calls.
-        off_cpu_ns: of every call, those before the measured ones first, how much of it was spent off the CPU.
-        usage: of the system, over the measured calls.
-        start_ns: from the request for the process to the loaded runtime.
-        load_ns: loading the program and what it calls, with the delegates' own preparation.
-        write_ns: writing the trace and the outputs.
-        peak_rss_bytes: largest resident memory of the process, before anything was written.
-    """
-
-    error: str | None = None
-    kind: str = "exit"
-    warmup_ns: list[int] = []
-    wall_ns: list[int] = []
+    error: str | None = None  # the error's sentence; null when there was none
+    kind: str = "exit"  # of the error: `mask`, `storage` or `exit`
+    warmup_ns: list[int] = []  # durations of the calls before the measured ones
+    wall_ns: list[int] = []  # durations of the measured calls
+    # of every call, those before the measured ones first, how much of it was spent off the CPU
     off_cpu_ns: list[int] | None = None
-    usage: ProcessUsage | None = None
-    start_ns: int = 0
-    load_ns: int = 0
-    write_ns: int = 0
-    peak_rss_bytes: int = 0
+    usage: ProcessUsage | None = None  # of the system, over the measured calls
+    start_ns: int = 0  # from the request for the process to the loaded runtime
+    load_ns: int = 0  # loading the program and what it calls, with the delegates' own preparation
+    write_ns: int = 0  # writing the trace and the outputs
+    peak_rss_bytes: int = 0  # largest resident memory of the process, before anything was written
 
     def measurement(  # noqa: PLR0913 - what a runner does not tell of itself
         self,
@@ -80,55 +68,30 @@ Answer = TypeVar("Answer", bound=RunnerAnswer)
 
 
 class SentFile(NamedTuple):
-    """A file that a runner reads.
+    """A file that a runner reads."""
 
-    Attributes:
-        kind: of files; each kind has a directory of its own on a device.
-        name: there.
-        path: of the file, here.
-    """
-
-    kind: str
-    name: str
-    path: Path
+    kind: str  # of files; each kind has a directory of its own on a device
+    name: str  # there
+    path: Path  # of the file, here
 
 
 class RunnerCall(NamedTuple):
-    """One start of a runner, in terms of this machine's files.
+    """One start of a runner, in terms of this machine's files."""
 
-    Attributes:
-        flags: of the runner, those that name files left out; an empty value leaves a flag out.
-        work: directory with the inputs, ``in-0.bin`` and so on, that takes the answer and the outputs.
-        log: takes what the runner prints.
-        timeout: in seconds.
-        sent: files that it reads, by the flags that name them.
-        inputs: how many there are; a file stands for each.
-        outputs: whether the outputs are wanted.
-        brought: where files go that it leaves in its directory, by their names.
-        variables: of its environment.
-        nice: how far it gives way to other processes.
-    """
-
-    flags: Mapping[str, object]
-    work: Path
-    log: Path
-    timeout: float
-    sent: Mapping[str, SentFile] = {}
-    inputs: int = 0
-    outputs: bool = False
-    brought: Mapping[str, Path] = {}
-    variables: Mapping[str, str] = {}
-    nice: int = 0
+    flags: Mapping[str, object]  # of the runner, those that name files left out; an empty value leaves a flag out
+    work: Path  # directory with the inputs, `in-0.bin` and so on, that takes the answer and the outputs
+    log: Path  # takes what the runner prints
+    timeout: float  # in seconds
+    sent: Mapping[str, SentFile] = {}  # files that it reads, by the flags that name them
+    inputs: int = 0  # how many there are; a file stands for each
+    outputs: bool = False  # whether the outputs are wanted
+    brought: Mapping[str, Path] = {}  # where files go that it leaves in its directory, by their names
+    variables: Mapping[str, str] = {}  # of its environment
+    nice: int = 0  # how far it gives way to other processes
 
 
 def judged(heard: Answer | Failure, code: int | None, log: Path) -> Answer | Failure:
-    """An answer, or the failure that it tells of.
-
-    Args:
-        heard: that was read.
-        code: exit code of the runner.
-        log: what it printed.
-    """
+    """An answer, or the failure that it tells of."""
     if isinstance(heard, RunnerAnswer) and (heard.error is not None or code):
         kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
         return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)

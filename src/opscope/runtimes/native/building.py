@@ -42,11 +42,7 @@ def host_architecture() -> str | None:
 
 
 def find_compiler(arch: str | None = None) -> Compiler:
-    """The compiler for an architecture; None: for this machine, whatever it is.
-
-    Raises:
-        MissingDependencyError: none answers.
-    """
+    """The compiler for an architecture; None: for this machine, whatever it is."""
     if arch is None:
         return usual_compiler(_CONSEQUENCE, COMPILER_HINT)
     return compiler_for(arch, host_architecture(), _CONSEQUENCE, COMPILER_HINT)
@@ -58,47 +54,21 @@ def source_flags(source: Path) -> list[str]:
 
 
 def build_key(compiler: Compiler, source: Path, flags: Sequence[str], *parts: str) -> str:
-    """Name of what is built, by all that it depends on.
-
-    Args:
-        compiler: to use.
-        source: of the runner; what it shares counts, too.
-        flags: of the compiler.
-        parts: more that it depends on.
-    """
+    """Name of what is built, by all that it depends on."""
     texts = [file.read_text(encoding="utf-8") for file in (source, SHARED)]
     known = (*parts, compiler.version, *compiler.command, *texts, *flags)
     return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
 
 
 def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path) -> None:
-    """Compile under another name, see that it starts, and put it in its place in one step.
-
-    Args:
-        compiler: to use.
-        flags: its arguments but for the name of the result; source before libraries.
-        path: of the runner.
-
-    Raises:
-        MissingDependencyError: the compiler fails, or what it built does not start.
-        StorageError: the runner cannot be kept.
-    """
+    """Compile under another name, see that it starts, and put it in its place in one step."""
     with made_in_place(path) as built:
         compile_to(built, compiler, flags)
         _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
 
 
 def compile_to(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
-    """Compile the runner where something larger is being made.
-
-    Args:
-        path: of the runner.
-        compiler: to use.
-        flags: its arguments but for the name of the result; source before libraries.
-
-    Raises:
-        MissingDependencyError: the compiler fails.
-    """
+    """Compile the runner where something larger is being made."""
     enter("building the native runner")
     _must([*compiler.command, *flags, "-o", str(path)], _COMPILE_SECONDS, "cannot build the native runner")
 

@@ -25,73 +25,41 @@ _SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.
 
 
 class RuntimeFolder(NamedTuple):
-    """A folder with all that a runner needs.
+    """A folder with all that a runner needs."""
 
-    Attributes:
-        arch: as in ``opscope.machine.isa``.
-        directory: the folder here; nothing but files.
-        digest: of all its content, also its name on a device.
-        versions: of the runtime and of the compiler.
-    """
-
-    arch: str
-    directory: Path
-    digest: str
-    versions: Mapping[str, str]
+    arch: str  # as in `opscope.machine.isa`
+    directory: Path  # the folder here; nothing but files
+    digest: str  # of all its content, also its name on a device
+    versions: Mapping[str, str]  # of the runtime and of the compiler
 
     def files(self) -> list[Path]:
         """Its files, by name."""
         return sorted(self.directory.iterdir())
 
     def command(self, directory: str | None = None) -> list[str]:
-        """What starts the runner, with the folder's own loader and C library.
-
-        Args:
-            directory: where the folder lies on the machine that runs it; None: here.
-        """
+        """What starts the runner, with the folder's own loader and C library."""
         place = directory or str(self.directory)
         return [f"{place}/{_LOADERS[self.arch]}", "--library-path", place, f"{place}/{RUNNER}"]
 
 
 class RunnerParts(NamedTuple):
-    """What a folder is made of, beside the libraries of the system.
+    """What a folder is made of, beside the libraries of the system."""
 
-    Attributes:
-        runtime: names and versions of what is told in the manifest.
-        source: of the runner.
-        flags: of the compiler; see :func:`opscope.runtimes.native.building.compile_to`.
-        libraries: of the runtime.
-    """
-
-    runtime: Mapping[str, str]
-    source: Path
-    flags: Sequence[str]
-    libraries: Sequence[Path]
+    runtime: Mapping[str, str]  # names and versions of what is told in the manifest
+    source: Path  # of the runner
+    flags: Sequence[str]  # of the compiler; see compile_to
+    libraries: Sequence[Path]  # of the runtime
 
 
 def check_architecture(arch: str) -> None:
-    """Refuse an architecture for which no folder can be made.
-
-    Raises:
-        FeatureError: no runtime is known for it.
-    """
+    """Refuse an architecture for which no folder can be made."""
     if arch not in _LOADERS:
         problem = f"there is no prebuilt runtime for Linux on {arch}"
         raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the Python of the device")
 
 
 def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> RuntimeFolder:
-    """The folder for an architecture; made once of these parts and of the compiler for it.
-
-    Args:
-        arch: that :func:`check_architecture` takes.
-        made_of: its parts.
-        cache: where such folders are kept; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: a compiler for it is missing, or lacks a library.
-        StorageError: it cannot be kept.
-    """
+    """The folder for an architecture; made once of these parts and of the compiler for it."""
     compiler = find_compiler(arch)
     hashes = (*made_of.runtime.values(), *map(sha256_of, made_of.libraries))
     key = build_key(compiler, made_of.source, made_of.flags, *hashes)
@@ -111,11 +79,7 @@ def _make(folder: Path, compiler: Compiler, made_of: RunnerParts, arch: str) -> 
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:
-    """The loader, or a library of C or of the compiler, as it finds it itself.
-
-    Raises:
-        MissingDependencyError: it does not have it.
-    """
+    """The loader, or a library of C or of the compiler, as it finds it itself."""
     command = [*compiler.command, f"-print-file-name={name}"]
     told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(told).is_absolute() or not Path(told).exists():

@@ -29,19 +29,13 @@ _CANNOT_START = (2, 126, 127)
 
 
 class NativeProgram(NamedTuple):
-    """A native runner as it was built.
+    """A native runner as it was built."""
 
-    Attributes:
-        arch: that it was built for, as in ``opscope.machine.isa``.
-        versions: of the runtime and of what built it.
-        brought: the folder with all that it needs; None: it runs with the libraries that are installed here.
-        command: that starts it, without such a folder.
-    """
-
-    arch: str
-    versions: Mapping[str, str]
+    arch: str  # that it was built for, as in `opscope.machine.isa`
+    versions: Mapping[str, str]  # of the runtime and of what built it
+    # the folder with all that it needs; None: it runs with the libraries that are installed here
     brought: RuntimeFolder | None = None
-    command: Sequence[str] = ()
+    command: Sequence[str] = ()  # that starts it, without such a folder
 
     @classmethod
     def of(cls, folder: RuntimeFolder) -> NativeProgram:
@@ -50,19 +44,7 @@ class NativeProgram(NamedTuple):
 
 
 def program_for(device: Device, make: Callable[[str], RuntimeFolder], otherwise: str) -> NativeProgram:
-    """The runner for a device.
-
-    Args:
-        device: of Linux or Android.
-        make: the folder for an architecture.
-        otherwise: what to do for a device of another system, as a hint.
-
-    Raises:
-        FeatureError: there is no runtime for it.
-        MissingDependencyError: the wheel or a compiler for it is missing.
-        StorageError: the folder cannot be kept.
-        DeviceError: it cannot be reached.
-    """
+    """The runner for a device."""
     facts = device.facts()
     system, machine = facts.get("system", ""), facts.get("machine", "")
     if system != "Linux":
@@ -87,12 +69,7 @@ class RunnerStarter(Generic[Answer]):
         self._host, self._program, self._answers = host, program, answers
 
     def answer(self, call: RunnerCall) -> Answer | Failure:
-        """What it answers; its files are brought to their places even when it crashed.
-
-        Raises:
-            DeviceError: a device was lost, refuses to store something, or cannot run the runner.
-            OSError: there is no room here.
-        """
+        """What it answers; its files are brought to their places even when it crashed."""
         answer = call.work / ANSWER
         answer.unlink(missing_ok=True)
         command = GuardedCommand(
@@ -113,21 +90,12 @@ class RunnerStarter(Generic[Answer]):
         return heard
 
     def library_there(self, library: Path) -> str:
-        """Path on the host of a library of the runtime.
-
-        Args:
-            library: its path here.
-        """
+        """Path on the host of a library of the runtime."""
         there = self._folder_there()
         return f"{there}/{library.name}" if there else str(library)
 
     def switch(self, libraries: Sequence[Path], features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
-        """What switches features for libraries of the runtime.
-
-        Args:
-            libraries: that ask for the features by which kernels are chosen, on this machine.
-            features: asks the runner for those of the CPU, where that is another one than this machine's.
-        """
+        """What switches features for libraries of the runtime."""
         brought = self._program.brought
         program = None if brought or not self._program.command else Path(self._program.command[0])
         return LibrarySwitch(self._host, libraries, program, features if brought else None)

@@ -30,12 +30,7 @@ class RunnerJobs(Protocol):
 
     @property
     def probed(self) -> ProbeAnswer:
-        """The CPU's features.
-
-        Raises:
-            FeatureError: they cannot be proved.
-            RunError: the runner cannot tell.
-        """
+        """The CPU's features."""
         ...
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
@@ -71,12 +66,7 @@ class RunnerTarget(HostedTarget, ABC):
 
     @cached_property
     def program(self) -> NativeProgram:
-        """The runner.
-
-        Raises:
-            FeatureError: there is none for the host.
-            MissingDependencyError: a compiler or the wheel is missing.
-        """
+        """The runner."""
         return self._make()
 
     @property
@@ -86,12 +76,7 @@ class RunnerTarget(HostedTarget, ABC):
 
     @abstractmethod
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them, when they can be cleared in its memory.
-
-        Raises:
-            DeviceError: a device cannot be reached or used, or cannot run the runner.
-            FeatureError: they cannot be cleared so, or no runtime is known for the host.
-        """
+        """The CPU's features as the runtime there sees them, when they can be cleared in its memory."""
 
     def environment(self) -> Environment:
         """The machine and its software, the compiler included."""
@@ -104,12 +89,7 @@ class RunnerTarget(HostedTarget, ABC):
         return self.jobs.execute(job, directory)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runner's libraries.
-
-        Raises:
-            FeatureError: it cannot be used there; the message says why.
-            MissingDependencyError: there is no compiler.
-        """
+        """What a mechanism can do for the runner's libraries."""
         return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
 
     def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
@@ -121,11 +101,7 @@ class RunnerTarget(HostedTarget, ABC):
         return self._ceilings.identity() if self._ceilings else None
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again.
-
-        Raises:
-            RunError: they are not measured there.
-        """
+        """The same ceilings as these, measured again."""
         if self._ceilings is None:
             raise RunError("this target measures no ceilings")
         return self._ceilings.ceilings_again(sample)

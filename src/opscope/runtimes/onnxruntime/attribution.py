@@ -39,33 +39,20 @@ _BLOCKED = "com.microsoft.nchwc"
 
 
 class _Named(NamedTuple):
-    """A node that ran.
+    """A node that ran."""
 
-    Attributes:
-        name: as the trace calls it.
-        instruction: its number.
-        node: itself.
-        origin: where it comes from, in its own graph.
-        facts: what its own graph says.
-        first: number of the first node of its own graph, behind which the others are numbered.
-    """
-
-    name: str
-    instruction: int
-    node: SessionNode
-    origin: NodeOrigin
-    facts: _Facts
-    first: int = 0
+    name: str  # as the trace calls it
+    instruction: int  # its number
+    node: SessionNode  # itself
+    origin: NodeOrigin  # where it comes from, in its own graph
+    facts: _Facts  # what its own graph says
+    first: int = 0  # number of the first node of its own graph, behind which the others are numbered
 
 
 def session_graph_of(side: Side) -> SessionGraph:
     """The graph that the sessions of a side ran, as it is kept beside their traces.
 
     Where none is kept, as beside a profile from elsewhere, it is the nodes that the trace names, without their tensors.
-
-    Raises:
-        InvalidBundleError: it is not the one that the process left.
-        TraceFormatError: it is damaged.
     """
     file = _graph_file(side)
     return read_session_graph(file) if file is not None and file.exists() else _named_by(side)
@@ -91,14 +78,6 @@ def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
 
     Operators of variants whose graphs differ so have the same number where they compute the same nodes; nodes that a
     session added are numbered by the tensor that they lay out anew.
-
-    Args:
-        side: with traces of ONNX Runtime.
-        program: the .onnx.
-        ran: the graph that its sessions ran.
-
-    Raises:
-        OpscopeError: the program cannot be read.
     """
     named = _numbered(read_onnx(program).graph, ran.nodes, frozenset())
     outer = {one.name: one for one in named if not one.first}
@@ -130,11 +109,6 @@ def _numbered(given: OnnxGraph, ran: Sequence[SessionNode], around: frozenset[st
     """Nodes by number: that of the given node, or of the tensor that is moved; what is left is numbered behind.
 
     Graphs that nodes run come behind all of it, in the order of the given model, whatever a session made of them.
-
-    Args:
-        given: the graph of the model.
-        ran: nodes that a session made of it.
-        around: tensors that are computed around it.
     """
     facts = _Facts(given, ran, around)
     tensors = [name for node in given.nodes for name in node.outputs] + [one.name for one in given.inputs]

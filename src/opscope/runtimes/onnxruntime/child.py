@@ -56,17 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process.
-
-    Args:
-        request: what to run.
-        began: ``time.perf_counter_ns`` at the start.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        RunError: the session refuses the model or an option.
-        StorageError: the trace or the outputs could not be written.
-    """
+    """Run one request in this process."""
     stay_on(request.affinity)
     version = installed_onnxruntime().version
     signature = read_signature(Path(request.program))
@@ -106,11 +96,7 @@ def run(request: RunRequest, began: int) -> Measurement:
 
 
 def _check(runtime: Runtime, choice: SessionChoice) -> None:
-    """Refuse providers that the package does not have; it would go on without them, and only say so.
-
-    Raises:
-        RunError: naming those that it has.
-    """
+    """Refuse providers that the package does not have; it would go on without them, and only say so."""
     there = runtime.get_available_providers()
     lacking = [name for name in choice.providers if name not in there]
     if lacking:

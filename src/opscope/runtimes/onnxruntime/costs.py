@@ -35,14 +35,7 @@ _MATRIX, _HEADS = 3, 4
 
 
 def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, computed: Collection[str]) -> Cost | None:
-    """The cost of one run of a node; None where it is not known.
-
-    Args:
-        node: that ran, with the shapes of a run.
-        given: the graph of the model.
-        main: node of it that the work is in; None for one that was added.
-        computed: tensors that a run computes or is given; all others are stored.
-    """
+    """The cost of one run of a node; None where it is not known."""
     told = len(node.read) == sum(map(bool, node.inputs))
     if not node.written or not told or (main is not None and main.op in _UNKNOWN):
         return None

@@ -22,67 +22,39 @@ SCHEMA = "opscope.onnxruntime-graph/1"
 
 
 class SessionTensor(msgspec.Struct, frozen=True):
-    """A tensor as a node was given it, or left it.
+    """A tensor as a node was given it, or left it."""
 
-    Attributes:
-        dtype: of its elements, as the profile names it: ``float``, ``int8``.
-        shape: of it.
-    """
-
-    dtype: str
+    dtype: str  # of its elements, as the profile names it: `float`, `int8`
     shape: tuple[int, ...]
 
 
 class SessionNode(msgspec.Struct, frozen=True):
-    """A node that ran.
+    """A node that ran."""
 
-    Attributes:
-        name: as the profile has it.
-        op: its type.
-        domain: that defines it; empty for ONNX itself.
-        inputs: names of tensors; empty for one that is left out.
-        outputs: likewise.
-        read: tensors that it was given in the last run, one for each input that is not left out; fewer, or none, where
-            the profile does not tell.
-        written: tensors that it left then; likewise.
-        graphs: nodes of the graphs that it runs, by the name of the attribute.
-    """
-
-    name: str
-    op: str
-    domain: str
-    inputs: tuple[str, ...]
+    name: str  # as the profile has it
+    op: str  # its type
+    domain: str  # that defines it; empty for ONNX itself
+    inputs: tuple[str, ...]  # names of tensors; empty for one that is left out
     outputs: tuple[str, ...]
+    # tensors that it was given in the last run, one for each input that is not left out; fewer, or none, where
+    # the profile does not tell
     read: tuple[SessionTensor, ...] = ()
-    written: tuple[SessionTensor, ...] = ()
-    graphs: dict[str, tuple[SessionNode, ...]] = {}
+    written: tuple[SessionTensor, ...] = ()  # tensors that it left then; likewise
+    graphs: dict[str, tuple[SessionNode, ...]] = {}  # nodes of the graphs that it runs, by the name of the attribute
 
 
 class SessionGraph(msgspec.Struct, frozen=True):
-    """What ONNX Runtime made of a model.
+    """What ONNX Runtime made of a model."""
 
-    Attributes:
-        schema: :data:`SCHEMA`.
-        runtime: version of ONNX Runtime.
-        level: of the optimisation of the graph, as ``all``.
-        providers: of the session, the preferred one first.
-        nodes: of the graph that ran.
-    """
-
-    schema: str
-    runtime: str
-    level: str
-    providers: tuple[str, ...]
-    nodes: tuple[SessionNode, ...]
+    schema: str  # :data:`SCHEMA`
+    runtime: str  # version of ONNX Runtime
+    level: str  # of the optimisation of the graph, as `all`
+    providers: tuple[str, ...]  # of the session, the preferred one first
+    nodes: tuple[SessionNode, ...]  # of the graph that ran
 
 
 def session_nodes(model: OnnxModel, profile: Path) -> tuple[SessionNode, ...]:
-    """The nodes of an optimised model, with the shapes that a profile of it tells.
-
-    Raises:
-        NotFoundError: there is no such profile.
-        StorageError: it cannot be read.
-    """
+    """The nodes of an optimised model, with the shapes that a profile of it tells."""
     return _session_nodes(model.graph, _last_rows(profile), {})
 
 
@@ -161,13 +133,7 @@ def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
 
 
 def read_session_graph(path: Path) -> SessionGraph:
-    """The graph of a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is damaged, or of another schema.
-    """
+    """The graph of a file."""
     try:
         found = from_json(bytes(file_view(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -16,23 +16,14 @@ _LIBRARIES = "capi/onnxruntime_pybind11_state*"
 
 
 class InstalledOnnxRuntime(NamedTuple):
-    """The runtime's library.
+    """The runtime's library."""
 
-    Attributes:
-        version: of the package.
-        library: that Python loads, with the kernels and the questions for the CPU's features.
-    """
-
-    version: str
-    library: Path
+    version: str  # of the package
+    library: Path  # that Python loads, with the kernels and the questions for the CPU's features
 
 
 def installed_onnxruntime() -> InstalledOnnxRuntime:
-    """What is installed; nothing of it is imported.
-
-    Raises:
-        MissingDependencyError: it is not installed, or has no library for this system.
-    """
+    """What is installed; nothing of it is imported."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         check_c_library()  # what to install does not help where no wheel fits

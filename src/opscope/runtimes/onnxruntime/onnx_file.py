@@ -65,17 +65,11 @@ Sizes: TypeAlias = tuple[int | str, ...]
 
 
 class OnnxValue(msgspec.Struct, frozen=True):
-    """A tensor that is computed or given.
+    """A tensor that is computed or given."""
 
-    Attributes:
-        name: in its graph.
-        dtype: None for what is no tensor, as sequences and maps, or of a type that is not stated.
-        sizes: None where the number of dimensions is not stated.
-    """
-
-    name: str
-    dtype: NumberType | None
-    sizes: Sizes | None
+    name: str  # in its graph
+    dtype: NumberType | None  # None for what is no tensor, as sequences and maps, or of a type that is not stated
+    sizes: Sizes | None  # None where the number of dimensions is not stated
 
     @property
     def fixed(self) -> bool:
@@ -84,63 +78,37 @@ class OnnxValue(msgspec.Struct, frozen=True):
 
 
 class OnnxWeight(msgspec.Struct, frozen=True):
-    """A tensor that is stored with the model.
+    """A tensor that is stored with the model."""
 
-    Attributes:
-        name: in its graph.
-        dtype: of its elements.
-        shape: of it.
-        external: file beside the model that holds its data; None where the model does.
-        values: integers of a short constant, which may be an option of a node; None for others.
-    """
-
-    name: str
-    dtype: NumberType
+    name: str  # in its graph
+    dtype: NumberType  # of its elements
     shape: tuple[int, ...]
-    external: str | None
-    values: tuple[int, ...] | None
+    external: str | None  # file beside the model that holds its data; None where the model does
+    values: tuple[int, ...] | None  # integers of a short constant, which may be an option of a node; None for others
 
 
 class OnnxNode(msgspec.Struct, frozen=True):
-    """An operator of a graph.
+    """An operator of a graph."""
 
-    Attributes:
-        name: as the model has it; may be empty, and need not be unique.
-        op: its type, as ``Conv``.
-        domain: that defines it; empty for ONNX itself.
-        inputs: names of tensors; empty for one that is left out.
-        outputs: likewise.
-        attributes: numbers and texts; tensors and types are left out.
-        graphs: that it runs, by the name of the attribute.
-    """
-
-    name: str
-    op: str
-    domain: str
-    inputs: tuple[str, ...]
+    name: str  # as the model has it; may be empty, and need not be unique
+    op: str  # its type, as `Conv`
+    domain: str  # that defines it; empty for ONNX itself
+    inputs: tuple[str, ...]  # names of tensors; empty for one that is left out
     outputs: tuple[str, ...]
-    attributes: dict[str, Attribute]
-    graphs: dict[str, OnnxGraph]
+    attributes: dict[str, Attribute]  # numbers and texts; tensors and types are left out
+    graphs: dict[str, OnnxGraph]  # that it runs, by the name of the attribute
 
 
 class OnnxGraph(msgspec.Struct, frozen=True):
-    """Nodes in the order of the file, each behind those whose tensors it reads.
+    """Nodes in the order of the file, each behind those whose tensors it reads."""
 
-    Attributes:
-        name: of the graph.
-        nodes: of it.
-        inputs: that a caller gives; those with a stored value, which a caller need not give, are left out.
-        outputs: that a caller gets.
-        values: tensors between nodes whose type is stated.
-        weights: that are stored.
-    """
-
-    name: str
+    name: str  # of the graph
     nodes: tuple[OnnxNode, ...]
+    # that a caller gives; those with a stored value, which a caller need not give, are left out
     inputs: tuple[OnnxValue, ...]
-    outputs: tuple[OnnxValue, ...]
-    values: tuple[OnnxValue, ...]
-    weights: tuple[OnnxWeight, ...]
+    outputs: tuple[OnnxValue, ...]  # that a caller gets
+    values: tuple[OnnxValue, ...]  # tensors between nodes whose type is stated
+    weights: tuple[OnnxWeight, ...]  # that are stored
 
     def all_nodes(self) -> Iterator[OnnxNode]:
         """Its nodes, and those of the graphs that they run."""
@@ -158,21 +126,13 @@ class OnnxGraph(msgspec.Struct, frozen=True):
 
 
 class OnnxModel(msgspec.Struct, frozen=True):
-    """An ONNX program without its weights.
+    """An ONNX program without its weights."""
 
-    Attributes:
-        version: of the intermediate representation.
-        producer: program that wrote it, with its version; empty where it does not say.
-        opsets: version of each domain of operators; the empty one is ONNX itself.
-        graph: that a caller runs.
-        functions: operators that the model defines itself, as ``domain.name``.
-    """
-
-    version: int
-    producer: str
-    opsets: dict[str, int]
-    graph: OnnxGraph
-    functions: tuple[str, ...]
+    version: int  # of the intermediate representation
+    producer: str  # program that wrote it, with its version; empty where it does not say
+    opsets: dict[str, int]  # version of each domain of operators; the empty one is ONNX itself
+    graph: OnnxGraph  # that a caller runs
+    functions: tuple[str, ...]  # operators that the model defines itself, as `domain.name`
 
     def external_files(self) -> tuple[str, ...]:
         """Files with weights beside the model, as it names them."""
@@ -192,24 +152,13 @@ def is_onnx(path: Path) -> bool:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """The program of a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an ONNX program, cut off, or damaged.
-        MemoryLimitError: it takes more memory than may be taken.
-    """
+    """The program of a file."""
     with limited(path):
         return decode_onnx(mapped_file(path), str(path))
 
 
 def decode_onnx(data: memoryview, where: str) -> OnnxModel:
-    """The program in these bytes; ``where`` names them in errors.
-
-    Raises:
-        TraceFormatError: they are no ONNX program, cut off, or damaged.
-    """
+    """The program in these bytes; ``where`` names them in errors."""
     found = _Members(whole(data, where))
     version, graph = found.integer(_IR_VERSION), found.message(_GRAPH)
     if version is None or graph is None:
@@ -227,11 +176,7 @@ def decode_onnx(data: memoryview, where: str) -> OnnxModel:
 
 
 def external_paths(model: OnnxModel, path: Path) -> list[Path]:
-    """The files with weights of a model, which lie beside it.
-
-    Raises:
-        UsageError: it names a file elsewhere, or one that is not there.
-    """
+    """The files with weights of a model, which lie beside it."""
     found = []
     for name in model.external_files():
         file = path.parent / name
@@ -382,11 +327,7 @@ def _weight(message: WireMessage) -> OnnxWeight:
 
 
 def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of a stored tensor.
-
-    Raises:
-        TraceFormatError: no tensor can have them.
-    """
+    """The sizes of a stored tensor."""
     if len(shape) > _MOST_DIMENSIONS:
         raise message.error(f"a stored tensor has {len(shape):,} dimensions")
     if any(size < 0 for size in shape):

@@ -30,21 +30,13 @@ _MOST_THREADS = 1024
 
 
 class SessionChoice(NamedTuple):
-    """How a session is made.
+    """How a session is made."""
 
-    Attributes:
-        level: of the optimisation of the graph.
-        inter_op_threads: that run nodes beside each other.
-        parallel: nodes may run beside each other.
-        providers: of kernels, the preferred one first.
-        entries: of the session's configuration, as ``mlas.disable_kleidiai``.
-    """
-
-    level: str
-    inter_op_threads: int
-    parallel: bool
-    providers: tuple[str, ...]
-    entries: dict[str, str]
+    level: str  # of the optimisation of the graph
+    inter_op_threads: int  # that run nodes beside each other
+    parallel: bool  # nodes may run beside each other
+    providers: tuple[str, ...]  # of kernels, the preferred one first
+    entries: dict[str, str]  # of the session's configuration, as `mlas.disable_kleidiai`
 
     @property
     def level_name(self) -> str:
@@ -53,14 +45,7 @@ class SessionChoice(NamedTuple):
 
 
 def session_choice(options: Mapping[str, str] | None) -> SessionChoice:
-    """What options ask for.
-
-    Args:
-        options: by name; None for none. Names with a dot are entries of the session's configuration.
-
-    Raises:
-        UsageError: a name or a value is not known.
-    """
+    """What options ask for."""
     given = dict(options or {})
     level, mode = given.pop(LEVEL, "all"), given.pop(EXECUTION_MODE, _MODES[0])
     threads, providers = given.pop(INTER_OP_THREADS, "1"), given.pop(PROVIDERS, CPU)

@@ -33,31 +33,19 @@ _PRODUCTS = frozenset(
 
 
 class NodeOrigin(NamedTuple):
-    """What a node of the session's graph computes.
+    """What a node of the session's graph computes."""
 
-    Attributes:
-        nodes: of the given model, by number; empty for one that was added.
-        main: the one that the work is in; None for one that was added, or that is not known.
-        moved: tensor of the given model that an added node lays out anew; None for others.
-        attribution: how that is known.
-    """
-
-    nodes: tuple[int, ...]
-    main: int | None
-    moved: str | None
-    attribution: Attribution
+    nodes: tuple[int, ...]  # of the given model, by number; empty for one that was added
+    main: int | None  # the one that the work is in; None for one that was added, or that is not known
+    moved: str | None  # tensor of the given model that an added node lays out anew; None for others
+    attribution: Attribution  # how that is known
 
 
 _UNKNOWN = NodeOrigin((), None, None, Attribution.NAME)
 
 
 def node_origins(given: OnnxGraph, ran: Sequence[SessionNode]) -> list[NodeOrigin]:
-    """The origin of each node of a session's graph.
-
-    Args:
-        given: the graph of the model.
-        ran: nodes of the optimised graph, each behind those whose tensors it reads.
-    """
+    """The origin of each node of a session's graph."""
     return _Walk(given).origins(ran)
 
 

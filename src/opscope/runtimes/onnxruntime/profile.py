@@ -87,31 +87,19 @@ _MAY_ENCLOSE = {
 
 
 class _Event(NamedTuple):
-    """A row in its place.
+    """A row in its place."""
 
-    Attributes:
-        row: of the file.
-        scope: what it stands for.
-        written: place of the row among those of its thread, in the order in which they ended.
-    """
-
-    row: _Row
-    scope: Scope
-    written: int
+    row: _Row  # of the file
+    scope: Scope  # what it stands for
+    written: int  # place of the row among those of its thread, in the order in which they ended
 
 
 class _Tree(NamedTuple):
-    """Events of the table, each behind the one that encloses it.
+    """Events of the table, each behind the one that encloses it."""
 
-    Attributes:
-        events: roots and what they enclose.
-        parent: place of the enclosing event, -1 for roots.
-        lost: nodes and executors without a run that encloses them.
-    """
-
-    events: list[_Event]
-    parent: list[int]
-    lost: list[_Event]
+    events: list[_Event]  # roots and what they enclose
+    parent: list[int]  # place of the enclosing event, -1 for roots
+    lost: list[_Event]  # nodes and executors without a run that encloses them
 
 
 class OnnxRuntimeProfileReader:
@@ -124,12 +112,7 @@ class OnnxRuntimeProfileReader:
         return bool(_HEAD.match(head))
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """The runs with their nodes, and loading.
-
-        Raises:
-            EmptyTraceError: there is no run in it.
-            TraceFormatError: it is not a list of rows, or their times contradict each other.
-        """
+        """The runs with their nodes, and loading."""
         rows, unreadable = _rows(data, path)
         tree = _tree(rows)
         if not any(event.scope is Scope.EXECUTE for event in tree.events):
@@ -142,11 +125,7 @@ class OnnxRuntimeProfileReader:
 
 
 def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
-    """All rows, and how many lines hold none in a file that was cut off, which is read line by line; else None.
-
-    Raises:
-        TraceFormatError: no row can be read, or a time is impossible.
-    """
+    """All rows, and how many lines hold none in a file that was cut off, which is read line by line; else None."""
     unreadable: int | None
     try:
         rows, unreadable = from_json(data, list[_Row]), None

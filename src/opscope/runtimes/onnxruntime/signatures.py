@@ -22,23 +22,12 @@ _NOT_GIVEN = frozenset({"string", "complex64", "complex128"})
 
 
 def read_signature(path: Path) -> Signature:
-    """The function of an .onnx.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an ONNX program, cut off, or damaged.
-        UsageError: an input is no tensor of numbers.
-    """
+    """The function of an .onnx."""
     return signature_of(read_onnx(path), path)
 
 
 def signature_of(model: OnnxModel, path: Path) -> Signature:
-    """The function of a model.
-
-    Raises:
-        UsageError: an input is no tensor of numbers, or leaves open how many dimensions it has.
-    """
+    """The function of a model."""
     for one in model.graph.inputs:
         if one.dtype is None or one.dtype.name in _NOT_GIVEN or one.dtype.bits is None:
             kind = one.dtype.name if one.dtype else "no tensor"
@@ -47,12 +36,7 @@ def signature_of(model: OnnxModel, path: Path) -> Signature:
 
 
 def check_runnable(path: Path) -> None:
-    """Refuse a model that no session can be made of, as far as its file shows it.
-
-    Raises:
-        UsageError: an input cannot be given, or weights are not beside it.
-        TraceFormatError: it is damaged.
-    """
+    """Refuse a model that no session can be made of, as far as its file shows it."""
     model = read_onnx(path)
     signature_of(model, path)
     external_paths(model, path)

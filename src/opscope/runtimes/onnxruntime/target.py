@@ -11,10 +11,6 @@ TRACE = "trace.onnxruntime.json"
 
 
 def onnxruntime_here() -> PackageTarget:
-    """The installed ONNX Runtime.
-
-    Raises:
-        MissingDependencyError: there is none.
-    """
+    """The installed ONNX Runtime."""
     found = installed_onnxruntime()
     return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})

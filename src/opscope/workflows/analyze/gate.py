@@ -33,13 +33,7 @@ _CHOICES = {"category": tuple(category.value for category in Category)}
 
 
 def read_budgets(file: Path) -> Budgets:
-    """The limits that a file sets.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it is not TOML or JSON, a field is wrong, or an entry chooses or limits nothing.
-    """
+    """The limits that a file sets."""
     budgets = typed(decoded(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES)
     end_to_end = budgets.end_to_end
     if not budgets.budget and end_to_end.max_ms is None and end_to_end.max_slower is None:
@@ -54,11 +48,7 @@ def read_budgets(file: Path) -> Budgets:
 
 
 def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
-    """Make sure that every entry chooses something in the candidate: a misspelt layer must not pass.
-
-    Raises:
-        UsageError: one chooses nothing; the message names the word that is to blame when one alone is.
-    """
+    """Make sure that every entry chooses something in the candidate: a misspelt layer must not pass."""
     rows = sides.candidate.operators
     for number, budget in enumerate(budgets.budget):
         if chosen(budget, rows):
@@ -126,11 +116,7 @@ def check_any(
     force: bool = False,
     warmup: Warmup = None,
 ) -> GateResult | TilesGateResult:
-    """What :func:`check` or :func:`opscope.check_tiles` gives, as the paths ask for; it raises the same.
-
-    Raises:
-        UsageError: a budget was given for traces of tiles: its limits are of operators.
-    """
+    """What :func:`check` or :func:`opscope.check_tiles` gives, as the paths ask for; it raises the same."""
     if not (is_tiles(candidate) or is_tiles(against)):
         return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
     if budget is not None:

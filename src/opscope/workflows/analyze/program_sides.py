@@ -9,12 +9,7 @@ from opscope.core.printable import shell_command
 
 
 def is_program(side: str, models: Path | None = None) -> bool:
-    """Whether a side of a gate is a program or a model to export, and no measurement.
-
-    Args:
-        side: as on the command line.
-        models: the user's directory of models.
-    """
+    """Whether a side of a gate is a program or a model to export, and no measurement."""
     from opscope.runtimes.registry import EXPORTER
 
     path = Path(side)

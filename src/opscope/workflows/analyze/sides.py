@@ -47,11 +47,7 @@ def read(path: str | Path, *, program: str | Path | None = None, etrecord: str |
 
 
 def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
-    """The files of a program that the user named, None when there are none.
-
-    Raises:
-        UsageError: a record without its program.
-    """
+    """The files of a program that the user named, None when there are none."""
     if program is None:
         if etrecord is not None:
             raise UsageError("a record is of no use without its program", where="--etrecord", hint="add --program")
@@ -60,13 +56,7 @@ def program_files(program: str | Path | None, etrecord: str | Path | None) -> Pr
 
 
 def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
-    """The side that a path names; see :func:`read` for the paths and the warm-up.
-
-    Args:
-        path: of a trace, a directory, a bundle or a variant.
-        warmup: inferences to set aside.
-        files: the program, to attribute operators with; a bundle has its own.
-    """
+    """The side that a path names; see :func:`read` for the paths and the warm-up."""
     side = _side_of(path, warmup)
     if files is None:
         return side
@@ -100,12 +90,7 @@ def _run_side(directory: Path, variant: str | None, warmup: Warmup) -> Side | No
 
 
 def unhashed_note(path: str | Path) -> str | None:
-    """What cannot be verified of a bundle of an earlier opscope, as one sentence; None where all can.
-
-    Raises:
-        BundleError: the manifest comes from a newer opscope.
-        TraceFormatError: it is damaged.
-    """
+    """What cannot be verified of a bundle of an earlier opscope, as one sentence; None where all can."""
     from opscope.bundle.bundle import Bundle, is_bundle
 
     directory = Path(str(path).partition("#")[0])

@@ -23,16 +23,7 @@ def split_label(path: str) -> tuple[Path, str | None]:
 
 
 def file_source(path: Path, label: str | None) -> KernelSource:
-    """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler.
-
-    Args:
-        path: of the file.
-        label: the variant that it is of; None: the file's own name.
-
-    Raises:
-        NotFoundError: there is no such file.
-        TraceFormatError: it is none of these, or damaged.
-    """
+    """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler."""
     from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
     from opscope.readers.recordings.recording import is_recording, read_recording
 

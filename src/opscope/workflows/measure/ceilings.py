@@ -33,15 +33,6 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
 
     That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
     the run is resumed. Nothing is saved for a target that cannot measure any; on an emulated CPU nothing is measured.
-
-    Args:
-        bundle: locked, its repetitions done.
-        target: where they ran.
-        clock: tells when ceilings were measured or checked.
-        anew: measure all of them, whatever the bundle holds or was kept from an earlier run.
-
-    Raises:
-        StorageError: the system refused to write into the bundle; the repetitions are safe.
     """
     wanted = [
         variant
@@ -99,17 +90,11 @@ def _found(
 
 
 class _Tried(NamedTuple):
-    """What became of kept ceilings.
+    """What became of kept ceilings."""
 
-    Attributes:
-        ceilings: the ceilings; None when they do not hold, or there are none.
-        drift: the probe of them; None when it did not run.
-        problem: what went wrong; empty when nothing did.
-    """
-
-    ceilings: Ceilings | None = None
-    drift: Drift | None = None
-    problem: str = ""
+    ceilings: Ceilings | None = None  # the ceilings; None when they do not hold, or there are none
+    drift: Drift | None = None  # the probe of them; None when it did not run
+    problem: str = ""  # what went wrong; empty when nothing did
 
 
 class _Earlier:

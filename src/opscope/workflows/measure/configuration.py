@@ -19,26 +19,12 @@ __all__ = ["template", "write_new"]
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet.
-
-    Raises:
-        BundleError: it is there; it stays as it is.
-        StorageError: the system refused.
-    """
+    """Write a file that is not there yet."""
     if not create(path, text.encode()):
         raise BundleError("there is something already", where=path, hint="choose another --out")
 
 
 def read_experiments(file: Path) -> Experiments:
-    """The experiments that a file asks for.
-
-    Args:
-        file: TOML when its name ends in .toml, else JSON; one with ``experiments`` in it is the Arm kit's.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it is not TOML or JSON, or a field is wrong; the message names the field and what is allowed.
-    """
+    """The experiments that a file asks for."""
     raw = decoded(file, hint="write one with `opscope init --out FILE`")
     return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)

@@ -58,18 +58,7 @@ def runs_builds(experiment: Experiment) -> bool:
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
-    """Where an experiment runs.
-
-    Args:
-        experiment: with its target, and the runners of its variants.
-        program: the .pte, by which runners' output values are read; None while it is not there yet.
-        given: to run there instead of where the experiment says; runners apart.
-
-    Raises:
-        NotFoundError: there is no such runner.
-        MissingDependencyError: the target's runtime, or a compiler for it, is missing.
-        UsageError: the target is not available, or a runner cannot be used.
-    """
+    """Where an experiment runs."""
     check_runtime(experiment)
     if runs_builds(experiment):
         return VariantTargets({v.name: build_of(experiment, v, program) for v in experiment.variants})
@@ -84,11 +73,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
 
 
 def check_runtime(experiment: Experiment) -> None:
-    """Refuse what the runtime of a model does not do.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse what the runtime of a model does not do."""
     used = [runtime_of(model) for model in experiment.all_models]
     if experiment.against is not None and len(set(used)) > 1:
         problem = "the two models run in different runtimes"
@@ -105,11 +90,7 @@ def check_runtime(experiment: Experiment) -> None:
 
 
 def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
-    """Refuse options of runtimes that run none of the models that they are for.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse options of runtimes that run none of the models that they are for."""
     of = {one.name: runtime_of(one.model or experiment.model) for one in experiment.variants}
     named = [v.name for v in experiment.variants if v.delegate is not None]
     wrong = next((name for name in named if not of[name].chooses_delegate), None)
@@ -139,34 +120,14 @@ def _check_without_delegate(experiment: Experiment) -> None:
 
 
 def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
-    """The build of executor_runner that runs a variant, where the experiment runs.
-
-    Args:
-        experiment: that runs builds.
-        variant: of it.
-        program: whose outputs are read; None while it is not there yet.
-
-    Raises:
-        NotFoundError: there is no such runner.
-        UsageError: it cannot be used.
-        DeviceError: an Android device does not answer.
-    """
+    """The build of executor_runner that runs a variant, where the experiment runs."""
     named = parse_target(experiment.target, builds_named=True)
     runtime = runtime_of(variant.model or experiment.model)
     return runtime.build(named, variant.runner, variant.arguments, program)
 
 
 def check_request(path: Path, experiment: Experiment, given: RunTarget | None = None) -> None:
-    """Refuse what is wrong whatever the machine says, before it is waited for.
-
-    Args:
-        path: of the bundle, which is not there yet.
-        experiment: that is asked for.
-        given: where it runs instead of where it says; None: as it says.
-
-    Raises:
-        OpscopeError: of the kind that fits; nothing was done.
-    """
+    """Refuse what is wrong whatever the machine says, before it is waited for."""
     check_free(path)
     asked_inputs(experiment)
     _check_sources(experiment, [program_source(model, experiment.models) for model in experiment.all_models])
@@ -188,11 +149,7 @@ def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> No
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
-    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed.
-
-    Raises:
-        OpscopeError: of the kind that fits; nothing is left behind.
-    """
+    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed."""
     variants, not_switched = variants_of(experiment, target)
     check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
     untraceable = _untraceable(target, experiment)
@@ -255,19 +212,12 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
 
 
 class _Program(NamedTuple):
-    """A program to run, as a bundle keeps it.
+    """A program to run, as a bundle keeps it."""
 
-    Attributes:
-        model: as it was named.
-        source: the .pte that was named; None for a model that was exported.
-        files: the program first.
-        inputs: that came with it, by method.
-    """
-
-    model: str
-    source: Path | None
-    files: list[Path]
-    inputs: Mapping[str, Sequence[InputValue]]
+    model: str  # as it was named
+    source: Path | None  # the .pte that was named; None for a model that was exported
+    files: list[Path]  # the program first
+    inputs: Mapping[str, Sequence[InputValue]]  # that came with it, by method
 
     def described(self, home: str) -> Model:
         """What a manifest says of it, where its files lie in this directory of the bundle."""
@@ -275,11 +225,7 @@ class _Program(NamedTuple):
 
 
 def _check_unlike(programs: Sequence[_Program]) -> None:
-    """Refuse one program under two names.
-
-    Raises:
-        UsageError: naming both.
-    """
+    """Refuse one program under two names."""
     found: dict[str, str] = {}
     for program in programs:
         earlier = found.setdefault(sha256_of(program.files[0]), program.model)
@@ -307,12 +253,7 @@ def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Ta
 
 
 def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path) -> dict[str, SharedInputs]:
-    """What the programs behind the first one are called with, by their models.
-
-    Raises:
-        MismatchError: one calls several methods, and others than the first.
-        UsageError: what was asked for does not fit it.
-    """
+    """What the programs behind the first one are called with, by their models."""
     found = {}
     for number, program in enumerate(programs[1:], 1):
         place = ProgramPlace(
@@ -352,22 +293,14 @@ def _program(experiment: Experiment, model: str, source: Path | None, work: Path
 
 
 def _check_registered(program: Path, target: RunTarget) -> None:
-    """Refuse a program that calls what the target's runtime does not have, where that can be known.
-
-    Raises:
-        MissingDependencyError: naming it.
-    """
+    """Refuse a program that calls what the target's runtime does not have, where that can be known."""
     libraries = target.capabilities().libraries
     if libraries is not None:
         runtime_of(program).check_registered(program, libraries(), f"the target {target.describe().kind}")
 
 
 def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
-    """Why the target traces nothing, as one sentence; None where it does.
-
-    Raises:
-        MissingDependencyError: only traced runs are wanted, and there are none.
-    """
+    """Why the target traces nothing, as one sentence; None where it does."""
     reason = target.capabilities().untraceable
     if reason and not settings.untraced:
         raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
@@ -398,17 +331,7 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
-    """The bundle to finish.
-
-    Args:
-        path: of it.
-        model: that was named.
-        against: the second model that was named, where the bundle is of two; None: any.
-
-    Raises:
-        UsageError: it is of another model.
-        RunError: its program is missing or changed.
-    """
+    """The bundle to finish."""
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
@@ -424,11 +347,7 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
 
 
 def _check_unchanged(bundle: Bundle, model: Model) -> None:
-    """Refuse a program that is missing or changed, and weights apart likewise.
-
-    Raises:
-        RunError: naming the file.
-    """
+    """Refuse a program that is missing or changed, and weights apart likewise."""
     program = bundle.path / model.program
     if not program.exists() or sha256_of(program) != model.sha256:
         raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
@@ -439,12 +358,7 @@ def _check_unchanged(bundle: Bundle, model: Model) -> None:
 
 
 def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
-    """The bundle of an experiment that has run before, as its file asks for it now.
-
-    Raises:
-        BundleError: it is of other variants, or measured otherwise, than the file asks for now.
-        OpscopeError: of the kind that fits.
-    """
+    """The bundle of an experiment that has run before, as its file asks for it now."""
     bundle = resumed_bundle(path, experiment.model)
     manifest = bundle.manifest
     # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
@@ -487,11 +401,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
 
 
 def _check_models(manifest: Manifest, experiment: Experiment, path: Path) -> None:
-    """Refuse a file whose variants run other models than those of the bundle.
-
-    Raises:
-        BundleError: naming the first.
-    """
+    """Refuse a file whose variants run other models than those of the bundle."""
     for name, model in experiment.models_by_variant.items():
         begun = manifest.model_of(name)
         if model not in (begun.source, begun.name):

@@ -119,18 +119,7 @@ CONFIG = "config"
 
 
 def attempt(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None = None) -> Attempt:
-    """Run one experiment of a file; what fails in it leaves the others.
-
-    Args:
-        asked: the file.
-        experiment: of it.
-        means: of the run.
-        target: where it runs, as :func:`experiment_target` says; None: it is asked.
-
-    Raises:
-        StorageError: the disk is full.
-        InterruptedRunError: the user stopped the run.
-    """
+    """Run one experiment of a file; what fails in it leaves the others."""
     own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
     listener = means.stages_of(experiment.name) if means.stages_of else None
     try:
@@ -173,19 +162,7 @@ def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTa
 def measure(
     bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None = None
 ) -> Profiled:
-    """Run what a bundle lacks, find the ceilings of its machine, and write its reports.
-
-    Args:
-        bundle: of the experiment, new or begun.
-        experiment: says how much is measured.
-        target: where it runs, held.
-        means: of the run.
-        hold: on the machine; None where the target has no lock.
-
-    Raises:
-        RunError: nothing could be measured.
-        OpscopeError: of the kind that fits; what was measured before it is kept.
-    """
+    """Run what a bundle lacks, find the ceilings of its machine, and write its reports."""
     with tracebacks_kept(bundle.path):
         return _measured(bundle, experiment, target, means, hold)
 
@@ -213,11 +190,7 @@ def _measured(
 
 
 def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Path]]:
-    """What the bundle's traces give, and the reports of it.
-
-    Raises:
-        RunError: nothing could be measured.
-    """
+    """What the bundle's traces give, and the reports of it."""
     enter("analysing")
     content = content_of(bundle)
     keep_control(target, bundle.manifest, content.controls)

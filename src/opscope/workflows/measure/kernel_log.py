@@ -38,16 +38,7 @@ class KernelEvidence(msgspec.Struct, frozen=True):
 
 
 def collect_evidence(experiment: Experiment, directory: Path, *, resume: bool) -> list[KernelEvidence]:
-    """Run every variant once, and count the kernels of its log.
-
-    Args:
-        experiment: of the mode xnntrace.
-        directory: of its logs.
-        resume: leave variants alone whose log is there and names kernels.
-
-    Raises:
-        StorageError: the system refused to write.
-    """
+    """Run every variant once, and count the kernels of its log."""
     found = []
     for variant in experiment.variants:
         place = directory / variant.name

@@ -21,17 +21,7 @@ _SHOWN = 5
 
 
 def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The program that was named, that of a directory that was named, or None for a model to export.
-
-    Args:
-        model: as on the command line. A name that is known stands before a directory of the same name.
-        models: the user's directory of models.
-
-    Raises:
-        NotFoundError: it is neither, or the directory holds no program.
-        TraceFormatError: the .pte is damaged.
-        UsageError: the directory holds several programs, or is a bundle; or the runtime of a program cannot run it.
-    """
+    """The program that was named, that of a directory that was named, or None for a model to export."""
     try:
         return runtime_of(model).program(model, models)
     except NotFoundError:
@@ -58,11 +48,7 @@ def _program_in(directory: Path) -> Path:
 
 
 def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
-    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away.
-
-    Raises:
-        ExportError: the export failed; its log is kept beside the bundle that was not written.
-    """
+    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away."""
     stage = f"exporting {experiment.model}"
     try:
         enter(stage)

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def phone_settings(address: str) -> dict[str, str | None]:
-    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment.
-
-    Raises:
-        UsageError: it is not an address.
-        DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
-    """
+    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment."""
     from opscope.hosts.devices import phone_device
 
     device = phone_device(address)
@@ -30,16 +25,7 @@ def phone_settings(address: str) -> dict[str, str | None]:
 
 
 def phone_name(target: str | None, remote_device: str | None, power: str | None) -> str | None:
-    """The name of a target, from what the command line says in several options.
-
-    Args:
-        target: as for ``--target``; None when it is not given.
-        remote_device: HOST:PORT of an Android device on the network.
-        power: name of a power profile.
-
-    Raises:
-        UsageError: they contradict each other.
-    """
+    """The name of a target, from what the command line says in several options."""
     name = target
     if remote_device is not None:
         if target not in {None, ADB.name}:
@@ -54,15 +40,7 @@ def phone_name(target: str | None, remote_device: str | None, power: str | None)
 
 
 def on_phone(asked: Experiments, name: str) -> Experiments:
-    """Experiments as they run on another device than their file says.
-
-    Args:
-        asked: of a file; those of the target runner, or on Android, are moved.
-        name: of the target.
-
-    Raises:
-        UsageError: it is not an Android device, or no experiment can run there.
-    """
+    """Experiments as they run on another device than their file says."""
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
     named = next((one.device for one in asked.experiments if one.device and not one.needs_worker), None)

@@ -109,11 +109,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
 
 
 def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: Collection[str]) -> None:
-    """Refuse a number type for a program: it has one.
-
-    Raises:
-        UsageError: saying how to get another.
-    """
+    """Refuse a number type for a program: it has one."""
     if "--dtype" not in named and settings.dtype == USUAL.dtype:
         return
     models = Path(settings.models) if settings.models else None
@@ -142,11 +138,7 @@ def _settings_of(manifest: Manifest, settings: Settings) -> Settings:
 
 
 def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle | None) -> Experiment:
-    """The one experiment that is asked for; of one that has begun, the bundle says how many rounds.
-
-    Raises:
-        UsageError: a setting makes no sense.
-    """
+    """The one experiment that is asked for; of one that has begun, the bundle says how many rounds."""
     if begun is not None:
         settings = _settings_of(begun.manifest, settings)
     models = Path(settings.models) if settings.models else None
@@ -155,11 +147,7 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
 
 
 def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settings, out: Path) -> str:
-    """The registered name or the path of the program; a module is exported first.
-
-    Raises:
-        UsageError: inputs for what has its own, or a module without.
-    """
+    """The registered name or the path of the program; a module is exported first."""
     if isinstance(model, str | Path):
         if inputs is not None:
             hint = "leave them out: they are drawn from the seed, in the shapes that the program declares"
@@ -178,11 +166,7 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
 
 
 def checked_settings(settings: Settings) -> Settings:
-    """The settings, once it is known that they make sense.
-
-    Raises:
-        UsageError: naming the option and what it may be.
-    """
+    """The settings, once it is known that they make sense."""
     settings = typed_options(msgspec.structs.asdict(settings), Settings)
     if problem := settings.limit_problem():
         raise UsageError(problem[0], where="--max-rounds", hint=problem[1])

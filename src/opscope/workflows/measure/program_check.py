@@ -99,12 +99,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
 
 
 def _check_settings(settings: Settings) -> None:
-    """Refuse what has no meaning for two programs.
-
-    Raises:
-        UsageError: naming it.
-        MismatchError: the target is an emulated CPU.
-    """
+    """Refuse what has no meaning for two programs."""
     if len(settings.thread_counts) != 1:
         raise UsageError("two programs are compared at one thread count", where="--threads", hint="give one number")
     if settings.ladder or settings.ablate not in {(), (NOTHING_OFF,)}:

@@ -43,21 +43,7 @@ def with_inputs(
     work: Path,
     bundled: Mapping[str, Sequence[InputValue]],
 ) -> Plan:
-    """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``.
-
-    Args:
-        plan: with its calls.
-        experiment: says what inputs are asked for.
-        target: where it runs; a build of the user's makes its own.
-        program: the .pte.
-        work: takes the values, where there are any.
-        bundled: inputs that came with the program, by method; what is asked for goes before them.
-
-    Raises:
-        UsageError: an input does not fit the program, or the target takes none.
-        NotFoundError: there is no such .npz.
-        TraceFormatError: it is none.
-    """
+    """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``."""
     asked = asked_inputs(experiment)
     if target.capabilities().is_build:
         if any(asked):
@@ -79,18 +65,7 @@ def with_inputs(
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
-    """Refuse a second program that does not take what the first one is given.
-
-    Args:
-        plan: with the calls and the inputs of the first program.
-        experiment: says what inputs are asked for.
-        programs: the first .pte and the second.
-        calls: of the second program.
-
-    Raises:
-        MismatchError: its methods, or the number, sizes or types of its inputs are others.
-        UsageError: what was asked for does not fit it.
-    """
+    """Refuse a second program that does not take what the first one is given."""
     if list(calls) != plan.calls:
         told = [" ".join(own) or "the only method" for own in (plan.calls, calls)]
         raise _unlike(
@@ -120,13 +95,7 @@ def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchErr
 
 
 def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
-    """What inputs an experiment asks for; empty where it asks for none.
-
-    Raises:
-        UsageError: there is a file and words, too, or a word is not an input.
-        NotFoundError: there is no such file.
-        TraceFormatError: it is not an .npz.
-    """
+    """What inputs an experiment asks for; empty where it asks for none."""
     if experiment.inputs is not None and experiment.input:
         raise UsageError("there is --inputs, too", where="--input", hint="leave out one of the two")
     if experiment.inputs is not None:
@@ -135,12 +104,7 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
 
 
 def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
-    """Inputs of the methods that a process calls, one method after the other.
-
-    Raises:
-        UsageError: the runtime cannot be given one of them.
-        TraceFormatError: the program is damaged.
-    """
+    """Inputs of the methods that a process calls, one method after the other."""
     return [value for _, value in _inputs(program, calls)]
 
 
@@ -152,10 +116,6 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     """Integer inputs whose values were drawn, since nothing was asked for and no program states a range, in words.
 
     An index, a rate or a length that is drawn may lead the model down another path than real ones do.
-
-    Args:
-        program: the program of the bundle.
-        plan: of the bundle.
     """
     inputs = _inputs(program, plan.calls)
     asked = [own.source for own in plan.inputs] or [""] * len(inputs)
@@ -167,11 +127,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
 
 
 def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
-    """Refuse sizes that a program leaves open, unless they are given.
-
-    Raises:
-        UsageError: naming the input.
-    """
+    """Refuse sizes that a program leaves open, unless they are given."""
     inputs = _inputs(program, calls)
     lacking = [one for place, one in enumerate(inputs) if place >= len(asked) or asked[place] is None]
     for name, value in runtime_of(program).open_inputs(lacking):

@@ -40,14 +40,6 @@ def check_agreement(bundle: Bundle, experiment: Experiment, named: Collection[st
     """Refuse options that ask for another experiment than the one that a bundle is of.
 
     When to add rounds, when to rest and whether ceilings are measured anew may be said anew.
-
-    Args:
-        bundle: to finish.
-        experiment: what is asked for now.
-        named: options that were given, by their names on the command line; of others nothing is asked.
-
-    Raises:
-        UsageError: naming an option, the value of the bundle and the one that was given.
     """
     for option, found in _contradictions(bundle, experiment, named):
         if found is not None and option in named:

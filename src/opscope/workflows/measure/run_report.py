@@ -45,17 +45,11 @@ class ExperimentResult(msgspec.Struct, frozen=True):
 
 
 class Attempt(NamedTuple):
-    """What became of an experiment that was tried.
-
-    Attributes:
-        result: of it.
-        error: that ended it; None where none did.
-        notes: what is to be known of it, one sentence each.
-    """
+    """What became of an experiment that was tried."""
 
     result: ExperimentResult
-    error: OpscopeError | None = None
-    notes: Sequence[str] = ()
+    error: OpscopeError | None = None  # that ended it; None where none did
+    notes: Sequence[str] = ()  # what is to be known of it, one sentence each
 
 
 class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.run/1"):
@@ -75,13 +69,7 @@ class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ru
 
 
 def with_comparisons(asked: Experiments, results: list[ExperimentResult], notes: list[str]) -> list[ExperimentResult]:
-    """The results with the comparisons that the file asks for beyond those with the baseline of a thread count.
-
-    Args:
-        asked: with the comparisons.
-        results: of its experiments.
-        notes: gets a sentence for every comparison that is impossible.
-    """
+    """The results with the comparisons that the file asks for beyond those with the baseline of a thread count."""
     found = {result.name: result for result in results if result.content is not None}
     for pair in asked.comparisons:
         sides = [found.get(name) for name, _ in (pair.baseline, pair.candidate)]

@@ -39,16 +39,7 @@ if TYPE_CHECKING:
 
 
 def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
-    """The part of a file that these names stand for.
-
-    Args:
-        asked: the whole.
-        only: names of experiments, of devices, of variants, or of variants as the file calls them, or several of them
-            with commas between; empty for all.
-
-    Raises:
-        UsageError: nothing has one of the names.
-    """
+    """The part of a file that these names stand for."""
     if not only:
         return asked
     known = {own for experiment in asked.experiments for own in _names(experiment)}
@@ -165,13 +156,7 @@ def _results(
 
 
 def _called(asked: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
-    """The same experiments, each with what `opscope run` is told to run it alone: its name, or those of its variants.
-
-    Args:
-        asked: what is run.
-        whole: everything that the file asks for.
-        request: how `opscope run` was called, without what it was told to run.
-    """
+    """The same experiments, each with what `opscope run` is told to run it alone: its name or its variants."""
     replace = msgspec.structs.replace
     complete = {experiment.name: len(experiment.variants) for experiment in whole.experiments}
     found = []
@@ -217,9 +202,6 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """What can be known to fail before the first process runs.
 
     Of several devices one that cannot be used is not a reason to leave the others: its own experiment tells of it.
-
-    Raises:
-        OpscopeError: of the kind that fits.
     """
     several = len({experiment.target for experiment in asked.experiments}) > 1
     for experiment in asked.experiments:

@@ -40,15 +40,6 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     """Run all labelled inputs once with every variant that has results and lacks their outputs.
 
     That a variant cannot is no failure of the run: the reason stands in the manifest.
-
-    Args:
-        bundle: locked, its repetitions done.
-        experiment: with the file of inputs; without labels in it there is nothing to do.
-        target: where the repetitions ran.
-        notify: hears that it begins.
-
-    Raises:
-        StorageError: the system refused to write into the bundle; the repetitions are safe.
     """
     path, values = Path(experiment.inputs) if experiment.inputs else None, bundle.manifest.plan.values
     samples = labelled_inputs(path, read_arrays(path)) if path is not None else None
@@ -114,11 +105,7 @@ def _run(
 
 
 def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
-    """The tensors in the order of axes that the program of a variant declares.
-
-    Raises:
-        RunError: its inputs are not those of the first program.
-    """
+    """The tensors in the order of axes that the program of a variant declares."""
     own = plan.inputs_of.get(variant.name)
     if own is not None and own.unlike:
         raise RunError(own.unlike)
@@ -132,12 +119,7 @@ def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) 
 
 
 def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array]) -> list[Any]:
-    """What a process computes of one input.
-
-    Raises:
-        RunError: it failed.
-        StorageError: there is no room left.
-    """
+    """What a process computes of one input."""
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         place = Path(directory)
         named: dict[str, Any] = dict(values)

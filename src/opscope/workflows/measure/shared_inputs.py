@@ -28,29 +28,18 @@ if TYPE_CHECKING:
 
 
 class SharedInputs(NamedTuple):
-    """What a program is called with beside another one.
+    """What a program is called with beside another one."""
 
-    Attributes:
-        calls: as a manifest keeps it.
-        files: with the values of its inputs; empty where there are none of its own.
-    """
-
-    calls: VariantInputs
-    files: list[Path]
+    calls: VariantInputs  # as a manifest keeps it
+    files: list[Path]  # with the values of its inputs; empty where there are none of its own
 
 
 class ProgramPlace(NamedTuple):
-    """A program, and where its inputs go.
+    """A program, and where its inputs go."""
 
-    Attributes:
-        program: the file.
-        work: a directory for the values of its inputs.
-        home: directory of its files in the bundle.
-    """
-
-    program: Path
-    work: Path
-    home: str
+    program: Path  # the file
+    work: Path  # a directory for the values of its inputs
+    home: str  # directory of its files in the bundle
 
 
 def shared_inputs(
@@ -60,18 +49,6 @@ def shared_inputs(
 
     Where both declare the same tensors, or the same with the channels elsewhere, it gets the same values. Otherwise it
     gets inputs of its own, drawn from the same seed, and the bundle says why.
-
-    Args:
-        plan: with the calls and the inputs of the first program.
-        experiment: says what inputs are asked for.
-        first: the first program.
-        place: the other one.
-        values: .npz with the inputs of the first program; None where they are drawn from the seed.
-
-    Raises:
-        MismatchError: the two call different methods, and one of them several.
-        UsageError: what was asked for does not fit it.
-        TraceFormatError: a program is damaged.
     """
     calls = runtime_of(place.program).calls(place.program, experiment.methods)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:

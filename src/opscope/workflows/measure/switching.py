@@ -27,15 +27,10 @@ UNTOUCHED = "untouched"
 
 
 class ChosenSwitch(NamedTuple):
-    """A mechanism, and what it can do on the target.
+    """A mechanism, and what it can do on the target."""
 
-    Attributes:
-        mechanism: that switches.
-        offer: with the CPU's features.
-    """
-
-    mechanism: Mechanism
-    offer: SwitchOffer
+    mechanism: Mechanism  # that switches
+    offer: SwitchOffer  # with the CPU's features
 
     @property
     def probe(self) -> ProbeAnswer:
@@ -54,16 +49,7 @@ class ChosenSwitch(NamedTuple):
 
 
 def chosen_switch(target: RunTarget, asked: str = AUTO) -> ChosenSwitch:
-    """The mechanism to switch features with on a target.
-
-    Args:
-        target: where it is to switch.
-        asked: a mechanism's name, or ``auto``.
-
-    Raises:
-        FeatureError: it cannot be used there, or none can; the message says why.
-        MissingDependencyError: the runtime is missing, or what the mechanism needs.
-    """
+    """The mechanism to switch features with on a target."""
     if asked != AUTO:
         mechanism = Mechanism(asked)
         return ChosenSwitch(mechanism, target.offer(mechanism))

@@ -40,12 +40,6 @@ def target_checks(name: str) -> list[Check]:
     """What a target has, what it lacks, and what would disturb a measurement there.
 
     Nothing is measured. What the target needs to run models is sent to it.
-
-    Args:
-        name: as for ``--target``.
-
-    Raises:
-        UsageError: the name is that of no target.
     """
     try:
         named = parse_target(name)
@@ -61,15 +55,7 @@ def target_checks(name: str) -> list[Check]:
 
 
 def restored_settings(name: str) -> list[Check]:
-    """Put back what an earlier run has left changed on an Android device; nothing else is done there.
-
-    Args:
-        name: as for ``--target``.
-
-    Raises:
-        UsageError: the name is that of no Android device.
-        DeviceError: it does not answer, another host uses it, or a setting cannot be put back.
-    """
+    """Put back what an earlier run has left changed on an Android device; nothing else is done there."""
     named = parse_target(name) if name else None
     if named is None or not named.kind.android:
         raise UsageError("only Android devices have settings to restore", where="--restore", hint="--target adb")

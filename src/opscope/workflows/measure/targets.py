@@ -16,28 +16,12 @@ if TYPE_CHECKING:
 
 
 def target_running(model: str, name: str) -> RunTarget:
-    """The target of a name for a model: that of its runtime.
-
-    Args:
-        model: as it was named, or the path of a program.
-        name: of one of :data:`opscope.hosts.target_kinds.KINDS`.
-
-    Raises:
-        UsageError: there is no such target, a path is missing, or the model's runtime does not run there.
-        MissingDependencyError: what the target needs on this machine is missing.
-        NotFoundError: the runner does not exist.
-        DeviceError: an Android device does not answer, or it is not clear which one is meant.
-    """
+    """The target of a name for a model: that of its runtime."""
     return runtime_of(model).target(parse_target(name))
 
 
 def recorded_target(manifest: Manifest) -> RunTarget:
-    """The target that a manifest tells of, for its program.
-
-    Raises:
-        UsageError: this version has no such target.
-        MissingDependencyError: it is not there any more.
-    """
+    """The target that a manifest tells of, for its program."""
     if not manifest.programs:
         return target_running(manifest.model.program, manifest.target.name)
     return targets_running(
@@ -46,14 +30,7 @@ def recorded_target(manifest: Manifest) -> RunTarget:
 
 
 def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
-    """The target of several variants: one for each runtime among their models.
-
-    Args:
-        variants: model and name of the target of each, at least one.
-
-    Raises:
-        OpscopeError: as of :func:`target_running`.
-    """
+    """The target of several variants: one for each runtime among their models."""
     made: dict[tuple[str, str], RunTarget] = {}
     for model, name in variants.values():
         if (runtime_of(model).name, name) not in made:

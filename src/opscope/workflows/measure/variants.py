@@ -38,10 +38,6 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     the steps, and the baseline. Where no feature can be switched off, and the user did not ask for one, it is the
     accelerated variant alone. Nothing can be switched off in a build of the user's: it is one variant, of which nothing
     tells what it uses.
-
-    Raises:
-        FeatureError: what the user asked for cannot be switched off.
-        UsageError: likewise, in a build of the user's.
     """
     planned = _variants_of(experiment, target)
     return planned._replace(variants=[_with_runtime_options(experiment, one) for one in planned.variants])
@@ -145,11 +141,7 @@ class _Step(NamedTuple):
 
 
 def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
-    """What is switched off, step by step; the last one is the baseline.
-
-    Raises:
-        FeatureError: the CPU lacks what is to be switched off.
-    """
+    """What is switched off, step by step; the last one is the baseline."""
     arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
     asked = list(experiment.ablate)
     default = "" if asked else isa.default_ablation(arch, fields - fixed).name
@@ -212,14 +204,6 @@ def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscr
     """Refuse more threads than the target has usable CPUs: they wait for each other, and that is what is measured.
 
     One thread always fits, and where the number of usable CPUs is not known any number does.
-
-    Args:
-        variants: to run there.
-        there: the target.
-        oversubscribe: refuse nothing.
-
-    Raises:
-        UsageError: naming the count, the limit and where it comes from.
     """
     if oversubscribe:
         return
@@ -228,11 +212,7 @@ def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscr
 
 
 def check_thread_count(threads: int | None, affinity: Sequence[int], there: Environment) -> None:
-    """Refuse a size of the thread pool; see :func:`check_threads`.
-
-    Raises:
-        UsageError: naming the count, the limit and where it comes from.
-    """
+    """Refuse a size of the thread pool; see :func:`check_threads`."""
     usable, reason = _usable(affinity, there)
     if usable is not None and threads is not None and threads > max(1, usable):
         hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"

@@ -64,26 +64,15 @@ class ConvertOptions(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A conversion that was asked for.
+    """A conversion that was asked for."""
 
-    Attributes:
-        path: what to convert.
-        to: the format.
-        stem: what the files are called, without what follows from the format.
-        warmup: as in :func:`opscope.api.analyze`.
-        files: the program that the user named.
-        by: what flame graphs are built from.
-        device: as in ``ConvertOptions``.
-        commit: likewise.
-    """
-
-    path: str
-    to: str
-    stem: str
-    warmup: Warmup
-    files: ProgramFiles | None
-    by: str
-    device: str | None = None
+    path: str  # what to convert
+    to: str  # the format
+    stem: str  # what the files are called, without what follows from the format
+    warmup: Warmup  # as in analyze
+    files: ProgramFiles | None  # the program that the user named
+    by: str  # what flame graphs are built from
+    device: str | None = None  # as in `ConvertOptions`
     commit: str | None = None
 
 
@@ -150,11 +139,7 @@ def converted(
 
 
 def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions | None) -> Request:
-    """What was asked for, checked as far as that goes without reading.
-
-    Raises:
-        UsageError: the format is unknown, or an option makes no sense with it.
-    """
+    """What was asked for, checked as far as that goes without reading."""
     from opscope.workflows.analyze.sides import program_files
 
     given = options or ConvertOptions()
@@ -235,11 +220,7 @@ def _perfetto(request: Request) -> dict[str, Content]:
 
 
 def _checked(side: Side) -> Side:
-    """A side whose events can enclose each other.
-
-    Raises:
-        UsageError: they are those of AI Engine tiles.
-    """
+    """A side whose events can enclose each other."""
     if side.table.holds_tiles:
         hint = "csv and parquet hold its events; opscope aie TRACE writes reports with pictures"
         raise UsageError("the format cannot show a trace of AI Engine tiles", where=side.path, hint=hint)
@@ -332,11 +313,7 @@ class _MeasuredProgram(NamedTuple):
 
 
 def _measured_program(request: Request) -> _MeasuredProgram:
-    """The program of a bundle, of a trace, or alone.
-
-    Raises:
-        UsageError: the program is not known.
-    """
+    """The program of a bundle, of a trace, or alone."""
     from opscope.runtimes.registry import read_model
 
     if _is_program(Path(request.path)):
@@ -372,11 +349,7 @@ def _is_whole(request: Request) -> bool:
 
 
 def _report(request: Request) -> ReportContent:
-    """What a report of a whole bundle shows.
-
-    Raises:
-        UsageError: something was given that a report does not take.
-    """
+    """What a report of a whole bundle shows."""
     from opscope.workflows.reports.reports import content
 
     if request.warmup is not None or request.files is not None:
@@ -398,11 +371,7 @@ def _side(request: Request) -> Side:
 
 
 def _sides(request: Request) -> Sequence[Side]:
-    """Every variant of a whole bundle that was measured, the accelerated one first; else the one side that was named.
-
-    Raises:
-        RunError: no repetition of a bundle succeeded.
-    """
+    """Every variant of a whole bundle that was measured, the accelerated one first; else the side that was named."""
     from opscope.reports.content.content import FOREGROUND
 
     if not _is_whole(request):

@@ -146,40 +146,20 @@ def report(
 
 
 def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
-    """Say by the exit code when bugs of ours left nothing to report.
-
-    Args:
-        shown: what there is.
-        place: the bundle.
-        directory: of its reports.
-
-    Raises:
-        InternalError: there is nothing.
-    """
+    """Say by the exit code when bugs of ours left nothing to report."""
     if shown.shown is None and (bugs := shown.bugs):
         raise nothing_known(bugs[0], place, directory)
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Refuse a format that no report has.
-
-    Raises:
-        UsageError: with the near ones.
-    """
+    """Refuse a format that no report has."""
     for name in formats:
         if name not in REPORT_FORMATS:
             raise UsageError(f"no report format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))
 
 
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
-    """Write reports of these formats into a directory; see :func:`report`.
-
-    Args:
-        directory: the bundle, or another.
-        shown: the content.
-        formats: as for :func:`report`.
-        follow: write to where links in the directory lead, as in one that the user named; a bundle may be somebody's.
-    """
+    """Write reports of these formats into a directory; see :func:`report`."""
     from opscope.reports.html.page import html, markdown_report
 
     files: dict[str, bytes] = {}

@@ -67,21 +67,13 @@ _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
 class DerivedDocument(NamedTuple):
-    """A derived document of the bundle, and what it should be.
+    """A derived document of the bundle, and what it should be."""
 
-    Attributes:
-        file: its path.
-        document: as it stands there, without the place of the bundle.
-        computed: from the traces; None when that is not possible.
-        reason: why not; empty when it is.
-        earlier: the opscope that estimated, where it is another one than this; empty when it is this one.
-    """
-
-    file: str
-    document: Json
-    computed: Json | None
-    reason: str = ""
-    earlier: str = ""
+    file: str  # its path
+    document: Json  # as it stands there, without the place of the bundle
+    computed: Json | None  # from the traces; None when that is not possible
+    reason: str = ""  # why not; empty when it is
+    earlier: str = ""  # the opscope that estimated, where it is another one than this; empty when it is this one
 
     def differences(self) -> list[Difference]:
         """What differs, but for what another opscope estimated."""

@@ -51,14 +51,7 @@ def _why(path: str, stated: Mapping[str, str]) -> str:
 def hash_check(
     manifest: Manifest, found: Inventory, traces: TraceFindings, records: Sequence[RecordHash]
 ) -> BundleCheck:
-    """Traces, records of processes and ceilings that are not those whose hashes are stated.
-
-    Args:
-        manifest: of the bundle.
-        found: its files.
-        traces: what reading them gave.
-        records: the hashes of all records.
-    """
+    """Traces, records of processes and ceilings that are not those whose hashes are stated."""
     changed = [
         Problem(MANIFEST, f"repetitions[{own.number}]", f"was changed: {own.difference}")
         for own in records
@@ -138,11 +131,7 @@ def _untrue_facts(at: str, model: Model, found: Inventory) -> Iterator[Problem]:
 
 
 def _read_facts(model: Model, found: Inventory) -> dict[str, object]:
-    """What the program itself tells.
-
-    Raises:
-        TraceFormatError: it is damaged.
-    """
+    """What the program itself tells."""
     from opscope.runtimes.registry import runtime_of
 
     program = found.root / model.program

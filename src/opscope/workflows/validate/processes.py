@@ -141,11 +141,7 @@ def _saved(repetition: Repetition, measured: Measurement, found: Inventory) -> I
 
 
 def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
-    """Shapes of the saved outputs, and the hash of all values as processes compute it.
-
-    Raises:
-        TraceFormatError: the file is damaged.
-    """
+    """Shapes of the saved outputs, and the hash of all values as processes compute it."""
     arrays = read_outputs(found.root / name) or []
     return [list(array.shape) for array in arrays], values_sha256(arrays)
 

@@ -29,39 +29,23 @@ MARKDOWN, HTML = "report.md", "report.html"
 
 
 class Inconsistencies(NamedTuple):
-    """What is known to be damaged, so that figures that rest on it cannot be recomputed.
+    """What is known to be damaged, so that figures that rest on it cannot be recomputed."""
 
-    Attributes:
-        variants: reason by name; their traces or records cannot be used.
-        program: the program or its record is not the one that ran, so layers are not known; empty when it is.
-        ceilings: the measured ceilings cannot be used; empty when they can.
-        all: nothing can be computed; empty when it can.
-        unfinished: the run is not at its end, so reports may be of fewer repetitions than there are now.
-    """
-
-    variants: Mapping[str, str]
-    program: str = ""
-    ceilings: str = ""
-    all: str = ""
-    unfinished: bool = False
+    variants: Mapping[str, str]  # reason by name; their traces or records cannot be used
+    program: str = ""  # the program or its record is not the one that ran, so layers are not known; empty when it is
+    ceilings: str = ""  # the measured ceilings cannot be used; empty when they can
+    all: str = ""  # nothing can be computed; empty when it can
+    unfinished: bool = False  # the run is not at its end, so reports may be of fewer repetitions than there are now
 
 
 class Computed(NamedTuple):
-    """What the traces give now.
+    """What the traces give now."""
 
-    Attributes:
-        analyses: documents by variant.
-        comparisons: documents by the names of baseline and candidate.
-        content: what the reports show; None when a part of it cannot be computed.
-        shown: the variant that the reports are about; None when that is not known.
-        problem: why there are no comparisons and reports; empty when there are.
-    """
-
-    analyses: Mapping[str, Json]
-    comparisons: Mapping[tuple[str, str], Json]
-    content: ReportContent | None
-    shown: str | None
-    problem: str = ""
+    analyses: Mapping[str, Json]  # documents by variant
+    comparisons: Mapping[tuple[str, str], Json]  # documents by the names of baseline and candidate
+    content: ReportContent | None  # what the reports show; None when a part of it cannot be computed
+    shown: str | None  # the variant that the reports are about; None when that is not known
+    problem: str = ""  # why there are no comparisons and reports; empty when there are
 
 
 def derived_files(manifest: Manifest) -> dict[str, tuple[str, str] | str]:

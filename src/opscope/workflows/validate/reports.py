@@ -36,17 +36,11 @@ _CUT = "…"
 
 
 class _Report(NamedTuple):
-    """A report beside the one that the traces give.
+    """A report beside the one that the traces give."""
 
-    Attributes:
-        file: its name.
-        stated: what it says.
-        true: what it should say.
-    """
-
-    file: str
-    stated: str
-    true: str
+    file: str  # its name
+    stated: str  # what it says
+    true: str  # what it should say
 
 
 def report_texts(found: Inventory) -> dict[str, str]:
@@ -55,14 +49,7 @@ def report_texts(found: Inventory) -> dict[str, str]:
 
 
 def report_check(bundle: Bundle, found: Inventory, now: Computed, doubts: Inconsistencies) -> BundleCheck:
-    """Reports that are cut off, or do not say what the traces give.
-
-    Args:
-        bundle: whose reports.
-        found: its files.
-        now: what the traces give.
-        doubts: what is damaged.
-    """
+    """Reports that are cut off, or do not say what the traces give."""
     question, texts = questions.REPORTS, report_texts(found)
     if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
         return question.answered([Problem(HTML, "", "is cut off")], "")

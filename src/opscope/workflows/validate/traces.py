@@ -32,31 +32,18 @@ _LATEST_NS, _CLOCKS_AGREE = 1_000, 0.999
 
 
 class TraceFindings(NamedTuple):
-    """What reading every trace of a bundle gave.
+    """What reading every trace of a bundle gave."""
 
-    Attributes:
-        hashes: stated hashes that are not those of the files.
-        hashed: traces whose hash is the stated one.
-        damaged: traces that cannot be read, or hold other inferences than stated.
-        nesting: traces whose events contradict each other.
-        self_times: inferences that the self times of their events do not add up to.
-        calls: inferences that took longer than their caller waited.
-        unreadable: variants with a trace that cannot be read.
-        bugs: bugs of ours that keep traces from being read or looked at.
-        read: traces that were read.
-        inferences: in all of them.
-    """
-
-    hashes: list[Problem]
-    hashed: set[str]
-    damaged: list[Problem]
-    nesting: list[Problem]
-    self_times: list[Problem]
-    calls: list[Problem]
-    unreadable: set[str]
-    bugs: list[PartFailure]
-    read: int
-    inferences: int
+    hashes: list[Problem]  # stated hashes that are not those of the files
+    hashed: set[str]  # traces whose hash is the stated one
+    damaged: list[Problem]  # traces that cannot be read, or hold other inferences than stated
+    nesting: list[Problem]  # traces whose events contradict each other
+    self_times: list[Problem]  # inferences that the self times of their events do not add up to
+    calls: list[Problem]  # inferences that took longer than their caller waited
+    unreadable: set[str]  # variants with a trace that cannot be read
+    bugs: list[PartFailure]  # bugs of ours that keep traces from being read or looked at
+    read: int  # traces that were read
+    inferences: int  # in all of them
 
 
 def trace_findings(manifest: Manifest, found: Inventory) -> TraceFindings:

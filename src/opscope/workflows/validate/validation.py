@@ -38,15 +38,10 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """A bundle before anything in it is believed.
+    """A bundle before anything in it is believed."""
 
-    Attributes:
-        found: what is on disk.
-        document: the manifest as it stands there.
-    """
-
-    found: Inventory
-    document: Document
+    found: Inventory  # what is on disk
+    document: Document  # the manifest as it stands there
 
     @property
     def manifest(self) -> Manifest | None:
@@ -56,12 +51,7 @@ class Opened(NamedTuple):
 
 
 def opened_bundle(path: Path) -> Opened:
-    """Look at what is on disk.
-
-    Raises:
-        NotFoundError: there is nothing.
-        BundleError: it is not a bundle.
-    """
+    """Look at what is on disk."""
     if not path.exists():
         raise NotFoundError(
             "there is nothing there", where=path, hint="give the directory that `opscope profile` wrote"

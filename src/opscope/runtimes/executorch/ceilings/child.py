@@ -44,12 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(request: CeilingsRequest) -> CeilingsResponse:
-    """Measure the ceilings in this process.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        RefusedError: XNNPACK cannot be used at all.
-    """
+    """Measure the ceilings in this process."""
     began, directory = time.perf_counter(), library_directory()
     prove = switched_off(installed_runtime(), request.clear)
     xnnpack = Xnnpack(directory, request.threads)

@@ -54,11 +54,7 @@ _TRANSPOSE_B = 1
 
 
 def compute_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:
-    """Every number type with every class of kernels that XNNPACK's API has for it.
-
-    Args:
-        threads: size of the thread pool, with which the tensors grow.
-    """
+    """Every number type with every class of kernels that XNNPACK's API has for it."""
     for dtype in _TYPES:
         yield _probe(dtype, KernelClass.GEMM, [_gemm(dtype, threads * rows, *rest) for rows, *rest in _GEMMS])
         yield _probe(dtype, KernelClass.GEMV, [_gemm(dtype, 1, threads * first, last) for first, last in _GEMVS])

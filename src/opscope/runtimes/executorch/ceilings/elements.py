@@ -73,11 +73,7 @@ class _Operator(NamedTuple):
 
 
 def element_probes(threads: int) -> Iterator[Probe[SubgraphBuilder]]:
-    """Every function in every number type that XNNPACK's API has for it.
-
-    Args:
-        threads: size of the thread pool, with which the tensors grow.
-    """
+    """Every function in every number type that XNNPACK's API has for it."""
     counts = [count * threads for count in _ELEMENTS]
     for function in (*_UNARY, *_BINARY):
         for dtype in ("f32", "f16", "qs8") if function in _ALSO_QUANTISED else ("f32", "f16"):

@@ -52,12 +52,7 @@ def largest_working_set(memory: int) -> int:
 
 
 def memory_probes(threads: int, largest: int) -> Iterator[Probe[SubgraphBuilder]]:
-    """Copies, sums and updates over working sets from 32 KiB on, each twice the one before.
-
-    Args:
-        threads: size of the thread pool, by which the sums are split.
-        largest: bytes that no working set exceeds. All of them are made at once.
-    """
+    """Copies, sums and updates over working sets from 32 KiB on, each twice the one before."""
     arena, sums = Buffer(largest + _APART), Buffer(_WIDTH * _ROWS * threads)
     size = _SMALLEST_SET
     while size <= largest:
@@ -68,12 +63,7 @@ def memory_probes(threads: int, largest: int) -> Iterator[Probe[SubgraphBuilder]
 
 
 def weight_probes(threads: int, largest: int) -> Iterator[Probe[SubgraphBuilder]]:
-    """One-row products whose weights fill a working set together, so that each is evicted where the set is too large.
-
-    Args:
-        threads: size of the thread pool, with which the outputs grow.
-        largest: bytes that weights may take; the library keeps a packed copy of them.
-    """
+    """One-row products whose weights fill a working set together, so each is evicted where the set is too large."""
     size = _SMALLEST_WEIGHTS
     while size <= min(largest, _LARGEST_WEIGHTS):
         yield Probe([_weights(size, threads)], _one_row)

@@ -135,19 +135,11 @@ class SubgraphBuilder:
         return self._number(name, datatype, zero, scales, count, channel, *block, _sizes(dims), *place)
 
     def define(self, function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever the operator takes
-        """Add an operator.
-
-        Raises:
-            RefusedError: the library does not accept it.
-        """
+        """Add an operator."""
         self._xnnpack.call(function, self.handle, *arguments)
 
     def compile(self) -> GraphRuntime:
-        """What runs this graph.
-
-        Raises:
-            RefusedError: there are no kernels for it.
-        """
+        """What runs this graph."""
         return GraphRuntime(self._xnnpack, self.handle, self._externals, self._kept)
 
     def delete(self) -> None:
@@ -178,11 +170,7 @@ class _External(ctypes.Structure):
 
 
 class GraphRuntime:
-    """A compiled graph with its memory.
-
-    Attributes:
-        operators: names of its operators as the library reports them for profiling, in order.
-    """
+    """A compiled graph with its memory."""
 
     def __init__(self, xnnpack: Xnnpack, graph: c_void_p, externals: list[Memory], kept: list[Any]) -> None:
         self._xnnpack = xnnpack
@@ -209,11 +197,7 @@ class GraphRuntime:
         return text.raw.decode("ascii", "replace").strip("\0").split("\0")
 
     def invoke(self) -> None:
-        """Run every operator once.
-
-        Raises:
-            RefusedError: the library could not.
-        """
+        """Run every operator once."""
         status = self._invoke(self._handle)
         if status:
             raise RefusedError("xnn_invoke_runtime", f"status {status}")

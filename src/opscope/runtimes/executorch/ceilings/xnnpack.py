@@ -109,10 +109,6 @@ class Xnnpack:
         directory: of the runtime's libraries.
         threads: size of the pool.
 
-    Attributes:
-        pool: the thread pool, an address.
-        threads: its size, read back.
-
     Raises:
         RefusedError: the library cannot be initialised.
         OSError: it cannot be loaded.
@@ -129,21 +125,13 @@ class Xnnpack:
         self.call("xnn_initialize", None)
 
     def call(self, function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever the C function takes
-        """Call a function of the API.
-
-        Raises:
-            RefusedError: it returned anything but success, or the library does not export it.
-        """
+        """Call a function of the API."""
         status = self.function(function)(*arguments)
         if status:
             raise RefusedError(function, _STATUS[status] if status < len(_STATUS) else f"status {status}")
 
     def function(self, name: str) -> Callable[..., int]:
-        """A function of the API, which returns its status.
-
-        Raises:
-            RefusedError: the library does not export it.
-        """
+        """A function of the API, which returns its status."""
         try:
             found = self._library[name]
         except AttributeError:

@@ -45,14 +45,7 @@ _TENSOR_SLOT, _OUTPUT_SLOT = 1, 7
 
 
 def side_events(block: Tables, entries: Tables, owner: Ints, first_run: int) -> SideEvents:
-    """Everything without times in some blocks.
-
-    Args:
-        block: the blocks.
-        entries: their events.
-        owner: the block that each event stands in.
-        first_run: number of the first block in the file.
-    """
+    """Everything without times in some blocks."""
     allocations, logged = (np.flatnonzero(entries.reference(slot) > 0) for slot in (1, 2))
     runs = owner + first_run
     return SideEvents(
@@ -181,12 +174,7 @@ class EtdumpReader:
         return _origin(head) is not None
 
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
-        """All events of a file.
-
-        Raises:
-            EmptyTraceError: the file holds no event.
-            TraceFormatError: the file is truncated, damaged or no ETDump.
-        """
+        """All events of a file."""
         if not len(data):
             raise EmptyTraceError("the file has no bytes", where=path, hint=_NO_TRACER)
         origin = _origin(bytes(data[: _PREFIX + _HEADER]))
@@ -281,26 +269,16 @@ def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part
 
 @dataclass(frozen=True)
 class _Part:
-    """Consecutive blocks while they are decoded: their tables, and the times of those that repeat them.
+    """Consecutive blocks while they are decoded: their tables, and the times of those that repeat them."""
 
-    Attributes:
-        block: the blocks that were decoded.
-        entries: their events.
-        owner: the decoded block that each event stands in.
-        profile: those events that carry times.
-        rows: the decoded block that each of these stands in.
-        first_run: number of the first block in the file.
-        skipped: events without times.
-        times: start and end of all repeats; None for one repeat.
-    """
-
-    block: Tables
-    entries: Tables
-    owner: Ints
-    profile: Tables
-    rows: Ints
-    first_run: int
-    skipped: int
+    block: Tables  # the blocks that were decoded
+    entries: Tables  # their events
+    owner: Ints  # the decoded block that each event stands in
+    profile: Tables  # those events that carry times
+    rows: Ints  # the decoded block that each of these stands in
+    first_run: int  # number of the first block in the file
+    skipped: int  # events without times
+    # start and end of all repeats; None for one repeat
     times: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]] | None = None
 
     @cached_property

@@ -28,27 +28,16 @@ docs/design/etdump.md."""
 
 
 class Footprint(NamedTuple):
-    """Where one decoded block stands, in byte positions of the file.
+    """Where one decoded block stands, in byte positions of the file."""
 
-    Attributes:
-        low: first byte that belongs to it.
-        high: first byte behind it.
-        tables: positions of all its tables, which begin with the distance to their layout.
-        starts: positions of the events' start times.
-        ends: positions of the events' end times.
-        fields: positions of all other fields that are read.
-        spans: first byte and length of all strings and vectors that are read.
-        layouts: positions of the tables' layout descriptions.
-    """
-
-    low: int
-    high: int
-    tables: Ints
-    starts: Ints
-    ends: Ints
-    fields: Ints
-    spans: tuple[Ints, Ints]
-    layouts: Ints
+    low: int  # first byte that belongs to it
+    high: int  # first byte behind it
+    tables: Ints  # positions of all its tables, which begin with the distance to their layout
+    starts: Ints  # positions of the events' start times
+    ends: Ints  # positions of the events' end times
+    fields: Ints  # positions of all other fields that are read
+    spans: tuple[Ints, Ints]  # first byte and length of all strings and vectors that are read
+    layouts: Ints  # positions of the tables' layout descriptions
 
 
 class Times(NamedTuple):
@@ -60,9 +49,6 @@ class Times(NamedTuple):
 
 def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
     """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
-
-    Args:
-        at: byte positions of the blocks, in file order.
 
     Yields:
         First block, the one behind the last, and whether they are enough of them at a constant distance.
@@ -82,13 +68,7 @@ def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
 
 
 def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times | None:
-    """Times of blocks that repeat the first of them; None when one of them differs in anything else.
-
-    Args:
-        buffer: the file.
-        at: positions of the blocks, at a constant distance.
-        footprint: of the first block.
-    """
+    """Times of blocks that repeat the first of them; None when one of them differs in anything else."""
     step = int(at[1] - at[0])
     view = _windows(buffer, at, step, footprint)
     if view is None:

@@ -72,11 +72,7 @@ class Archive:
         return list(self._members)
 
     def read(self, name: str) -> bytes | None:
-        """A member inflated; None when there is no such member.
-
-        Raises:
-            TraceFormatError: it is larger than an ETRecord can be, or damaged.
-        """
+        """A member inflated; None when there is no such member."""
         if name not in self._members:
             return None
         info = self._members[name]

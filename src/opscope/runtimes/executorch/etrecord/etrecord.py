@@ -43,11 +43,7 @@ _SCOPE_PARTS = 3
 
 
 def read_graph(method: str, graph: WireGraph) -> EdgeGraph:
-    """The operators and tensors of a method, those of branches and loops behind its own.
-
-    Raises:
-        UnreadableError: a text in it is not what the exporter writes.
-    """
+    """The operators and tensors of a method, those of branches and loops behind its own."""
     nodes: list[EdgeNode] = []
     tensors: list[EdgeTensor] = []
     texts = _Texts()
@@ -149,13 +145,7 @@ def is_etrecord(head: bytes) -> bool:
 
 
 def read_etrecord(path: Path) -> EtRecord:
-    """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
-    """
+    """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk."""
     with Archive(path) as archive:
         return EtRecord(
             graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),

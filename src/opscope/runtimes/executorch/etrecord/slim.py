@@ -29,11 +29,6 @@ def slim_etrecord(path: Path) -> bytes:
     """The content of an ETRecord that reads the same as the one at a path, without tensors.
 
     The same record gives the same bytes, and a slim one gives itself.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
     """
     with Archive(path) as archive:
         members = dict(_kept(archive))

@@ -90,11 +90,7 @@ class Metadata(msgspec.Struct):
     debug_handle: str | int | None = None
 
     def handles(self) -> tuple[int, ...]:
-        """The debug handles; a text holds one number or a list of them.
-
-        Raises:
-            UnreadableError: it holds something else.
-        """
+        """The debug handles; a text holds one number or a list of them."""
         if self.debug_handle is None:
             return ()
         text = str(self.debug_handle)
@@ -129,11 +125,7 @@ class Size(msgspec.Struct):
     as_expr: Expression | None = None
 
     def value(self) -> int | str:
-        """The number, or the text of the expression.
-
-        Raises:
-            UnreadableError: it is neither.
-        """
+        """The number, or the text of the expression."""
         if self.as_int is not None and 0 <= self.as_int < _LARGEST_HANDLE:
             return self.as_int
         if self.as_expr is None:

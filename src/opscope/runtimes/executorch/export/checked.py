@@ -42,18 +42,7 @@ LAYER_NORM = "aten::native_layer_norm.out"
 def checked(
     runtime: Runtime, done: Exported, model: str, choice: Choice, tolerance: float | None = None
 ) -> ExportRecord:
-    """Check what an export wrote, and write the record beside it.
-
-    Args:
-        runtime: that reads the program.
-        done: with the files and the outputs to compare.
-        model: as it was named.
-        choice: number type and backend.
-        tolerance: largest error against PyTorch relative to the largest output; None: that of the number type.
-
-    Raises:
-        ExportError: a file does not read back, or the program computes something else than the model.
-    """
+    """Check what an export wrote, and write the record beside it."""
     directory = done.program.parent
     found, problem = _examined(runtime, done)
     methods = [
@@ -93,11 +82,7 @@ def with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
 
 
 def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
-    """What the program tells, read back with its record, and why the record cannot be used.
-
-    Raises:
-        ExportError: the program cannot be read back.
-    """
+    """What the program tells, read back with its record, and why the record cannot be used."""
     try:
         model, _, problem = runtime.usable_model(done.program, done.etrecord)
         found = preflight(model, done.program.name, sha256_of(done.program))
@@ -130,11 +115,7 @@ def _outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:
 
 
 def _check_agreement(record: ExportRecord, log: Path) -> None:
-    """Refuse a program that computes something else.
-
-    Raises:
-        ExportError: naming the method, the error and the tolerance.
-    """
+    """Refuse a program that computes something else."""
     for one in record.methods:
         if one.agrees:
             continue

@@ -48,11 +48,7 @@ if TYPE_CHECKING:
 
 
 def eager_outputs(methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
-    """What every method computes on its example inputs, one after the other, on a copy of the model.
-
-    Raises:
-        UsageError: the example inputs do not fit the model.
-    """
+    """What every method computes on its example inputs, one after the other, on a copy of the model."""
     import torch
 
     copies = copy.deepcopy({name: method.module for name, method in methods.items()})
@@ -163,11 +159,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(request: ExportRequest, heard: StepProgress) -> ExportFinished:
-    """Export a model, run what came of it, and leave both outputs to be compared.
-
-    Raises:
-        OpscopeError: of the kind that fits.
-    """
+    """Export a model, run what came of it, and leave both outputs to be compared."""
     directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
     stem = choice.stem(request.name)
     places = Places(directory / f"{stem}.pte", directory / f"{stem}.etrecord", directory / "graph.json")

@@ -16,50 +16,32 @@ FORWARD = "forward"
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How a model wants its numbers of 8 and 4 bits; only quantised types look at it, ``8da4w`` at ``skip`` alone.
+    """How a model wants its numbers of 8 and 4 bits; only quantised types look at it, ``8da4w`` at ``skip`` alone."""
 
-    Attributes:
-        calibration: inputs whose ranges set the scales of static quantisation, one tuple of positional inputs each;
-            None: the example inputs and a few made like them, which says nothing about accuracy.
-        per_channel: a scale for every output channel of a weight, else one for the whole weight.
-        skip: qualified names of submodules that stay in fp32.
-    """
-
+    # inputs whose ranges set the scales of static quantisation, one tuple of positional inputs each; None: the
+    # example inputs and a few made like them, which says nothing about accuracy
     calibration: Sequence[Inputs] | None = None
-    per_channel: bool = True
-    skip: tuple[str, ...] = ()
+    per_channel: bool = True  # a scale for every output channel of a weight, else one for the whole weight
+    skip: tuple[str, ...] = ()  # qualified names of submodules that stay in fp32
 
 
 @dataclass(frozen=True)
 class EagerMethod:
-    """One entry point of a program.
+    """One entry point of a program."""
 
-    Attributes:
-        module: in evaluation mode, fp32; modules of several methods may share parts.
-        inputs: positional example inputs.
-        kwargs: example inputs by name.
-        dynamic_shapes: as ``torch.export.export`` takes them; None: every size is fixed.
-        tokens: tokens that a call produces or reads, for language models; None for others.
-    """
-
-    module: Any
-    inputs: Inputs
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    dynamic_shapes: Any = None
-    tokens: int | None = None
+    module: Any  # in evaluation mode, fp32; modules of several methods may share parts
+    inputs: Inputs  # positional example inputs
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # example inputs by name
+    dynamic_shapes: Any = None  # as `torch.export.export` takes them; None: every size is fixed
+    tokens: int | None = None  # tokens that a call produces or reads, for language models; None for others
 
 
 @dataclass(frozen=True)
 class EagerModel:
-    """A PyTorch model as the exporter takes it, with one method or several.
+    """A PyTorch model as the exporter takes it, with one method or several."""
 
-    Attributes:
-        methods: entry points by name, in the order in which a run calls them.
-        quantisation: what the author of the model chose.
-    """
-
-    methods: Mapping[str, EagerMethod]
-    quantisation: Quantisation = field(default_factory=Quantisation)
+    methods: Mapping[str, EagerMethod]  # entry points by name, in the order in which a run calls them
+    quantisation: Quantisation = field(default_factory=Quantisation)  # what the author of the model chose
 
     @classmethod
     def of(

@@ -35,13 +35,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def executorch_model(name: str) -> EagerModel:
-    """Build a model of ExecuTorch's registry.
-
-    Raises:
-        NotFoundError: there is none of that name.
-        MissingDependencyError: a package that it needs is missing, or executorch has no such registry.
-        ExportError: building it failed, as when it wants to download weights.
-    """
+    """Build a model of ExecuTorch's registry."""
     try:
         registry = import_module("executorch.examples.models").MODEL_NAME_TO_MODEL
     except (ModuleNotFoundError, AttributeError) as error:

@@ -58,13 +58,7 @@ class ModelLine(NamedTuple):
 
 
 def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) -> ExportError:
-    """The error that a user sees for an exception of torch or ExecuTorch.
-
-    Args:
-        step: of the export that raised it.
-        error: with its traceback.
-        graphs: exported programs, where the line of an operator that the message names can be found.
-    """
+    """The error that a user sees for an exception of torch or ExecuTorch."""
     said = "\n".join(str(one) for one in _chain(error))
     operator = operator_in(said)
     place = place_of(error) or _recorded(said) or (_line_of_operator(operator, graphs) if operator else None)

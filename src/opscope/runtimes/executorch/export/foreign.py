@@ -33,11 +33,6 @@ def named_module(name: str) -> ModuleType:
     """An importable module, which may stand in the current directory.
 
     That directory comes last: a file there that bears the name of an installed module is not executed in its place.
-
-    Raises:
-        NotFoundError: there is none of that name.
-        MissingDependencyError: it imports a package that is not installed.
-        UsageError: importing it fails otherwise.
     """
     _also_found_in(Path.cwd())
     try:
@@ -55,10 +50,6 @@ def file_module(path: Path) -> ModuleType:
     """The module in a file; what stands beside the file, or in the current directory, can be imported by it.
 
     Both come last, see :func:`named_module`.
-
-    Raises:
-        MissingDependencyError: it imports a package that is not installed.
-        UsageError: importing it fails otherwise.
     """
     name = _free_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -89,18 +80,7 @@ def _free_name(stem: str) -> str:
 
 
 def called(module: ModuleType, name: str, where: str) -> EagerModel:
-    """The model that a callable of a module builds.
-
-    Args:
-        module: imported.
-        name: of the callable, or of a class with ExecuTorch's interface for example models.
-        where: the module's name or file, for errors.
-
-    Raises:
-        NotFoundError: the module has no such callable, or a file that it needs is missing.
-        UsageError: it is not a callable, or does not return a model.
-        ExportError: it failed.
-    """
+    """The model that a callable of a module builds."""
     found = getattr(module, name, None)
     if found is None:
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -134,14 +114,7 @@ def _no_inputs(problem: str, call: str, where: str) -> UsageError:
 
 
 def built(builder: Callable[[], Any], where: str) -> EagerModel:
-    """What a builder gives, as a model.
-
-    Raises:
-        NotFoundError: a file that it reads, as a checkpoint, is missing.
-        MissingDependencyError: it imports a package that is not installed.
-        UsageError: it does not return a model.
-        ExportError: it failed.
-    """
+    """What a builder gives, as a model."""
     try:
         return as_model(builder(), where)
     except OpscopeError:
@@ -161,9 +134,6 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
 
     Taken are an EagerModel, ``(module, inputs)``, ``(module, inputs, kwargs)``, and objects with ExecuTorch's interface
     for example models (``get_eager_model``, ``get_example_inputs``).
-
-    Raises:
-        UsageError: it is none of these.
     """
     if all(hasattr(value, name) for name in _INTERFACE):
         value = _from_interface(value)

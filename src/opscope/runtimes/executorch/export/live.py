@@ -18,19 +18,8 @@ if TYPE_CHECKING:
 def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here
     """Export a PyTorch module in this process, from a copy; the module itself is left unchanged.
 
-    Args:
-        module: a ``torch.nn.Module``.
-        inputs: a tensor, or a tuple of tensors; they tell shapes and number types.
-        dtype: one of ``opscope.runtimes.export_choices.DTYPES``.
-        directory: an existing one; gets ``CLASS_xnnpack_DTYPE.pte`` and its ``.etrecord``.
-
     Returns:
         The .pte.
-
-    Raises:
-        MissingDependencyError: torch or executorch is not installed.
-        UsageError: it is not a module, or there are no inputs.
-        ExportError: a step of the export failed.
     """
     check_installed()
     check_dtype(dtype)

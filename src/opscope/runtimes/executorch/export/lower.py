@@ -71,13 +71,7 @@ class ModelGraph(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.g
 
 
 def model_graph(model: str, dtype: str, programs: Mapping[str, Any]) -> ModelGraph:
-    """The graphs of exported programs.
-
-    Args:
-        model: its name.
-        dtype: that it was exported in.
-        programs: exported programs by method.
-    """
+    """The graphs of exported programs."""
     return ModelGraph(model, dtype, [MethodGraph(name, _nodes(one.graph.nodes)) for name, one in programs.items()])
 
 
@@ -123,9 +117,6 @@ def calibration_inputs(method: EagerMethod, choice: Quantisation) -> Sequence[In
 
     Made inputs are normal numbers with the mean and spread of the example, and its own integers in another order, so
     that indices stay valid.
-
-    Raises:
-        UsageError: the author gave an empty list, or inputs of another number than the method takes.
     """
     if choice.calibration is None:
         return [method.inputs, *_made(method.inputs)]
@@ -157,18 +148,7 @@ def _like(value: Any, generator: Any) -> Any:  # noqa: ANN401 - torch is not typ
 
 
 def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic: bool) -> Any:  # noqa: ANN401 - likewise
-    """The graph with quantise and dequantise nodes.
-
-    Args:
-        graph: module of the exported method.
-        method: its inputs.
-        choice: of the model's author.
-        dynamic: activations are quantised at run time, which XNNPACK does for linear layers and convolutions.
-
-    Raises:
-        ExportError: the quantiser found nothing to quantise.
-        UsageError: the author names a submodule that there is not.
-    """
+    """The graph with quantise and dequantise nodes."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -218,16 +198,7 @@ GROUP = 32
 
 
 def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN401 - likewise
-    """Give the linear layers of a module weights of 4 bits and activations of 8, as ExecuTorch's ``8da4w`` does.
-
-    Args:
-        module: it is changed, but for layers that have such weights already.
-        choice: of the model's author.
-
-    Raises:
-        ExportError: it has no linear layer with whole groups of weights.
-        UsageError: the author names a submodule that there is not.
-    """
+    """Give the linear layers of a module weights of 4 bits and activations of 8, as ExecuTorch's ``8da4w`` does."""
     import torch
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
     from torchao.quantization.granularity import PerGroup
@@ -259,16 +230,7 @@ class Places(NamedTuple):
 
 @contextlib.contextmanager
 def step(name: str, heard: StepProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
-    """A step of an export: what it raises becomes an error that names it.
-
-    Args:
-        name: of the step.
-        heard: is told.
-        graphs: exported programs, to find the line of an operator in.
-
-    Raises:
-        ExportError: the step failed.
-    """
+    """A step of an export: what it raises becomes an error that names it."""
     heard(name)
     try:
         yield
@@ -279,19 +241,7 @@ def step(name: str, heard: StepProgress, graphs: Iterable[Any] = ()) -> Iterator
 
 
 def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: StepProgress) -> Lowered:
-    """Export a model and write its files.
-
-    Args:
-        model: in evaluation mode, fp32; it is changed when it is exported in half precision.
-        name: of the model, for the graph.
-        choice: number type and backend.
-        places: where to write.
-        heard: hears of the steps.
-
-    Raises:
-        ExportError: a step failed; the error names the step, and the operator and line where they can be told.
-        UsageError: what the model's author says about quantisation does not fit the model.
-    """
+    """Export a model and write its files."""
     import torch
 
     with torch.no_grad():
@@ -319,17 +269,11 @@ def record_written(lowered: Any, path: Path) -> str | None:  # noqa: ANN401 - to
 
 
 class Lowered(NamedTuple):
-    """What was lowered.
+    """What was lowered."""
 
-    Attributes:
-        methods: with inputs in the exported number type.
-        programs: exported programs by method.
-        etrecord_problem: why there is no ETRecord; None when there is.
-    """
-
-    methods: Mapping[str, EagerMethod]
-    programs: Mapping[str, Any]
-    etrecord_problem: str | None
+    methods: Mapping[str, EagerMethod]  # with inputs in the exported number type
+    programs: Mapping[str, Any]  # exported programs by method
+    etrecord_problem: str | None  # why there is no ETRecord; None when there is
 
     def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
         """What the record of the export says about a method; its outputs come from running it."""

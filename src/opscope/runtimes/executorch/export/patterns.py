@@ -81,12 +81,7 @@ class FixedValues(nn.Module):
 
 
 def recorded_values(module: nn.Module, run: Callable[[], object]) -> FixedValues:
-    """What a module gives for every shape that it is asked for in a run of the whole model.
-
-    Args:
-        module: whose output depends on the shape of its first input only.
-        run: runs the whole model once.
-    """
+    """What a module gives for every shape that it is asked for in a run of the whole model."""
     values: dict[tuple[int, ...], Tensor] = {}
 
     def record(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -34,19 +34,12 @@ _LOG_TAIL = 1 << 12
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """The files of an export, and what the process says about it.
+    """The files of an export, and what the process says about it."""
 
-    Attributes:
-        program: the .pte.
-        etrecord: the .etrecord; None when it could not be written.
-        name: of the model, as in the names of files.
-        done: methods and versions.
-    """
-
-    program: Path
-    etrecord: Path | None
-    name: str
-    done: ExportFinished
+    program: Path  # the .pte
+    etrecord: Path | None  # the .etrecord; None when it could not be written
+    name: str  # of the model, as in the names of files
+    done: ExportFinished  # methods and versions
 
 
 def _deaf(step: str) -> None:
@@ -58,9 +51,6 @@ def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
 
     Returns:
         The .pte and the .etrecord, which is there unless ``ExportFinished.etrecord_problem`` says why not.
-
-    Raises:
-        OpscopeError: as :func:`export_into` says.
     """
     done = export_into(name, Choice(dtype), directory)
     return done.program, done.program.with_suffix(".etrecord")
@@ -69,21 +59,7 @@ def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
 def export_into(
     model: str, choice: Choice, directory: Path, *, models: Path | None = None, heard: StepProgress = _deaf
 ) -> Exported:
-    """Export a model into a directory that exists.
-
-    Args:
-        model: as ``opscope.runtimes.executorch.export.sources`` reads it.
-        choice: number type and backend.
-        directory: gets the files, the log, and the outputs to compare.
-        models: the user's directory of models.
-        heard: hears of the steps.
-
-    Raises:
-        NotFoundError: there is no such model, or a file that it needs is missing.
-        UsageError: there is no such number type or backend, or what the user wrote is not a model.
-        MissingDependencyError: torch, executorch or a package that the model needs is not installed.
-        ExportError: a step failed.
-    """
+    """Export a model into a directory that exists."""
     source = source_of(model, models)
     check_choice(choice)
     check_installed()
@@ -101,11 +77,7 @@ def export_into(
 
 
 def check_installed() -> None:
-    """Make sure that the packages for exporting and running are there.
-
-    Raises:
-        MissingDependencyError: naming those that are missing and what to type.
-    """
+    """Make sure that the packages for exporting and running are there."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         problem = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -113,11 +85,7 @@ def check_installed() -> None:
 
 
 def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> ExportFinished:
-    """What the process answers at last.
-
-    Raises:
-        OpscopeError: it refused or was ended.
-    """
+    """What the process answers at last."""
     command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
     at, last = "starting", None
     with capped_log(log) as errors_, _process(command, errors_) as process, on_stop(process.kill):

@@ -10,23 +10,14 @@ from opscope.program.structure.exported import ExportedMethod
 
 
 class ExportRequest(msgspec.Struct, frozen=True):
-    """A model to export.
+    """A model to export."""
 
-    Attributes:
-        model: as on the command line.
-        name: of the model in the names of files.
-        models: the user's directory of models; null without.
-        dtype: number type.
-        backend: that takes what it can.
-        directory: where to write; it exists.
-    """
-
-    model: str
-    name: str
-    models: str | None
-    dtype: str
-    backend: str
-    directory: str
+    model: str  # as on the command line
+    name: str  # of the model in the names of files
+    models: str | None  # the user's directory of models; null without
+    dtype: str  # number type
+    backend: str  # that takes what it can
+    directory: str  # where to write; it exists
 
 
 class ExportStep(msgspec.Struct, frozen=True, tag=True):
@@ -36,33 +27,20 @@ class ExportStep(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):
-    """The error that ended the export.
+    """The error that ended the export."""
 
-    Attributes:
-        problem: its sentence.
-        hint: what to do next.
-        kind: name of its class.
-        where: the file or option it concerns.
-    """
-
-    problem: str
-    hint: str | None
-    kind: str
-    where: str | None = None
+    problem: str  # its sentence
+    hint: str | None  # what to do next
+    kind: str  # name of its class
+    where: str | None = None  # the file or option it concerns
 
 
 class ExportFinished(msgspec.Struct, frozen=True, tag=True):
-    """The export is written, and the program has run.
+    """The export is written, and the program has run."""
 
-    Attributes:
-        methods: in the order of a run.
-        versions: of the packages that made it.
-        etrecord_problem: why ExecuTorch could not write the .etrecord; null when it did.
-    """
-
-    methods: list[ExportedMethod]
-    versions: dict[str, str]
-    etrecord_problem: str | None
+    methods: list[ExportedMethod]  # in the order of a run
+    versions: dict[str, str]  # of the packages that made it
+    etrecord_problem: str | None  # why ExecuTorch could not write the .etrecord; null when it did
 
 
 Line: TypeAlias = ExportStep | Refusal | ExportFinished

@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 
 
 class RegisteredModel(NamedTuple):
-    """A registered model.
+    """A registered model."""
 
-    Attributes:
-        name: on the command line.
-        summary: what it is, for the list.
-        builder: ``module:function`` that returns an EagerModel.
-    """
-
-    name: str
-    summary: str
-    builder: str
+    name: str  # on the command line
+    summary: str  # what it is, for the list
+    builder: str  # `module:function` that returns an EagerModel
 
 
 def _own(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
@@ -89,11 +83,7 @@ def known(name: str) -> bool:
 
 
 def entry(name: str) -> RegisteredModel:
-    """The registered model of that name.
-
-    Raises:
-        NotFoundError: there is none; near names are listed.
-    """
+    """The registered model of that name."""
     for candidate in MODELS:
         if candidate.name == name:
             return candidate
@@ -102,19 +92,11 @@ def entry(name: str) -> RegisteredModel:
 
 
 def builder(name: str) -> Callable[[], EagerModel]:
-    """What builds a registered model; its module is imported.
-
-    Raises:
-        NotFoundError: there is none of that name.
-    """
+    """What builds a registered model; its module is imported."""
     module, _, function = entry(name).builder.partition(":")
     return cast("Callable[[], EagerModel]", getattr(import_module(module), function))
 
 
 def build(name: str) -> EagerModel:
-    """Build a registered model.
-
-    Raises:
-        NotFoundError: there is none of that name.
-    """
+    """Build a registered model."""
     return builder(name)()

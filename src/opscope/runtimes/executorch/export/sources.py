@@ -39,19 +39,12 @@ class SourceKind(str, enum.Enum):
 
 
 class ModelSource(NamedTuple):
-    """A model that was named.
+    """A model that was named."""
 
-    Attributes:
-        kind: where it comes from.
-        place: registered name, path of the file, or name of the module.
-        target: callable, configuration class or name in a registry; empty for registered models.
-        name: for files and directories: letters, digits, ``_``, ``-`` and ``.`` only.
-    """
-
-    kind: SourceKind
-    place: str
-    target: str
-    name: str
+    kind: SourceKind  # where it comes from
+    place: str  # registered name, path of the file, or name of the module
+    target: str  # callable, configuration class or name in a registry; empty for registered models
+    name: str  # for files and directories: letters, digits, `_`, `-` and `.` only
 
 
 def models_directory(given: Path | None = None) -> Path:
@@ -60,16 +53,7 @@ def models_directory(given: Path | None = None) -> Path:
 
 
 def source_of(model: str, models: Path | None = None) -> ModelSource:
-    """What a text names; nothing is imported.
-
-    Args:
-        model: see above.
-        models: the user's directory of models.
-
-    Raises:
-        NotFoundError: there is no such model or file.
-        UsageError: it cannot be the name of anything.
-    """
+    """What a text names; nothing is imported."""
     place, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
     if place.endswith(".py"):
         return _file(Path(place), target if colon else BUILD)
@@ -84,14 +68,7 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
 
 
 def load(model: str, models: Path | None = None) -> EagerModel:
-    """Build what a text names; this imports torch and the model's own code.
-
-    Raises:
-        NotFoundError: the module, the callable or a file that it needs is missing.
-        MissingDependencyError: a package that it needs is not installed.
-        UsageError: what it builds is not a model.
-        ExportError: building it failed.
-    """
+    """Build what a text names; this imports torch and the model's own code."""
     source = source_of(model, models)
     if source.kind is SourceKind.REGISTERED:
         from opscope.runtimes.executorch.export.foreign import built

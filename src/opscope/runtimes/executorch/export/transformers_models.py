@@ -45,13 +45,7 @@ _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_tok
 
 
 def transformers_model(config_class: str) -> EagerModel:
-    """A small random model of a configuration class, as ``BertConfig``.
-
-    Raises:
-        MissingDependencyError: transformers is not installed.
-        NotFoundError: it has no such configuration.
-        ExportError: the model cannot be built with such sizes, or the package that it needs is missing.
-    """
+    """A small random model of a configuration class, as ``BertConfig``."""
     if find_spec("transformers") is None:
         hint = "install it with: pip install 'opscope[transformers]'"
         raise MissingDependencyError("transformers is not installed", where=f"transformers:{config_class}", hint=hint)
@@ -150,11 +144,7 @@ def _too_large(known: Any, name: str) -> bool:  # noqa: ANN401 - parameters of a
 
 
 def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN401 - likewise
-    """Names and example values of the inputs, by what the model says is its main one.
-
-    Raises:
-        UsageError: no example can be made of such an input.
-    """
+    """Names and example values of the inputs, by what the model says is its main one."""
     import torch
 
     main = model.main_input_name

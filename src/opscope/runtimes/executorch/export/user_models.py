@@ -81,11 +81,6 @@ def write_model(directory: Path, name: str) -> Path:
 
     Returns:
         The file.
-
-    Raises:
-        UsageError: the name is not a Python name, or a registered model has it.
-        BundleError: there is such a file already.
-        StorageError: it cannot be written.
     """
     from opscope.core.files import write_new
 

@@ -70,17 +70,7 @@ def probe() -> ProbeAnswer:
 
 
 def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process.
-
-    Args:
-        request: what to run.
-        began: ``time.perf_counter_ns`` at the start.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        RunError: the program's inputs cannot be made, or it has no such method.
-        StorageError: the trace or the outputs could not be written.
-    """
+    """Run one request in this process."""
     stay_on(request.affinity)
     installed = installed_runtime()
     prove = switched_off(installed, request.clear, request.record)

@@ -99,11 +99,7 @@ class ExecutorRunnerTarget(HostedTarget):
         return self._help.always_traces
 
     def probe(self) -> ProbeAnswer:
-        """A foreign runner cannot be asked for features.
-
-        Raises:
-            FeatureError: always.
-        """
+        """A foreign runner cannot be asked for features."""
         self._no_features()
 
     def environment(self) -> Environment:
@@ -114,11 +110,7 @@ class ExecutorRunnerTarget(HostedTarget):
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time or with the connection.
-
-        Raises:
-            FeatureError: the job asks to clear features.
-        """
+        """Run a job in a process group of its own, which ends with its time or with the connection."""
         if job.clear:
             self._no_features()
         if len(set(job.calls)) > 1:
@@ -222,24 +214,14 @@ class ExecutorRunnerTarget(HostedTarget):
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse arguments that would measure something else than was asked.
-
-    Raises:
-        UsageError: one is a flag that opscope sets itself.
-    """
+    """Refuse arguments that would measure something else than was asked."""
     taken = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
     for name in sorted(taken.intersection(_OURS)):
         raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
 
 
 def _words(job: Job, program: str, output: str | None) -> list[str]:
-    """Arguments of a runner that works in a directory of its own.
-
-    Args:
-        job: what it is asked.
-        program: the .pte where the runner is.
-        output: base name of the files for its outputs; None when they are not read.
-    """
+    """Arguments of a runner that works in a directory of its own."""
     words = ["--model_path", program, "--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
     words += ["--etdump_path", TRACE] if job.traced else []
     words += ["--method_name", job.calls[0]] if job.calls else []
@@ -254,29 +236,16 @@ OUTPUT_FILE = "output"
 
 
 class RunnerOutputs(NamedTuple):
-    """Outputs of the last inference, as far as they were written and their types are known.
+    """Outputs of the last inference, as far as they were written and their types are known."""
 
-    Attributes:
-        tensors: shape and type of each.
-        arrays: their values; empty when not all could be read.
-        sha256: hash of all values; null when none were written.
-        nan: values that are not numbers.
-    """
-
-    tensors: list[Tensor]
-    arrays: list[NDArray[np.generic]]
-    sha256: str | None
-    nan: int
+    tensors: list[Tensor]  # shape and type of each
+    arrays: list[NDArray[np.generic]]  # their values; empty when not all could be read
+    sha256: str | None  # hash of all values; null when none were written
+    nan: int  # values that are not numbers
 
     @classmethod
     def taken(cls, work: Path, declared: Sequence[Tensor], shapes: Mapping[int, Sequence[int]]) -> RunnerOutputs:
-        """Read the files and remove them.
-
-        Args:
-            work: directory that they are in.
-            declared: the outputs as the program declares them, the largest sizes of dynamic ones.
-            shapes: sizes that the runner printed, by the output's number.
-        """
+        """Read the files and remove them."""
         blobs = [_taken(work / f"{OUTPUT_FILE}-{number}.bin") for number in range(len(declared))]
         tensors = [Tensor(list(shapes.get(n, tensor.shape)), tensor.dtype) for n, tensor in enumerate(declared)]
         found = [_array(blob, tensor) for blob, tensor in zip(blobs, tensors, strict=True)]

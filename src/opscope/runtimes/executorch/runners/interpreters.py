@@ -81,19 +81,11 @@ class Interpreter(Protocol):
         ...
 
     def check_installed(self) -> None:
-        """Make sure that the runtime is there, where that can be told without starting a process.
-
-        Raises:
-            MissingDependencyError: it is not.
-        """
+        """Make sure that the runtime is there, where that can be told without starting a process."""
         ...
 
     def silent(self, log: Path) -> MissingDependencyError | None:
-        """Why a process of it may have ended without an answer; None where its log says all.
-
-        Args:
-            log: what it printed.
-        """
+        """Why a process of it may have ended without an answer; None where its log says all."""
         ...
 
     def identity(self) -> tuple[str, str | None, str] | None:

@@ -78,16 +78,7 @@ class NativeTarget(RunnerTarget):
 
 
 def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:
-    """The native runner on this machine.
-
-    Args:
-        cache: where the built runner is kept; the user's cache directory when it is not given.
-        runner: command that starts a runner, for another one than the built one.
-
-    Raises:
-        MissingDependencyError: executorch or a compiler is missing, or the runner cannot be built.
-        StorageError: the runner cannot be kept.
-    """
+    """The native runner on this machine."""
     built = None if runner else build_runner(cache)
     versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
     command = [str(built.path)] if built else list(runner or ())
@@ -105,29 +96,14 @@ def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) 
 
 
 def native_on(device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> NativeTarget:
-    """The native runner on a device, sent with all it needs.
-
-    Args:
-        device: of Linux or Android.
-        cache: where runtimes are kept here; the user's cache directory when it is not given.
-        versions: to be told with those of the runner.
-    """
+    """The native runner on a device, sent with all it needs."""
     otherwise = "use a Python there that has executorch: ?python=PATH"
     made = functools.partial(program_for, device, lambda arch: build_runtime(arch, cache), otherwise)
     return NativeTarget(device, made, versions or {})
 
 
 def native_emulated(cache: Path | None = None) -> NativeTarget:
-    """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing.
-
-    Args:
-        cache: where the runtime is kept; the user's cache directory when it is not given.
-
-    Raises:
-        FeatureError: there is no runtime for it.
-        MissingDependencyError: QEMU, a compiler or the wheel is missing.
-        StorageError: the runtime cannot be kept.
-    """
+    """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing."""
     host = EmulatedMachine(find_emulator())
     found = NativeProgram.of(build_runtime(host.arch, cache))
     program = found._replace(versions={**found.versions, **host.versions})
@@ -152,14 +128,6 @@ def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
     """Directory of the runtime's libraries for Linux on an architecture; the headers lie beside it.
 
     Those of the installed package where that fits, else those of the wheel of the same version.
-
-    Args:
-        arch: as in ``opscope.machine.isa``.
-        cache: where wheels are kept unpacked; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: there is no such wheel, or it cannot be downloaded.
-        StorageError: it cannot be kept.
     """
     if arch == host_architecture():
         return library_directory()
@@ -175,17 +143,7 @@ _KERNELS = "libexecutorch_kernels_quantized.so"
 
 
 def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
-    """The folder for an architecture; made once of this runtime, compiler and runner.
-
-    Args:
-        arch: as in ``opscope.machine.isa``.
-        cache: where such folders are kept; the user's cache directory when it is not given.
-
-    Raises:
-        FeatureError: no runtime is known for the architecture.
-        MissingDependencyError: the wheel or a compiler for it is missing.
-        StorageError: it cannot be kept.
-    """
+    """The folder for an architecture; made once of this runtime, compiler and runner."""
     check_architecture(arch)
     find_compiler(arch)  # before anything is downloaded
     libraries = runtime_libraries(arch, cache)

@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 
 class RawTensor(msgspec.Struct, frozen=True):
-    """A tensor as the runner tells it.
+    """A tensor as the runner tells it."""
 
-    Attributes:
-        sizes: of its dimensions.
-        dim_order: dimensions from the outermost to the innermost in memory.
-        type: code of the elements' type, as in a .pte.
-    """
-
-    sizes: list[int]
-    dim_order: list[int]
-    type: int
+    sizes: list[int]  # of its dimensions
+    dim_order: list[int]  # dimensions from the outermost to the innermost in memory
+    type: int  # code of the elements' type, as in a .pte
 
     @property
     def tensor(self) -> Tensor:
@@ -43,55 +37,32 @@ class RawTensor(msgspec.Struct, frozen=True):
 
 
 class RawFeatures(msgspec.Struct, frozen=True):
-    """The CPU's features as the runner found them.
+    """The CPU's features as the runner found them."""
 
-    Attributes:
-        isa: bytes of ``cpuinfo_isa``.
-        struct_size: as the symbol table states it; null where it states none.
-        processor: what it says of itself.
-    """
-
-    isa: list[int]
-    struct_size: int | None
-    processor: CpuReading
+    isa: list[int]  # bytes of `cpuinfo_isa`
+    struct_size: int | None  # as the symbol table states it; null where it states none
+    processor: CpuReading  # what it says of itself
 
 
 class NativeAnswer(RunnerAnswer, frozen=True):
-    """What the runner writes: a measurement, the description of a method, the features, or an error.
+    """What the runner writes: a measurement, the description of a method, the features, or an error."""
 
-    Attributes:
-        method: that was run or described; several are separated by commas.
-        inputs: of the methods, one after the other, in the order of their first calls, with the sizes that these
-            declare; null for one that is no tensor.
-        outputs: likewise, of the last call of each.
-        mask: proof that the features were off.
-        threads: size of the thread pool, read back.
-        planned_bytes: memory that the method plans for its tensors.
-        features: of the CPU, when they were asked for.
-    """
-
-    method: str = ""
+    method: str = ""  # that was run or described; several are separated by commas
+    # of the methods, one after the other, in the order of their first calls, with the sizes that these declare;
+    # null for one that is no tensor
     inputs: list[RawTensor | None] = msgspec.field(default_factory=list)
-    outputs: list[RawTensor] = msgspec.field(default_factory=list)
-    mask: MaskProof | None = None
-    threads: int = 0
-    planned_bytes: int = 0
-    features: RawFeatures | None = None
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)  # likewise, of the last call of each
+    mask: MaskProof | None = None  # proof that the features were off
+    threads: int = 0  # size of the thread pool, read back
+    planned_bytes: int = 0  # memory that the method plans for its tensors
+    features: RawFeatures | None = None  # of the CPU, when they were asked for
 
 
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
     """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
 
-    Args:
-        described: what the runner says of them.
-        job: what is asked; without a wish, random tensors of the seed.
-        work: where the files go.
-
     Returns:
         What each of them is, for the runner; empty for tensors of the declared sizes.
-
-    Raises:
-        RunError: an input is not a tensor, and the job does not say what it is.
     """
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and nothing says what it is")

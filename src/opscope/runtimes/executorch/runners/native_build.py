@@ -24,30 +24,15 @@ _TYPES = "executorch/runtime/core/portable_type/c10"
 
 
 class NativeRunner(NamedTuple):
-    """The native runner.
+    """The native runner."""
 
-    Attributes:
-        path: the executable.
-        compiler: that built it.
-        runtime: version of the executorch package that it belongs to.
-    """
-
-    path: Path
-    compiler: Compiler
-    runtime: str
+    path: Path  # the executable
+    compiler: Compiler  # that built it
+    runtime: str  # version of the executorch package that it belongs to
 
 
 def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
-    """The native runner for the installed package; built when there is none of this source, package and compiler.
-
-    Args:
-        cache: where built runners are kept; the user's cache directory when it is not given.
-        python: whose C library the runner has to share; the one that runs this when it is not given.
-
-    Raises:
-        MissingDependencyError: executorch or a compiler is missing, the compiler fails, or there is no glibc.
-        StorageError: the cache cannot be written.
-    """
+    """The native runner for the installed package; built when there is none of this source, package and compiler."""
     check_c_library(python)
     libraries, compiler = library_directory(), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
@@ -59,15 +44,7 @@ def build_runner(cache: Path | None = None, python: Path | None = None) -> Nativ
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:
-    """Arguments of the compiler but for the name of the result; source before libraries.
-
-    Args:
-        libraries: of the executorch package, its headers beside them.
-        rpath: where the runner looks for them.
-
-    Raises:
-        MissingDependencyError: the package has no headers.
-    """
+    """Arguments of the compiler but for the name of the result; source before libraries."""
     include = libraries.parent / "include"
     if not (include / "executorch/extension/module/module.h").exists():
         raise MissingDependencyError("the executorch package has no C++ headers", where=include, hint=COMPILER_HINT)

@@ -63,12 +63,7 @@ class NativeJobs:
 
     @cached_property
     def probed(self) -> ProbeAnswer:
-        """The CPU's features as the runtime sees them; asked once.
-
-        Raises:
-            FeatureError: the layout of ``cpuinfo_isa`` is not the known one.
-            RunError: the runner cannot tell.
-        """
+        """The CPU's features as the runtime sees them; asked once."""
         return self._probe()
 
     def _ask_features(self) -> ProbeAnswer:
@@ -154,11 +149,7 @@ class NativeJobs:
         return self._described[key]
 
     def _features(self, clear: list[str] | None) -> dict[str, object]:
-        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone.
-
-        Raises:
-            FeatureError: there is no such field.
-        """
+        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone."""
         if clear is None:
             return {"plain": 1}
         probed = self.probed
@@ -203,15 +194,7 @@ _NO_RUNNER = "where the native runner does not start, Python may: --target local
 
 
 def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
-    """The set fields of ``cpuinfo_isa``, once its layout has been checked.
-
-    Args:
-        told: by the runner.
-        arch: that it was built for, as in ``opscope.machine.isa``.
-
-    Raises:
-        FeatureError: the layout is not the known one.
-    """
+    """The set fields of ``cpuinfo_isa``, once its layout has been checked."""
     layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
     fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
     fixed = fixed_fields(told.processor)

@@ -27,20 +27,12 @@ _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecu
 
 
 def backend_of(program: NativeProgram) -> Path:
-    """The library of the backend whose kernels a runner calls, on this machine.
-
-    Raises:
-        MissingDependencyError: executorch is not installed.
-    """
+    """The library of the backend whose kernels a runner calls, on this machine."""
     return (program.brought.directory if program.brought else library_directory()) / _LIBRARY
 
 
 def libraries_of(program: NativeProgram) -> list[Path]:
-    """The libraries that a runner can load, on this machine.
-
-    Raises:
-        MissingDependencyError: executorch is not installed.
-    """
+    """The libraries that a runner can load, on this machine."""
     place, suffix = (program.brought.directory, ".so") if program.brought else (library_directory(), _SUFFIX)
     return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
 
@@ -64,11 +56,7 @@ class NativeStarter(RunnerStarter[NativeAnswer]):
         return [f"{prefix}{name}" for name in named if name in known]
 
     def counting(self, counter: str | None) -> Mapping[str, str]:
-        """Variables of a process whose calls of kernels are counted, in its file :data:`COUNTS`.
-
-        Args:
-            counter: path of the library that counts; None for none.
-        """
+        """Variables of a process whose calls of kernels are counted, in its file :data:`COUNTS`."""
         if counter is None:
             return {}
         return counter_environment(self._host.provide("counters", {_COUNTER: Path(counter)})[_COUNTER], COUNTS)

@@ -88,12 +88,7 @@ class PythonTarget(HostedTarget):
         )
 
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here.
-
-        Raises:
-            DeviceError: a device cannot be reached or used.
-            MissingDependencyError: the Python lacks what is needed.
-        """
+        """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here."""
         return self._probed
 
     @cached_property
@@ -207,37 +202,19 @@ def python_here(
     features: Callable[[], ProbeAnswer] | None = None,
     stand_in: str | None = None,
 ) -> PythonTarget:
-    """The Python bindings on this machine.
-
-    Args:
-        child: command of the process that serves one request, for another one than our own; it gets what to do and a
-            path as its last arguments.
-        ceilings_child: likewise of the process that measures ceilings; it gets a path as its last argument.
-        features: asks for the CPU's features in place of such a process.
-        stand_in: why it is used in place of another target, as one sentence.
-    """
+    """The Python bindings on this machine."""
     given = {CHILD: child, CEILINGS_CHILD: ceilings_child}
     commands = {module: command for module, command in given.items() if command}
     return PythonTarget(ThisMachine(Target(LOCAL.name, "")), OwnPython(commands), features, stand_in)
 
 
 def python_on(device: Device, python: str) -> PythonTarget:
-    """The Python bindings on a device.
-
-    Args:
-        device: where.
-        python: of the device, with executorch installed.
-    """
+    """The Python bindings on a device."""
     return PythonTarget(device, DevicePython(device, python))
 
 
 def probe_response(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
-    """The features that a process answered with; the arguments are those of :func:`opscope.hosts.process.read_answer`.
-
-    Raises:
-        FeatureError: it cannot prove the layout, or it did not answer.
-        MissingDependencyError: something is not installed there.
-    """
+    """The features that a process answered with; arguments as of :func:`opscope.hosts.process.read_answer`."""
     kind: type[ProbeAnswer | ProbeRefusal] = ProbeRefusal if code == 1 else ProbeAnswer
     heard = read_answer(code, answer, log, timeout, kind)
     if isinstance(heard, ProbeRefusal):

@@ -34,35 +34,20 @@ _NAN = re.compile(r"(?<![\w.])[-+]?nan\b(?!\w)", re.IGNORECASE)
 
 
 class RunnerLog(msgspec.Struct, frozen=True):
-    """A runner's log; what it does not say is null or empty.
+    """A runner's log; what it does not say is null or empty."""
 
-    Attributes:
-        threads: size of the thread pool that it set.
-        load_ns: loading the program and its method.
-        calls_ns: duration of every call, when it prints each one.
-        executed: number of calls of its closing line.
-        total_ns: their total, of the same line.
-        shapes: sizes of every output tensor, by the output's number.
-        nan_outputs: not-a-number values among the printed outputs, of which it prints the first and last hundred.
-        unknown_flag: a flag that it does not know.
-    """
-
-    threads: int | None
-    load_ns: int | None
-    calls_ns: list[int]
-    executed: int | None
-    total_ns: int | None
-    shapes: dict[int, list[int]]
-    nan_outputs: int
-    unknown_flag: str | None
+    threads: int | None  # size of the thread pool that it set
+    load_ns: int | None  # loading the program and its method
+    calls_ns: list[int]  # duration of every call, when it prints each one
+    executed: int | None  # number of calls of its closing line
+    total_ns: int | None  # their total, of the same line
+    shapes: dict[int, list[int]]  # sizes of every output tensor, by the output's number
+    nan_outputs: int  # not-a-number values among the printed outputs, of which it prints the first and last hundred
+    unknown_flag: str | None  # a flag that it does not know
 
 
 def parse_log(text: str) -> RunnerLog:
-    """What a runner's log says.
-
-    Args:
-        text: standard output and standard error, in whatever order they were mixed.
-    """
+    """What a runner's log says."""
     loaded, closing, flag = (pattern.search(text) for pattern in (_LOADED, _CLOSING, _UNKNOWN_FLAG))
     threads = _THREADS.findall(text)
     printed = _printed_outputs(text)
@@ -82,15 +67,10 @@ def parse_log(text: str) -> RunnerLog:
 
 
 class RunnerHelp(msgspec.Struct, frozen=True):
-    """What a runner's ``--help`` says.
+    """What a runner's ``--help`` says."""
 
-    Attributes:
-        flags: that it lists; null when it is not the help of an executor_runner.
-        always_traces: whether each of its runs is traced; null when that is not known.
-    """
-
-    flags: frozenset[str] | None
-    always_traces: bool | None
+    flags: frozenset[str] | None  # that it lists; null when it is not the help of an executor_runner
+    always_traces: bool | None  # whether each of its runs is traced; null when that is not known
 
 
 def parse_help(text: str) -> RunnerHelp:

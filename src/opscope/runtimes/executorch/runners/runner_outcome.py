@@ -40,26 +40,14 @@ def timed_out(seconds: float) -> Failure:
 
 
 def untraceable(always_traces: bool | None, job: Job) -> Failure | None:
-    """Why a runner cannot do a job at all; None when it can, or when that is not known.
-
-    Args:
-        always_traces: as ``ExecutorRunnerTarget.always_traces``.
-        job: what it is asked.
-    """
+    """Why a runner cannot do a job at all; None when it can, or when that is not known."""
     if always_traces is None or always_traces == job.traced:
         return None
     return Failure(FailureKind.TRACE, _NO_TRACER if job.traced else _ALWAYS_TRACES)
 
 
 def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
-    """Why a runner that has ended has no result; None when, as far as its log tells, it has one.
-
-    Args:
-        ended: how its process ended.
-        log: what it printed.
-        last_words: the end of a message that quotes its last line; may be empty.
-        job: what it was asked.
-    """
+    """Why a runner that has ended has no result; None when, as far as its log tells, it has one."""
     found = _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job)
     return found or (nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None)
 
@@ -110,12 +98,7 @@ def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
 
 
 def nan_failure(count: int, what: str) -> Failure:
-    """Outputs hold values that are not numbers.
-
-    Args:
-        count: how many.
-        what: of which outputs, as an adjective.
-    """
+    """Outputs hold values that are not numbers."""
     problem = (
         f"{count} of the {what} output values are NaN: a fast wrong result is worthless; "
         "compare with a runner that has the accelerated kernels off, and with the model in fp32"

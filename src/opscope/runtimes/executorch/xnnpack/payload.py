@@ -68,21 +68,13 @@ class Field(NamedTuple):
 
 
 class NodeSlots(NamedTuple):
-    """Slots of one node type.
+    """Slots of one node type."""
 
-    Attributes:
-        inputs: ids of inputs.
-        outputs: ids of outputs.
-        flags: the flags.
-        attributes: what holds the attributes, None for none.
-        fields: the attributes, in the order of that type's fields.
-    """
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    flags: int
-    attributes: Callable[..., program.Attributes] | None = None
-    fields: tuple[Field, ...] = ()
+    inputs: tuple[int, ...]  # ids of inputs
+    outputs: tuple[int, ...]  # ids of outputs
+    flags: int  # the flags
+    attributes: Callable[..., program.Attributes] | None = None  # what holds the attributes, None for none
+    fields: tuple[Field, ...] = ()  # the attributes, in the order of that type's fields
 
     def read_attributes(self, tables: Tables) -> list[program.Attributes | None]:
         """The attributes of every table."""
@@ -157,11 +149,7 @@ _NOT_QUANTISED = QuantisationScales(QuantisationKind.NONE)
 
 
 def read_xnn_values(table: Tables) -> tuple[tuple[XnnValue, ...], int]:
-    """The values in the order of the file, and how many more are of unknown kinds.
-
-    Raises:
-        TraceFormatError: an offset points outside, or a quantised value has no tensor.
-    """
+    """The values in the order of the file, and how many more are of unknown kinds."""
     found: dict[int, XnnValue] = {}
     for member in union(table, 0):
         if member.number in {_PLAIN, _QUANTISED}:
@@ -257,23 +245,13 @@ _OFFSET, _SIZE, _KEY = 0, 1, 2
 
 
 def read_xnn_graphs(path: Path) -> tuple[DelegateGraph, ...]:
-    """The XNNPACK delegates of a .pte with their graphs, in the order of the file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: the program or a payload is damaged.
-    """
+    """The XNNPACK delegates of a .pte with their graphs, in the order of the file."""
     data = mapped_file(path)
     return delegate_graphs(data, str(path), decode_executable(data, str(path)))
 
 
 def delegate_graphs(data: bytes | memoryview, where: str, program: Executable) -> tuple[DelegateGraph, ...]:
-    """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once.
-
-    Raises:
-        TraceFormatError: a payload is missing or damaged.
-    """
+    """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once."""
     found: list[DelegateGraph] = []
     payloads = _Payloads(data)
     for plan in program.plans:
@@ -306,11 +284,7 @@ class _Payloads:
 
 
 def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
-    """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph.
-
-    Raises:
-        TraceFormatError: it is not a payload, truncated, or damaged.
-    """
+    """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph."""
     header = _header(payload, where)
     graph = memoryview(payload)[header.graph_offset : header.graph_offset + header.graph_size]
     identifier = bytes(graph[_MAGIC_AT:_MAGIC_END])

@@ -44,12 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(request: CeilingsRequest) -> CeilingsResponse:
-    """Measure the ceilings in this process.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        MissingDependencyError: LiteRT is not installed.
-    """
+    """Measure the ceilings in this process."""
     began, installed = time.perf_counter(), installed_litert()
     probes = _probes_of(request.again) if request.again else _probes(request.threads)
     models = _Models(installed.library, request.threads, probes)
@@ -104,11 +99,7 @@ class _Models:
         self._kept: list[CompiledModel] = []
 
     def runner(self, candidate: Candidate) -> _Runner:
-        """What runs a candidate.
-
-        Raises:
-            RefusedError: LiteRT refuses the model.
-        """
+        """What runs a candidate."""
         part = _part(candidate)
         if part not in self._runners:
             self._runners[part] = self._opened(self._parts[part])

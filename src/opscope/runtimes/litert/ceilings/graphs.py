@@ -133,15 +133,7 @@ class GraphBuilder:
         options: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add an operator; returns its output.
-
-        Args:
-            operator: as the schema calls it: ``CONV_2D``.
-            inputs: tensors.
-            output: tensor.
-            options: as the schema calls its table: ``Conv2DOptions``; None for none.
-            fields: of that table.
-        """
+        """Add an operator; returns its output."""
         schema = self._model.schema
         made = schema.OperatorT()
         made.opcodeIndex, made.inputs, made.outputs = self._model.code(operator), list(inputs), [output]

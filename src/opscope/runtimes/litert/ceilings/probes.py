@@ -108,12 +108,7 @@ def largest_working_set(memory: int) -> int:
 
 
 def litert_probes(threads: int, largest: int) -> list[ModelProbe]:
-    """All probes.
-
-    Args:
-        threads: that the models are run with, with which the tensors grow.
-        largest: bytes that no working set exceeds.
-    """
+    """All probes."""
     computing = [*_compute_probes(threads), *_element_probes(threads)]
     return [*computing, *_memory_probes(threads, largest), *_weight_probes(largest), *_dispatch_probes(threads)]
 

@@ -28,15 +28,7 @@ _PLATFORMS = ("manylinux_2_27", "manylinux_2_28")
 
 
 def runner_here(cache: Path | None = None) -> NativeProgram:
-    """The runner for the installed LiteRT; built when there is none of this source and compiler.
-
-    Args:
-        cache: where built runners are kept; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: LiteRT or a compiler is missing, or the compiler fails.
-        StorageError: the cache cannot be written.
-    """
+    """The runner for the installed LiteRT; built when there is none of this source and compiler."""
     check_c_library()
     found, compiler = installed_litert(), find_compiler()
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, _FLAGS) / "runner"
@@ -50,15 +42,6 @@ def runner_for(arch: str, cache: Path | None = None) -> RuntimeFolder:
     """The folder that runs models on any Linux of an architecture.
 
     Its library is that of the installed package where that fits, else that of the wheel of the same version.
-
-    Args:
-        arch: as in ``opscope.machine.isa``.
-        cache: where wheels and folders are kept; the user's cache directory when it is not given.
-
-    Raises:
-        FeatureError: there is none for the architecture.
-        MissingDependencyError: the wheel or a compiler for it is missing.
-        StorageError: it cannot be kept.
     """
     check_architecture(arch)
     find_compiler(arch)  # before anything is downloaded
@@ -83,9 +66,5 @@ def _library_for(arch: str, cache: Path | None) -> tuple[str, Path]:
 
 
 def library_of(program: NativeProgram) -> Path:
-    """The library whose kernels a runner calls, on this machine.
-
-    Raises:
-        MissingDependencyError: LiteRT is not installed.
-    """
+    """The library whose kernels a runner calls, on this machine."""
     return program.brought.directory / _FILE if program.brought else installed_litert().library

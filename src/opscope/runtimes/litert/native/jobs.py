@@ -49,32 +49,22 @@ _NO_RUNNER = "on this machine a model runs from Python, too: --target local"
 
 
 class RuntimeSignature(msgspec.Struct, frozen=True):
-    """A signature as the runtime tells it: names in its own order.
+    """A signature as the runtime tells it: names in its own order."""
 
-    Attributes:
-        name: of the signature.
-        inputs: names.
-        outputs: likewise.
-    """
-
-    name: str
-    inputs: list[str]
+    name: str  # of the signature
+    inputs: list[str]  # names
     outputs: list[str]
 
 
 class LitertAnswer(RunnerAnswer, frozen=True):
-    """What the runner writes: a measurement, the signatures, what the processor says, or an error.
+    """What the runner writes: a measurement, the signatures, what the processor says, or an error."""
 
-    Attributes:
-        signatures: in the order of the runtime, when they were asked for.
-        outputs: sizes of the outputs of every signature that was called, in the order of the runtime; null where they
-            are those of the file.
-        processor: what it says of itself, when it was asked.
-    """
-
+    # in the order of the runtime, when they were asked for
     signatures: list[RuntimeSignature] = msgspec.field(default_factory=list)
+    # sizes of the outputs of every signature that was called, in the order of the runtime; null where they are
+    # those of the file
     outputs: list[list[int] | None] = msgspec.field(default_factory=list)
-    processor: CpuReading | None = None
+    processor: CpuReading | None = None  # what it says of itself, when it was asked
 
 
 class _TracedCall(msgspec.Struct, frozen=True):
@@ -101,12 +91,7 @@ class LitertJobs:
 
     @cached_property
     def probed(self) -> ProbeAnswer:
-        """The CPU's features as the processor there states them; asked once.
-
-        Raises:
-            FeatureError: it cannot be asked.
-            RunError: the runner cannot tell.
-        """
+        """The CPU's features as the processor there states them; asked once."""
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
             heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS))
@@ -117,12 +102,7 @@ class LitertJobs:
         return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {}, fixed_fields(heard.processor))
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the library.
-
-        Raises:
-            FeatureError: it cannot be used there; the message says why.
-            MissingDependencyError: there is no compiler.
-        """
+        """What a mechanism can do for the library."""
         return self._switch().offer(mechanism)
 
     def _switch(self) -> LibrarySwitch:
@@ -212,11 +192,7 @@ class LitertJobs:
         return self._told[key]
 
     def _write_trace(self, told: Path, job: Job, names: Mapping[int, str], into: Path) -> None:
-        """Check the events of each call, and keep them as the Python child does.
-
-        Raises:
-            RunError: they are not as opscope knows them.
-        """
+        """Check the events of each call, and keep them as the Python child does."""
         calls = from_json(told.read_bytes(), list[_TracedCall])
         for one in calls:
             check_events(one.events, one.wall_ns)
@@ -234,13 +210,6 @@ def _write_inputs(
     work: Path,
 ) -> list[str]:
     """Write the inputs of all calls, one file each, in the order of the runtime.
-
-    Args:
-        called: what is called.
-        arrays: its inputs, in the order of the file.
-        tensors: likewise.
-        sizes: those that the file leaves open.
-        work: where the files go.
 
     Returns:
         The sizes of each of them, for the runner.

@@ -39,24 +39,12 @@ class NativeLitertTarget(RunnerTarget):
         return Capabilities(host=self._host, trace=TRACE)
 
     def probe(self) -> NoReturn:
-        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found.
-
-        Raises:
-            FeatureError: always, with the reason.
-        """
+        """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""
         raise nothing_to_clear(library_of(self.program))
 
 
 def native_litert_here(cache: Path | None = None) -> NativeLitertTarget:
-    """The native runner on this machine, with the installed LiteRT.
-
-    Args:
-        cache: where the built runner is kept; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: LiteRT or a compiler is missing, or the runner cannot be built.
-        StorageError: the runner cannot be kept.
-    """
+    """The native runner on this machine, with the installed LiteRT."""
     program = runner_here(cache)
     return NativeLitertTarget(ThisMachine(Target(NATIVE.name, "")), lambda: program, {}, litert_here())
 
@@ -64,28 +52,14 @@ def native_litert_here(cache: Path | None = None) -> NativeLitertTarget:
 def native_litert_on(
     device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None
 ) -> NativeLitertTarget:
-    """The native runner on a device, sent with all it needs.
-
-    Args:
-        device: of Linux or Android.
-        cache: where runtimes are kept here; the user's cache directory when it is not given.
-        versions: to be told with those of the runner.
-    """
+    """The native runner on a device, sent with all it needs."""
     otherwise = "LiteRT models run on devices of Linux and Android"
     made = functools.partial(program_for, device, lambda arch: runner_for(arch, cache), otherwise)
     return NativeLitertTarget(device, made, versions or {}, None)
 
 
 def native_litert_emulated(cache: Path | None = None) -> NativeLitertTarget:
-    """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing.
-
-    Args:
-        cache: where the runtime is kept; the user's cache directory when it is not given.
-
-    Raises:
-        MissingDependencyError: QEMU, a compiler or the wheel is missing.
-        StorageError: the runtime cannot be kept.
-    """
+    """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing."""
     host = EmulatedMachine(find_emulator())
     found = NativeProgram.of(runner_for(host.arch, cache))
     program = found._replace(versions={**found.versions, **host.versions})

@@ -43,12 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(request: CeilingsRequest) -> CeilingsResponse:
-    """Measure the ceilings in this process.
-
-    Raises:
-        FeatureError: it cannot be proved that the features are off.
-        MissingDependencyError: ONNX Runtime is not installed.
-    """
+    """Measure the ceilings in this process."""
     began, threads = time.perf_counter(), request.threads
     measured = MeasuredRuntime(threads, {PACKAGE: installed_onnxruntime().version}, OPENING_PATIENCE)
     package = import_module(PACKAGE)

@@ -74,12 +74,7 @@ def largest_working_set(memory: int) -> int:
 
 
 def node_probes(threads: int, largest: int) -> list[NodeProbe]:
-    """All probes.
-
-    Args:
-        threads: of the sessions, with which the tensors grow.
-        largest: bytes that no working set exceeds.
-    """
+    """All probes."""
     computing = [*_compute_probes(threads), *_element_probes(threads)]
     return [*computing, *_memory_probes(largest), *_weight_probes(largest), *_dispatch_probes(threads)]
 

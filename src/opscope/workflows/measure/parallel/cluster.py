@@ -36,50 +36,24 @@ _FOLDER = "run"
 
 
 class Errand(NamedTuple):
-    """What a worker needs for an experiment.
+    """What a worker needs for an experiment."""
 
-    Attributes:
-        config: name and content of the file that asked for it.
-        experiment: as it was read.
-        program: content of the .pte; None for a registered model, which the worker exports.
-        lock: what to do when another run measures on the machine.
-    """
-
-    config: tuple[str, bytes]
-    experiment: Experiment
-    program: bytes | None
-    lock: LockMode = "wait"
+    config: tuple[str, bytes]  # name and content of the file that asked for it
+    experiment: Experiment  # as it was read
+    program: bytes | None  # content of the .pte; None for a registered model, which the worker exports
+    lock: LockMode = "wait"  # what to do when another run measures on the machine
 
 
 class Brought(NamedTuple):
-    """What a worker brings.
+    """What a worker brings."""
 
-    Attributes:
-        result: of the experiment.
-        files: of its bundle, by path; empty when there is none.
-        notes: what could not be had there, one sentence each.
-    """
-
-    result: ExperimentResult
-    files: dict[str, bytes]
-    notes: list[str]
+    result: ExperimentResult  # of the experiment
+    files: dict[str, bytes]  # of its bundle, by path; empty when there is none
+    notes: list[str]  # what could not be had there, one sentence each
 
 
 def run_on_workers(asked: Experiments, scheduler: str, means: Means, *, resume: bool) -> RunReport:
-    """Run experiments on workers; what a worker brings is here, whole, as soon as it is done.
-
-    Args:
-        asked: the experiments.
-        scheduler: its address.
-        means: of the run, as far as they are of use on other machines.
-        resume: leave out those whose bundles are there; without it they must not be.
-
-    Raises:
-        BundleError: a bundle is there already.
-        ClusterError: no worker owns a device, or the scheduler was lost.
-        NotFoundError: a model is not there.
-        StorageError: the system refused to write.
-    """
+    """Run experiments on workers; what a worker brings is here, whole, as soon as it is done."""
     timed = [e for e in asked.experiments if not e.evidence]
     notes = [*asked.notes]
     notes += [f"{e.name}: evidence of kernels is not collected on workers" for e in asked.experiments if e.evidence]
@@ -134,11 +108,7 @@ def _resource(experiment: Experiment) -> str:
 
 
 def _check_owned(experiments: list[Experiment], scheduler: str) -> None:
-    """Make sure that every device has a worker, since Dask would wait for one for ever.
-
-    Raises:
-        ClusterError: one has none.
-    """
+    """Make sure that every device has a worker, since Dask would wait for one for ever."""
     owned = owned_resources(scheduler)
     for experiment in experiments:
         name = _resource(experiment)
@@ -185,11 +155,7 @@ def _kept(asked: Experiments, experiment: Experiment, brought: Brought | Lost, n
 
 
 def _inside(name: str, path: Path) -> str:
-    """A path that a worker named, once it is known to stay in its bundle.
-
-    Raises:
-        TraceFormatError: it does not.
-    """
+    """A path that a worker named, once it is known to stay in its bundle."""
     if leads_out(name):
         raise TraceFormatError(f"a worker named a file outside of its bundle: {name!r}", where=path)
     return name

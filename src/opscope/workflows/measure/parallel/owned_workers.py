@@ -35,12 +35,7 @@ _LOOK_SECONDS = 1.0
 
 
 def owned_resources(scheduler: str) -> set[str]:
-    """What the workers of a scheduler own.
-
-    Raises:
-        ClusterError: it cannot be reached.
-        MissingDependencyError: Dask is not installed.
-    """
+    """What the workers of a scheduler own."""
     with connected(scheduler) as client:
         return set(_owned(client, scheduler))
 
@@ -53,20 +48,7 @@ def owned_calls(
     sent: Callable[[_Item], _Sent],
     patience: float,
 ) -> Generator[tuple[_Item, _Result | Lost], None, None]:
-    """Each item with its result, as soon as it is done; calls that are under way when the iteration ends are cancelled.
-
-    Args:
-        scheduler: its address.
-        function: of a module, so that workers find it; what it raises is raised here.
-        items: that it is called for.
-        resource: of a worker, of which an item needs 1 meanwhile.
-        sent: what it is called with for an item; asked when it is sent, so that not all is in memory at once.
-        patience: how long a resource may be without a worker, in seconds, once nothing else is under way.
-
-    Raises:
-        ClusterError: the scheduler cannot be reached, or was lost.
-        MissingDependencyError: Dask is not installed.
-    """
+    """Each item with its result, as soon as it is done; calls under way when the iteration ends are cancelled."""
     with connected(scheduler) as client, losses(scheduler):
         work = _Work(client, scheduler, lambda item: (function, sent(item)), grouped(items, resource), patience)
         try:
@@ -155,11 +137,7 @@ def _ownerless(name: str) -> Lost:
 
 
 def _owned(client: Any, scheduler: str) -> dict[str, float]:  # noqa: ANN401 - likewise
-    """How much of each resource there is, all workers together.
-
-    Raises:
-        ClusterError: the scheduler was lost.
-    """
+    """How much of each resource there is, all workers together."""
     found: Counter[str] = Counter()
     told = client.scheduler_info(n_workers=-1)
     if "workers" not in told:
@@ -178,11 +156,7 @@ def _result(future: Any) -> Any:  # noqa: ANN401 - what the function gives
 
 @contextlib.contextmanager
 def while_wanted() -> Iterator[None]:
-    """Stop this thread of a worker when the call that it makes was cancelled, or who asked for it is gone.
-
-    Raises:
-        KeyboardInterrupt: it was.
-    """
+    """Stop this thread of a worker when the call that it makes was cancelled, or who asked for it is gone."""
     from distributed.worker import get_worker, thread_state
 
     worker, key = get_worker(), thread_state.key

@@ -42,15 +42,7 @@ class MachineTurns:
 
     @contextlib.contextmanager
     def taken(self, machine: str, *, alone: bool = False) -> Iterator[None]:
-        """Wait for a machine, and have it for the block.
-
-        Args:
-            machine: what tells it from others, see :func:`opscope.hosts.lock.lock_identity`.
-            alone: whether no other machine may be at work meanwhile.
-
-        Raises:
-            KeyboardInterrupt: this thread was asked to stop meanwhile.
-        """
+        """Wait for a machine, and have it for the block."""
         with self._changed:
             while machine in self._busy or any(self._busy.values()) or (alone and self._busy):
                 self._changed.wait(_LOOK_SECONDS)
@@ -85,12 +77,7 @@ TURNS = MachineTurns()
 
 
 def lanes(experiments: Sequence[Experiment], given: Callable[[Experiment], RunTarget | None]) -> list[list[Experiment]]:
-    """Experiments that run one after the other, in the order of the file: those of one device, those of this machine.
-
-    Args:
-        experiments: of a file.
-        given: the target that tests give an experiment, instead of the one that it names.
-    """
+    """Experiments that run one after the other, in the order of the file: of one device, of this machine."""
 
     def lane(experiment: Experiment) -> str:
         own = given(experiment)
@@ -111,15 +98,6 @@ def side_by_side(
 
     A device that was lost in two experiments in a row is left alone, and the others go on. Whatever ends the iteration
     early, such as Ctrl-C, ends the processes that are at work, and leaves their bundles in order.
-
-    Args:
-        lanes: experiments that run one after the other.
-        target_of: where an experiment runs.
-        attempt: runs an experiment where it is told to.
-        failed: what becomes of one that cannot begin.
-
-    Raises:
-        OpscopeError: what `attempt` raised, after all others were ended.
     """
     stop, done = StopRequest(), queue.Queue[Attempt | BaseException | None]()
 
@@ -167,11 +145,6 @@ def in_turn(
     """What becomes of experiments that run one after the other.
 
     Once their device was lost in two of them in a row, the rest is told as not run.
-
-    Args:
-        lane: experiments of one device.
-        one: runs one of them.
-        failed: what becomes of one that cannot begin.
     """
     lost = 0
     for experiment in lane:

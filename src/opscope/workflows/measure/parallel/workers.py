@@ -48,18 +48,7 @@ def calls(
     function: Callable[[_Item], _Result],
     items: Iterable[_Item],
 ) -> Iterator[_Result | Lost]:
-    """The result for each item, in their order.
-
-    Args:
-        where: calls are made.
-        function: of a module, so that other processes find it; what it raises is raised here.
-        items: that it is called with.
-
-    Raises:
-        ClusterError: the scheduler cannot be reached, or was lost.
-        MissingDependencyError: Dask is not installed.
-        UsageError: both a scheduler and processes were asked for.
-    """
+    """The result for each item, in their order."""
     if where.scheduler is not None and where.jobs != 1:
         raise UsageError("the workers decide how many", where="--jobs", hint="leave out --jobs or --scheduler")
     if where.scheduler is not None:
@@ -129,12 +118,7 @@ def killed(error: Any) -> Lost:  # noqa: ANN401 - an error of Dask
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """A client of a scheduler.
-
-    Raises:
-        ClusterError: it cannot be reached.
-        MissingDependencyError: Dask is not installed.
-    """
+    """A client of a scheduler."""
     distributed = distributed_module()
     _silence()
     _check_certificate(address)
@@ -150,11 +134,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _check_certificate(address: str) -> None:
-    """Refuse an address that asks for a certificate where Dask's configuration names none that can be read.
-
-    Raises:
-        ClusterError: saying so.
-    """
+    """Refuse an address that asks for a certificate where Dask's configuration names none that can be read."""
     if not address.startswith("tls://"):
         return
     reason = "none is named"
@@ -205,11 +185,7 @@ def _in_order(
 
 
 def distributed_module() -> Any:  # noqa: ANN401 - the module, which may be absent
-    """Dask's part that is distributed.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """Dask's part that is distributed."""
     try:
         import distributed
     except ImportError:

@@ -65,12 +65,7 @@ def adapted(encoder: Any, size: int = SIZE) -> EagerModel:  # noqa: ANN401 - lik
 
 
 def build() -> EagerModel:
-    """Upstream's encoder with the weights of its checkpoint.
-
-    Raises:
-        NotFoundError: the clone or the checkpoint is missing.
-        MissingDependencyError: a package that upstream needs is not installed.
-    """
+    """Upstream's encoder with the weights of its checkpoint."""
     clone = _clone()
     checkpoint = Path(os.environ.get(CHECKPOINT) or clone / _WEIGHTS)
     if not checkpoint.is_file():

@@ -56,17 +56,7 @@ def random_llama(
     prompt: int = PROMPT,
     positions: Sequence[int] = POSITIONS,
 ) -> EagerModel:
-    """A Llama of some shape with seeded random weights.
-
-    Args:
-        shape: the keys of ``params.json``.
-        context: places of the cache.
-        prompt: tokens that prefill reads.
-        positions: to decode at, each after as many tokens.
-
-    Raises:
-        UsageError: a position or the prompt does not fit into the cache.
-    """
+    """A Llama of some shape with seeded random weights."""
     from executorch.extension.llm.export.config.llm_config import LlmConfig
 
     config = LlmConfig()
@@ -89,14 +79,6 @@ def configured_llama(config: Any, *, prompt: int = PROMPT, positions: Sequence[i
     """The model of a configuration of ``export_llm``, with its checkpoint.
 
     A quantisation in it is kept, and the record's number type does not tell; ``8da4w`` is better asked of the export.
-
-    Args:
-        config: an ``LlmConfig`` with ``model.use_kv_cache``.
-        prompt: tokens that prefill reads.
-        positions: to decode at, each after as many tokens.
-
-    Raises:
-        UsageError: the configuration keeps no cache, or a position or the prompt does not fit into it.
     """
     if not config.model.use_kv_cache:
         problem = "the configuration keeps no cache, so that there are no positions to decode at"
