@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
-from opscope.core.stats.hierarchy import median_effect, process_level
-from opscope.core.stats.rounds import round_p_values
+from opscope.core.stats.hierarchy import median_effect, process_level, round_p_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Manifest, Plan, Role, Status, Variant
 from opscope.core.version import __version__
-from opscope.experiment.engine import run_experiment
-from opscope.experiment.schedule import interleaved
+from opscope.experiment.engine import interleaved, run_experiment
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native import native_here

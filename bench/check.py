@@ -32,7 +32,7 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import OpscopeError
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.sides import bundle_side
-from opscope.runtimes.executorch.export.live import export_live
+from opscope.runtimes.executorch.export.checked import export_live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.latency.preemption import OFF_CPU, preempted
+from opscope.analysis.latency.timing import OFF_CPU, preempted
 from opscope.machine.off_cpu import OffCpuMeter
 
 if TYPE_CHECKING:

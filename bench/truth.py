@@ -38,7 +38,7 @@ from opscope.core.version import __version__
 from opscope.machine.environment import cpu_name, versions
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.sides import bundle_side
-from opscope.runtimes.executorch.export.live import export_live
+from opscope.runtimes.executorch.export.checked import export_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

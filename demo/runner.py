@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from opscope.core.errors import OpscopeError
-from opscope.runtimes.executorch.runners.native_build import build_runner
+from opscope.runtimes.executorch.runners.native import build_runner
 
 try:
     build_runner()

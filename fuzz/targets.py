@@ -217,7 +217,7 @@ def _read_program(data: bytes) -> object:
 
 
 def _read_data_keys(data: bytes) -> object:
-    from opscope.runtimes.executorch.ptd import data_keys
+    from opscope.runtimes.executorch.program_files import data_keys
 
     return on_path(data_keys)(data)
 
@@ -319,7 +319,7 @@ def _follow_program(data: bytes) -> object:
     from opscope.program.cost.shapes import propagate
     from opscope.program.partition.partition_reasons import PortableReasons
     from opscope.program.structure.plan import PlannedTensor
-    from opscope.program.xnnpack.links import Links
+    from opscope.program.xnnpack.value_uses import Links
     from opscope.runtimes.executorch.pte import decode_executable
     from opscope.runtimes.executorch.xnnpack.payload import delegate_graphs
 
@@ -607,7 +607,7 @@ TARGETS = (
     ),
     Target(
         "ptd",
-        "opscope.runtimes.executorch.ptd",
+        "opscope.runtimes.executorch.program_files",
         _read_data_keys,
         lambda: [(DATA / "looked.ptd").read_bytes()],
         (b"FT01", b"FH01", b"\xff" * 8),
@@ -694,14 +694,14 @@ TARGETS = (
         "events-csv",
         "opscope.readers.events_table",
         _table_of("EventsCsvReader", "opscope.readers.events_table"),
-        _tables_written("opscope.reports.formats.events_csv", "events_csv"),
+        _tables_written("opscope.reports.formats.event_files", "events_csv"),
         _CSV,
     ),
     Target(
         "events-parquet",
         "opscope.readers.events_table",
         _table_of("EventsParquetReader", "opscope.readers.events_table"),
-        _tables_written("opscope.reports.formats.parquet", "parquet"),
+        _tables_written("opscope.reports.formats.event_files", "parquet"),
         (b"PAR1",),
     ),
     Target("aie-json", "opscope.npu.readers.json", aie_tiles.read_json, aie_tiles.json_traces, _TILES_JSON),

@@ -118,7 +118,7 @@ def _exported(record: Record, entry: Entry, place: Path) -> Record:
     from opscope.runtimes.executorch.export.child import serve
     from opscope.runtimes.executorch.export.process import Exported
     from opscope.runtimes.executorch.export.protocol import ExportRequest
-    from opscope.runtimes.export_choices import Choice
+    from opscope.runtimes.exports import Choice
     from opscope.runtimes.registry import EXPORTER
 
     choice, directory = Choice(record.dtype), place / "exported"

@@ -7,8 +7,7 @@ import pytest
 
 from opscope.analysis.findings.message import Message, MessageKind
 from opscope.analysis.findings.quality import Grade, judge
-from opscope.analysis.latency.preemption import preempted
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.timing import CallTimes, preempted
 from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance, withheld_reason
 from opscope.core.system.usage import ProcessUsage
 

@@ -21,7 +21,7 @@ from opscope.core.table import Clock, EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.readers.registry import read_trace
 from opscope.reports.sections.methods import calls_text
-from opscope.runtimes.executorch.calls import planned_calls
+from opscope.runtimes.executorch.program_files import planned_calls
 from traces import Node, encode, etdump
 
 pytestmark = pytest.mark.usefixtures("small_repeats")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import rate, round_ceilings
-from opscope.analysis.operator_work import operator_work
+from opscope.analysis.analysis import operator_work
 from opscope.analysis.operators.operators import operators
 from opscope.analysis.roofline.operator_ceiling import (
     Bound,

@@ -17,8 +17,7 @@ import pytest
 
 from aie_traces import Span, Tile, json_text
 from opscope.api import add_to_store
-from opscope.cli.gated import is_output
-from opscope.cli.main import COMMANDS, CommandModules, main
+from opscope.cli.main import COMMANDS, CommandModules, is_output, main
 from opscope.core.errors import OverwriteError
 from opscope.core.outputs import MARKDOWN_MARK, mark_of, write_outputs
 from smoke_files import DATA

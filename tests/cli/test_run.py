@@ -22,10 +22,9 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, RunError, UsageError
 from opscope.experiment.config_files import template
-from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
-from opscope.workflows.measure.running import run
+from opscope.workflows.measure.running import read_experiments, run
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from texts import HOLDS_A_BUNDLE, NO_RUNNER, NO_TEMPERATURE, NOTHING_MEASURED

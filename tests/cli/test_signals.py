@@ -14,7 +14,7 @@ from waiting import HANG
 
 _DROPPED = """
 import os, signal, sys, time
-from opscope.cli.signals import catch_signals
+from opscope.cli.main import catch_signals
 from opscope.core.errors import InterruptedRunError
 
 class Disposed:
@@ -44,7 +44,7 @@ def test_a_request_to_end_is_given_again_where_python_drops_it(name: str, raised
 def test_other_failures_of_disposal_are_told() -> None:
     """They are Python's to report."""
     program = """
-from opscope.cli.signals import catch_signals
+from opscope.cli.main import catch_signals
 class Disposed:
     def __del__(self): 1 / 0
 catch_signals()

@@ -14,7 +14,7 @@ import pytest
 
 from opscope.core.errors import StorageError
 from opscope.core.files import write_atomically, write_new
-from opscope.core.refusals import refusal
+from opscope.core.system_errors import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

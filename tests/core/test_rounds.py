@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from opscope.core.stats.rounds import FEWEST_ROUNDS, round_effect, round_p_values, within_rounds
+from opscope.core.stats.hierarchy import FEWEST_ROUNDS, round_effect, round_p_values, within_rounds
 
 SEED = 7
 EXPERIMENTS = 2_000

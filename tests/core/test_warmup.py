@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.stats.warmup import detect_warmup
+from opscope.core.stats.steady import detect_warmup
 
 STEADY = [100, 101, 99, 100, 100, 101, 99, 100]
 

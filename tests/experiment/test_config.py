@@ -18,7 +18,7 @@ from opscope.experiment.config import Config
 from opscope.experiment.config_files import template
 from opscope.experiment.planned import Experiments
 from opscope.experiment.settings import Settings
-from opscope.workflows.measure.configuration import read_experiments
+from opscope.workflows.measure.running import read_experiments
 
 if sys.version_info >= (3, 11):
     import tomllib

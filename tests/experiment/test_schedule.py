@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.experiment.schedule import interleaved
+from opscope.experiment.engine import interleaved
 
 names = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
 

@@ -15,9 +15,8 @@ from opscope.core.errors import NotFoundError, OpscopeError, UsageError
 from opscope.experiment.config import Config
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS, forms
-from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiments import Means
-from opscope.workflows.measure.running import run
+from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.measure.targets import target_running
 from programs import write_tiny_program
 

@@ -146,7 +146,7 @@ def test_a_combined_report_with_a_bug_keeps_its_other_formats(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The traceback is beside them, and what ends all of it names what to attach."""
-    monkeypatch.setattr("opscope.reports.combined.page.combined_html", broken)
+    monkeypatch.setattr("opscope.reports.combined.combined.combined_html", broken)
     both = (BUNDLES / "with-ceilings", BUNDLES / "flat-rooms")
     code, said = run("report", *both, "--out", tmp_path)
     assert (code, f"warning: combined.html: not known because of {BUG}" in said) == (0, True)

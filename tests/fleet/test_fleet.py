@@ -11,7 +11,8 @@ from many_bundles import Made, Mint
 from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.outputs import MARKDOWN_MARK
-from opscope.fleet.analysis.fleet import FleetRun, SortTime, dominant, fleet, rankings
+from opscope.fleet.analysis.fleet import SortTime, dominant, fleet, rankings
+from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, heat_class
 from opscope.fleet.store.rows import BundleLabels
 

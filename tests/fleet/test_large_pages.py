@@ -13,9 +13,9 @@ from nightly_fleet import eventful_fleet, steady_fleet, store_nights
 from opscope.api import stored_fleet
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.analysis.fleet import fleet
-from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.nights import RunChange
+from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.reports.fleet import (
     MOST_CELLS,
     MOST_COLUMNS,
@@ -26,8 +26,8 @@ from opscope.fleet.reports.fleet import (
     speedup_map,
 )
 from opscope.fleet.reports.history import history_html, history_summary
+from opscope.fleet.reports.html_parts import blocks, sparkline
 from opscope.fleet.reports.notebook import fleet_card
-from opscope.fleet.reports.sparkline import blocks, sparkline
 from opscope.reports.notebook.card import MOST_ROWS
 from terminal_text import text_of
 from texts import FIRST_NIGHT

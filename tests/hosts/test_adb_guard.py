@@ -18,7 +18,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.core.errors import DeviceError, UsageError
 from opscope.hosts.adb.adb import AdbShell
-from opscope.hosts.adb.guard import Hold, owner_text
+from opscope.hosts.adb.device import Hold, owner_text
 from opscope.hosts.adb.power import NAMES, PROFILES, power_named
 from opscope.hosts.own_directory import MARK, OWN
 from waiting import HANG, eventually
@@ -114,7 +114,7 @@ def test_an_unknown_profile() -> None:
 _HOLDER = """
 import sys, time
 from opscope.hosts.adb.adb import AdbShell
-from opscope.hosts.adb.guard import Hold, owner_text
+from opscope.hosts.adb.device import Hold, owner_text
 from opscope.hosts.adb.power import PROFILES
 held = Hold(AdbShell(sys.argv[1]), sys.argv[2], "a@b", PROFILES["boost"])
 print("held", flush=True)

@@ -9,7 +9,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.bundle.manifest import Phone, PhoneState
 from opscope.hosts.adb.adb import AdbShell
-from opscope.hosts.adb.state import device_of, read_device, read_state, state_of
+from opscope.hosts.adb.device import device_of, read_device, read_state, state_of
 from opscope.hosts.facts import environment_of
 
 if TYPE_CHECKING:

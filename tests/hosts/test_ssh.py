@@ -33,7 +33,7 @@ from opscope.program.ceilings.drift import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture
-from opscope.workflows.measure.configuration import read_experiments
+from opscope.workflows.measure.running import read_experiments
 from texts import NO_ANSWER, WAIT_FOR_THE_RUN
 from waiting import eventually
 

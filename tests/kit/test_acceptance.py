@@ -24,7 +24,7 @@ from opscope.kit.readers import directory as kit
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.readers import registry
-from opscope.reports.combined.page import combined_markdown
+from opscope.reports.combined.combined import combined_markdown
 from opscope.reports.content.content import ReportContent
 from opscope.reports.html.page import html, markdown_report
 from texts import NO_MICROKERNEL

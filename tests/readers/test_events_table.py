@@ -15,8 +15,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import COLUMNS, Clock, EventTable, Scope, TraceWarning
 from opscope.readers.events_table import EventsCsvReader, EventsParquetReader
 from opscope.readers.registry import reader_for
-from opscope.reports.formats.events_csv import events_csv
-from opscope.reports.formats.parquet import parquet, signed
+from opscope.reports.formats.event_files import events_csv, parquet, signed
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from texts import ENDS_FIRST
 from traces import Node, encode, table

@@ -111,7 +111,7 @@ class TestValues:
         """In one call, with nothing portable."""
         import torch
 
-        from opscope.runtimes.executorch.export.live import export_live
+        from opscope.runtimes.executorch.export.checked import export_live
         from recipe_pages import counts_of
 
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), getattr(patterns, name)(), torch.nn.Linear(8, 8))

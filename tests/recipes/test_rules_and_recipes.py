@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from documents import ROOT
+from opscope.analysis.findings import rule as pages
 from opscope.analysis.findings.finding import message_of, published
 from opscope.analysis.findings.message import Severity, finding
-from opscope.analysis.rules import recipes as pages
+from opscope.analysis.findings.rule import recipe_of
 from opscope.analysis.rules.partition_advice import advice
-from opscope.analysis.rules.recipes import recipe_of
 from opscope.program.partition.portable_reason import Cause
 from opscope.workflows.rules import AREAS
 from recipe_pages import recipes

@@ -19,7 +19,7 @@ from opscope.analysis.preflight.exported import ExportRecord
 from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.process import Exported, export_model
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
-from opscope.runtimes.export_choices import Choice
+from opscope.runtimes.exports import Choice
 from opscope.runtimes.registry import EXPORTER
 from scrub import plain
 from session_files import made_once
@@ -61,7 +61,7 @@ def directory_name(name: str, versions: Mapping[str, str]) -> str:
 
 def write_anew() -> None:
     """Export all of them and write the directory anew."""
-    from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+    from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 
     versions = {package: version(package).partition("+")[0] for package in EXPORTERS}
     with tempfile.TemporaryDirectory() as work:

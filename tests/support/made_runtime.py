@@ -25,8 +25,8 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import random_inputs
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.exported import NamedTensor, Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
-from opscope.program.structure.signature import NamedTensor, Signature
 from opscope.readers.outputs import values_sha256
 from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.runtime import Runtime

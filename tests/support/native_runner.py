@@ -9,8 +9,7 @@ import pytest
 from opscope.core.errors import MissingDependencyError
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import SshShell, parse_address
-from opscope.runtimes.executorch.runners.native import NativeTarget, build_runtime, native_here, native_on
-from opscope.runtimes.executorch.runners.native_build import build_runner
+from opscope.runtimes.executorch.runners.native import NativeTarget, build_runner, build_runtime, native_here, native_on
 from opscope.runtimes.native.building import find_compiler
 from opscope.runtimes.native.folder import RuntimeFolder
 from session_files import session_directory

@@ -19,8 +19,7 @@ from opscope.core.errors import MissingDependencyError
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.hosts.this_machine import ThisMachine
 from opscope.runtimes.executorch.runners.native import NativeTarget, native_emulated
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.native_start import NativeStarter
+from opscope.runtimes.executorch.runners.native_jobs import NativeJobs, NativeStarter
 from opscope.runtimes.native.start import NativeProgram
 
 # Where .ci/devices unpacks one that is right, when the system's own is too old.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from documents import ROOT, blocks
-from opscope.runtimes.executorch.export.live import export_live
+from opscope.runtimes.executorch.export.checked import export_live
 from opscope.workflows.analyze.preflight import preflight
 
 RECIPES = ROOT / "docs" / "recipes"

@@ -22,12 +22,9 @@ from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE
-from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.profiling import profile
-from opscope.workflows.measure.running import run
-from opscope.workflows.measure.target_checks import target_checks
-from opscope.workflows.measure.targets import target_running
+from opscope.workflows.measure.running import read_experiments, run
+from opscope.workflows.measure.targets import on_phone, target_checks, target_running
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from texts import NO_RUNNER, NOT_ON_ANDROID

@@ -24,9 +24,8 @@ from opscope.core.stats.effect import Verdict
 from opscope.experiment.protocol import Job
 from opscope.measurements.bundle_differences import bundle_differences
 from opscope.program.operators.kinds import Category
-from opscope.reports.combined.combined import BundlePart, combine
+from opscope.reports.combined.combined import BundlePart, combine, combined_html, combined_markdown
 from opscope.reports.combined.operators import shared_programs
-from opscope.reports.combined.page import combined_html, combined_markdown
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
 from programs import write_tiny_program

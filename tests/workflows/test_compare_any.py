@@ -10,7 +10,7 @@ from aie_gemm import Gemm
 from aie_traces import json_text
 from opscope.core.errors import OpscopeError
 from opscope.measurements.results import ComparisonResult
-from opscope.npu.workflows.results import TilesComparisonResult
+from opscope.npu.workflows.sides import TilesComparisonResult
 from opscope.workflows.analyze.analyses import compare_any
 from traces import etdump
 

@@ -28,7 +28,7 @@ from opscope.core.errors import (
 )
 from opscope.core.table import Clock, EventTable
 from opscope.kit.csv import kit_csv
-from opscope.reports.formats.events_csv import events_csv
+from opscope.reports.formats.event_files import events_csv
 from opscope.workflows.reports.conversion import ConvertOptions
 from programs import write_tiny_program
 from texts import ALL_FEATURES_ON

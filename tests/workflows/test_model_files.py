@@ -16,7 +16,7 @@ from etrecords import GRAPH, SMALL, archive, graph, node
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, default_directory, profile
 from opscope.core.errors import NotFoundError, UsageError
-from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.program_files import kept_files, program_files
 from opscope.workflows.measure.model_files import program_source
 from programs import write_tiny_program

@@ -24,16 +24,13 @@ from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import UsageError
 from opscope.experiment.checks import State
 from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
-from opscope.hosts.adb.device import AdbDevice
-from opscope.hosts.adb.guard import Hold
+from opscope.hosts.adb.device import AdbDevice, Hold
 from opscope.hosts.adb.power import PROFILES
 from opscope.hosts.devices import PHONE_VERSIONS
 from opscope.hosts.own_directory import OWN
 from opscope.runtimes.native.building import host_architecture
-from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.phones import on_phone, phone_name
-from opscope.workflows.measure.running import run
-from opscope.workflows.measure.target_checks import target_checks
+from opscope.workflows.measure.running import read_experiments, run
+from opscope.workflows.measure.targets import on_phone, phone_name, target_checks
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from texts import NOT_ON_ANDROID

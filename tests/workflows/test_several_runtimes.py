@@ -22,11 +22,10 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.runtimes.litert.target import litert_here
 from opscope.workflows.measure import targets
-from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiment_bundle import target_of
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
-from opscope.workflows.measure.running import run
+from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.reports.reports import content_of
 from programs import tiny_program
 from texts import ONLY_LITERT

@@ -11,8 +11,7 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.device import device_text
-from opscope.bundle.manifest import Failure, FailureKind, Status
+from opscope.bundle.manifest import Failure, FailureKind, Status, device_text
 from opscope.core.errors import DeviceError, StorageError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import Capabilities, JobOutcome

@@ -20,8 +20,8 @@ from opscope.bundle.manifest import Environment, Role, Variant
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.interpreter import module_command
-from opscope.machine.cpu_limits import cpu_quota, quota_of, usable_cpus
-from opscope.runtimes.executorch.runners.native_build import build_runner
+from opscope.machine.processor import cpu_quota, quota_of, usable_cpus
+from opscope.runtimes.executorch.runners.native import build_runner
 from opscope.workflows.measure.variants import check_threads
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -59,7 +59,7 @@ except OpscopeError as error:
 """
 QUOTA = """
 import subprocess
-from opscope.machine.cpu_limits import cpu_quota, usable_cpus
+from opscope.machine.processor import cpu_quota, usable_cpus
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.scripts import CONDITIONS, FACTS
 facts, state = (parts(subprocess.run(["sh", "-c", s], capture_output=True).stdout) for s in (FACTS, CONDITIONS))

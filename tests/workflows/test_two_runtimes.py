@@ -16,9 +16,8 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError
 from opscope.program.operators.attribution import Attribution
-from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiments import Means
-from opscope.workflows.measure.running import run
+from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.validate.validation import validate
 
 DATA = Path(__file__).parents[1] / "data"

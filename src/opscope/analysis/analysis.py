@@ -1,4 +1,7 @@
-"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/1``."""
+"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/1``.
+
+What operators did, as the roofline asks for it: their work, and which class of kernels ran them.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from opscope.analysis.latency.headline import (
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.latency.timing import Untraced, untraced
-from opscope.analysis.operator_work import operator_work
 from opscope.analysis.operators.delegates import (
+    NODE_TYPES,
     Coverage,
     DelegateTime,
     LayoutTime,
@@ -29,11 +32,15 @@ from opscope.analysis.operators.delegates import (
     attributed_share,
     coverage,
     delegate_times,
+    delegated_kernels,
+    is_node,
     layout_times,
     portable_times,
 )
 from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
+from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import (
+    PORTABLE_BACKEND,
     UNKNOWN_METHOD,
     BackendTime,
     CategoryTime,
@@ -44,6 +51,7 @@ from opscope.analysis.operators.operators import (
     known_operators,
 )
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
+from opscope.analysis.roofline.operator_ceiling import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
@@ -51,7 +59,8 @@ from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
-from opscope.program.ceilings.ceilings import Ceilings
+from opscope.core.table.places import by_operator
+from opscope.program.ceilings.ceilings import Ceilings, KernelClass, KernelUse, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,10 +68,25 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.timing import CallTimes
     from opscope.analysis.operators.attribution import Attributions
     from opscope.core.table import EventTable
+    from opscope.core.table.places import OperatorKey
 
 
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", TRACING_DOMINATES})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
+_TYPES = {
+    "fp32": "f32",
+    "float32": "f32",
+    "fp16": "f16",
+    "float16": "f16",
+    "qint8": "qs8",
+}
+_KERNELS = {
+    "convolution": KernelClass.IGEMM,
+    "depthwise": KernelClass.DWCONV,
+    "deconvolution": KernelClass.SUBCONV,
+    "linear": KernelClass.GEMM,
+    "matmul": KernelClass.BMM,
+}
 
 
 class TraceFile(msgspec.Struct, frozen=True):
@@ -317,3 +341,50 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit | N
         warnings=[*([refused] if refused else []), *table.warnings],
         files=files,
     )
+
+
+def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
+    """The work of every operator whose cost is known; framework time has none."""
+    known = by_operator(row for row in rows if row.bytes is not None)
+    return [_work(row, facts.get(key, OperatorFacts())) for key, row in known.items()]
+
+
+def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
+    use = _kernel(row)
+    dtype = use.dtype if use else (NODE_TYPES if is_node(row) else _TYPES).get(row.dtype or "")
+    moved = None if row.bytes is None or row.weight_bytes is None else row.bytes - row.weight_bytes
+    return OperatorWork(
+        method=row.method,
+        instruction=row.instruction,
+        position=row.position,
+        name=row.name,
+        dtype=dtype,
+        kernel=use.kernel if use else None,
+        function=_function(row),
+        taps=facts.taps,
+        macs=row.macs,
+        flops=row.flops,
+        elements=None if facts.elements is None else round(facts.elements * row.calls),
+        activation_bytes=moved,
+        weight_bytes=row.weight_bytes,
+        calls=row.calls,
+        time_ns=row.shown_ns,
+        uncertainty_ns=row.uncertainty_ns,
+        portable=row.backend == PORTABLE_BACKEND,
+        channels=row.shape[-1] if row.shape else None,
+    )
+
+
+def _kernel(row: Operator) -> KernelUse | None:
+    """The kernels that ran; for a portable operator those that XNNPACK has for the same work and type."""
+    if row.backend != PORTABLE_BACKEND:
+        return delegated_kernels(row)
+    kernel, dtype = _KERNELS.get(row.kind), _TYPES.get(row.dtype or "")
+    return KernelUse(dtype, kernel) if kernel and dtype else None
+
+
+def _function(row: Operator) -> str | None:
+    """What XNNPACK calls the operator, or the type of a node; None for a portable one."""
+    if is_node(row):
+        return row.name.partition(": ")[0]
+    return None if row.backend == PORTABLE_BACKEND else operator_name(row.name)

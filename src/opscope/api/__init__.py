@@ -31,20 +31,24 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
-    from opscope.measurements.judgements import GateResult, ValidationResult
-    from opscope.measurements.program_results import KernelsResult, PreflightResult
-    from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
+    from opscope.measurements.results import (
+        AnalysisResult,
+        ComparisonResult,
+        EventsResult,
+        GateResult,
+        KernelsResult,
+        PreflightResult,
+        Profiled,
+        ValidationResult,
+    )
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
-    from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
-    from opscope.npu.workflows.sides import check_tiles, compare_tiles
+    from opscope.npu.workflows.sides import TilesComparisonResult, TilesGateResult, check_tiles, compare_tiles
     from opscope.npu.workflows.sweep import Swept, sweep_tiles, write_sweep
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare
-    from opscope.workflows.analyze.gate import check
-    from opscope.workflows.analyze.inspected import Inspected
-    from opscope.workflows.analyze.inspection import inspect
+    from opscope.workflows.analyze.gate import check, check_kinds
+    from opscope.workflows.analyze.inspection import Inspected, inspect
     from opscope.workflows.analyze.preflight import preflight
-    from opscope.workflows.analyze.program_sides import check_kinds
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
@@ -148,17 +152,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "opscope.workflows.reports.combined_result": ("CombinedResult",),
     "opscope.analysis.kernels.kernels": ("KernelFilter",),
-    "opscope.workflows.measure.parallel.workers": ("Where",),
-    "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.core.json": ("to_json",),
+    "opscope.experiment.checks": ("Check",),
     "opscope.fleet.fleet": (
         "fleet_report",
         "stored_fleet",
     ),
     "opscope.fleet.fleet_gate": ("check_fleet",),
-    "opscope.fleet.history": ("acknowledge_changes", "check_new_changes", "stored_history"),
+    "opscope.fleet.history": (
+        "acknowledge_changes",
+        "check_new_changes",
+        "stored_history",
+    ),
     "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.results": (
         "FleetResult",
@@ -167,6 +173,7 @@ _MODULES = {
         "StoreCheckResult",
         "StoreEntries",
     ),
+    "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.fleet.stores": (
         "AddReport",
         "RemoveReport",
@@ -179,13 +186,15 @@ _MODULES = {
         "store_entries",
         "verify_store",
     ),
-    "opscope.measurements.judgements": ("GateResult", "ValidationResult"),
-    "opscope.measurements.program_results": ("KernelsResult", "PreflightResult"),
     "opscope.measurements.results": (
         "AnalysisResult",
         "ComparisonResult",
         "EventsResult",
+        "GateResult",
+        "KernelsResult",
+        "PreflightResult",
         "Profiled",
+        "ValidationResult",
     ),
     "opscope.npu.workflows.aie": (
         "Tiles",
@@ -193,11 +202,9 @@ _MODULES = {
         "analyze_tiles",
         "write_tiles",
     ),
-    "opscope.npu.workflows.results": (
+    "opscope.npu.workflows.sides": (
         "TilesComparisonResult",
         "TilesGateResult",
-    ),
-    "opscope.npu.workflows.sides": (
         "check_tiles",
         "compare_tiles",
     ),
@@ -215,11 +222,15 @@ _MODULES = {
         "analyze",
         "compare",
     ),
-    "opscope.workflows.analyze.gate": ("check",),
-    "opscope.workflows.analyze.inspected": ("Inspected",),
-    "opscope.workflows.analyze.inspection": ("inspect",),
+    "opscope.workflows.analyze.gate": (
+        "check",
+        "check_kinds",
+    ),
+    "opscope.workflows.analyze.inspection": (
+        "Inspected",
+        "inspect",
+    ),
     "opscope.workflows.analyze.preflight": ("preflight",),
-    "opscope.workflows.analyze.program_sides": ("check_kinds",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.exporting": (
         "ExportDone",
@@ -231,13 +242,13 @@ _MODULES = {
         "kernel_filter",
         "kernels",
     ),
-    "opscope.experiment.checks": ("Check",),
     "opscope.workflows.measure.machine": (
         "FeatureReport",
         "Readiness",
         "doctor",
         "features",
     ),
+    "opscope.workflows.measure.parallel.workers": ("Where",),
     "opscope.workflows.measure.profiling": (
         "Settings",
         "default_directory",
@@ -253,6 +264,7 @@ _MODULES = {
         "combined",
         "combined_report",
     ),
+    "opscope.workflows.reports.combined_result": ("CombinedResult",),
     "opscope.workflows.reports.conversion": (
         "CONVERT_FORMATS",
         "convert",

@@ -1,4 +1,7 @@
-"""A bundle: the directory of one experiment. The manifest is written first and after every repetition."""
+"""A bundle: the directory of one experiment. The manifest is written first and after every repetition.
+
+Whether a run is active in a bundle.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import LockRecord, PlanSlot, SampleRun, Variant
     from opscope.bundle.record_hashes import RecordHash
+
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
@@ -311,3 +315,15 @@ def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> Non
         schema = from_json(content, _Head).schema
     if schema != known and schema.startswith(f"{known.partition('/')[0]}/"):
         raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint="upgrade opscope")
+
+
+def is_held(path: Path) -> bool:
+    """Whether a run holds the bundle now; nothing is changed, and a run that is about to begin is not hindered."""
+    try:
+        with (path / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

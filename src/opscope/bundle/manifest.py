@@ -1,4 +1,7 @@
-"""The manifest: what was asked, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``."""
+"""The manifest: what was asked, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``.
+
+How the machine of a bundle is called.
+"""
 
 from __future__ import annotations
 
@@ -714,3 +717,13 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         """Failed repetitions that no later attempt made good."""
         done = {rep.place for rep in self.repetitions if rep.ok}
         return [rep for rep in self.repetitions if not rep.ok and rep.place not in done]
+
+
+def device_text(manifest: Manifest) -> str:
+    """Name of a bundle's machine: the one that it was given, else its CPU, system, architecture, and its address."""
+    if manifest.device:
+        return manifest.device
+    environment = manifest.environment
+    place = " ".join(filter(None, (environment.system, environment.machine)))
+    name = ", ".join(filter(None, (environment.cpu or "unknown CPU", place)))
+    return f"{name} ({manifest.target.address})" if manifest.target.address else name

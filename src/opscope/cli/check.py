@@ -214,7 +214,7 @@ class _Programs(NamedTuple):
 def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup: str | None) -> Settings:
     """How two programs are measured: the options that were given, and the usual rest."""
     from opscope.core.errors import UsageError
-    from opscope.workflows.measure.phones import phone_name
+    from opscope.workflows.measure.targets import phone_name
 
     count = warmup_count(warmup)
     if count == "auto":

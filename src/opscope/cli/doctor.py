@@ -44,7 +44,7 @@ def command(
         _tell_features(json)
         return
     from opscope.api import Readiness, doctor
-    from opscope.workflows.measure.target_checks import restored_settings
+    from opscope.workflows.measure.targets import restored_settings
 
     checks = restored_settings(target or "") if restore else doctor(target=target)
     problems = [check for check in checks if check.state == "problem"]

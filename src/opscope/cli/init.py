@@ -53,7 +53,7 @@ def command(
         return
     from opscope.core.errors import UsageError
     from opscope.experiment.config_files import devices_template, template
-    from opscope.workflows.measure.configuration import write_new
+    from opscope.workflows.measure.running import write_new
 
     if device and target is not None:
         raise UsageError("each device says its own target", where="--target", hint="leave out --target or --device")

@@ -1,4 +1,9 @@
-"""The ``opscope`` command: its commands, and the one place where errors become messages and exit codes."""
+"""The ``opscope`` command: its commands, and the one place where errors become messages and exit codes.
+
+Ctrl-C and the polite request to end, neither of which is lost.
+
+Every command looks at its outputs before it reads anything: see :mod:`opscope.core.outputs`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,9 @@ import inspect
 import io
 import itertools
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections import UserDict
 from importlib import import_module
@@ -17,14 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from opscope.cli.gated import GatedCommand
-from opscope.cli.output import say
-from opscope.cli.signals import catch_signals
+from opscope.cli.output import STANDARD_OUTPUT, say
 from opscope.core.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
+    InterruptedRunError,
     MemoryLimitError,
     NotFoundError,
     OpscopeError,
@@ -32,16 +38,19 @@ from opscope.core.errors import (
     UsageError,
 )
 from opscope.core.parts import failures_of_command
-from opscope.core.refusals import refusal, unknown_refusal
 from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
+from opscope.core.system_errors import refusal, unknown_refusal
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import FrameType
 
-    from typer._click import Command, Context, HelpFormatter
+    from typer._click import Command, Context, HelpFormatter, Parameter
 
+    from opscope.core.outputs import Output
     from opscope.core.parts import PartFailure
+
 
 _MODEL = "a model named MODULE:CALLABLE or FILE.py:CALLABLE, or by a file of your directory of models"
 _RIGHTS = "in their own processes, with your rights and without a sandbox"
@@ -61,6 +70,11 @@ ASKS: dict[str, str] = {
 }
 """Commands that start installed programs, and nothing of the user's."""
 _NEVER = "Runs no code of yours: files are read and never executed."
+_MOMENT_SECONDS = 0.05
+_DIRECTORIES = {"csv", "kit_csv", "out", "directory"}
+"""Parameters that name a directory to write into, beside those that name a file, whose metavar ends with ``|-``."""
+_WRITTEN_BACK = {"known"}
+"""Files that are read and written again."""
 
 
 def code_notice(command: str) -> str:
@@ -319,3 +333,106 @@ def _tell(error: OpscopeError) -> None:
     say(f"error: {where}{error.problem}", err=True)
     if error.hint:
         say(f"hint:  {error.hint}", err=True)
+
+
+def catch_signals() -> None:
+    """Treat SIGTERM like Ctrl-C, and give either again where Python had to drop what it raised.
+
+    An exception cannot leave what Python runs while it disposes of an object: it is reported and forgotten, and the
+    command would go on as if nobody had asked it to end.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _give_again
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """Leave the bundle in order, as after Ctrl-C."""
+    raise InterruptedRunError("ended by a signal")
+
+
+def _give_again(dropped: sys.UnraisableHookArgs) -> None:
+    number = _number(dropped.exc_value)
+    main_thread = threading.main_thread().ident
+    if number is None or main_thread is None:
+        sys.__unraisablehook__(dropped)
+        return
+    again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, (main_thread, number))
+    again.daemon = True
+    again.start()
+
+
+def _number(dropped: BaseException | None) -> signal.Signals | None:
+    """The signal that raised it, if one did."""
+    if isinstance(dropped, InterruptedRunError):
+        return signal.SIGTERM
+    return signal.SIGINT if isinstance(dropped, KeyboardInterrupt) else None
+
+
+class GatedCommand(TyperCommand):
+    """A command whose outputs lose no byte that opscope did not write."""
+
+    def invoke(self, ctx: Context) -> object:
+        """Check the outputs, then run the command."""
+        _check(self.params, ctx.params)
+        return super().invoke(ctx)
+
+
+def is_output(parameter: Parameter) -> bool:
+    """Whether a parameter names what is written."""
+    metavar, name = str(getattr(parameter, "metavar", "") or ""), parameter.name or ""
+    return metavar.endswith("|-") or name in _DIRECTORIES | _WRITTEN_BACK
+
+
+def _check(parameters: list[Parameter], values: dict[str, object]) -> None:
+    outputs, inputs = [], []
+    for parameter in parameters:
+        named = [word for word in _words(values.get(parameter.name or "")) if word]
+        if is_output(parameter):
+            outputs += [(parameter, word) for word in named]
+        else:
+            inputs += [path for word in named for path in _paths(word)]
+    _check_printed([parameter for parameter, word in outputs if word == STANDARD_OUTPUT])
+    if outputs:
+        from opscope.core.outputs import check_outputs
+
+        check_outputs([_output(*named) for named in outputs if named[1] != STANDARD_OUTPUT], inputs)
+
+
+def _check_printed(parameters: list[Parameter]) -> None:
+    """Refuse two results on standard output."""
+    if len(parameters) > 1:
+        from opscope.core.errors import UsageError
+
+        first, second = (_option(parameter) for parameter in parameters[:2])
+        raise UsageError(f"{first} is already printed", where=second, hint="write one of the two to a file")
+
+
+def _output(parameter: Parameter, word: str) -> Output:
+    from opscope.core.outputs import Output
+
+    path, metavar = Path(word), str(getattr(parameter, "metavar", "") or "")
+    return Output(_option(parameter), path, metavar == "DIR" or (metavar == "PATH|-" and path.is_dir()))
+
+
+def _option(parameter: Parameter) -> str:
+    return max(parameter.opts, key=len)
+
+
+def _words(value: object) -> Iterator[str]:
+    """The texts and paths of a parameter's value."""
+    if isinstance(value, str | Path):
+        yield str(value)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _words(one)
+
+
+def _paths(word: str) -> Iterator[Path]:
+    """The file or directory that a word names, with or without a variant; none where it names nothing."""
+    for text in dict.fromkeys((word, word.partition("#")[0])):
+        try:
+            found = text and Path(text).exists()
+        except (OSError, ValueError):  # too long for a name, or no name at all
+            found = False
+        if found:
+            yield Path(text)

@@ -52,7 +52,7 @@ def command(
     from opscope.api import default_directory
     from opscope.core.errors import UsageError
     from opscope.machine.clock import SystemClock
-    from opscope.workflows.measure.phones import phone_name
+    from opscope.workflows.measure.targets import phone_name
 
     if resume and out is None:
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
@@ -92,7 +92,7 @@ def _resume_hint(model: str, out: Path) -> str:
 
 def _tell(done: Profiled) -> None:
     from opscope.reports.terminal import summary
-    from opscope.workflows.measure.environment_checks import temporary_cache
+    from opscope.workflows.measure.machine import temporary_cache
 
     show(summary(done.content))
     for note in filter(None, [*done.notes, temporary_cache()]):

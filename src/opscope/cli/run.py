@@ -75,8 +75,8 @@ def command(
     report.md, analysis.json and comparison.json. Devices run side by side. When one fails, the others still run.
     """
     from opscope.core.errors import UsageError
-    from opscope.workflows.measure.phones import phone_name
     from opscope.workflows.measure.running import run
+    from opscope.workflows.measure.targets import phone_name
 
     if analysis_only and resume:
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from opscope.core.errors import StorageError
-from opscope.core.refusals import refusal
 from opscope.core.regular_files import open_regular
+from opscope.core.system_errors import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

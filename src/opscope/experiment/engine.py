@@ -1,7 +1,13 @@
-"""The engine: runs what a bundle's plan still lacks, and writes down every repetition as soon as it is over."""
+"""The engine: runs what a bundle's plan still lacks, and writes down every repetition as soon as it is over.
+
+The order of repetitions: every round runs every variant once, in an order drawn anew for each round.
+
+Rests between processes: a fixed cool-down, and a wait until the machine is cool enough, where it can tell.
+"""
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.inventory import TALK
@@ -16,19 +22,25 @@ from opscope.bundle.manifest import (
     Status,
     TracingMode,
 )
-from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
+from opscope.core.errors import BundleError, DeviceError, RunError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.experiment.protocol import OUTPUTS, Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Manifest, PlanSlot, Variant
+    from opscope.bundle.settings import ExperimentSettings
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.machine.clock import TimeSource
+
+
+_STEP_SECONDS = 2.0
+_LONGEST_WAIT_SECONDS = 900.0
+_HINT = "finish with --resume when it is cooler, or raise max_temperature"
 
 
 class TraceCheck(Protocol):
@@ -235,3 +247,45 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
         found, asked = measurement.mask.mechanism.value, job.switch.value
         return Failure(FailureKind.MASK, f"features were switched off with {found}, asked for {asked}")
     return None
+
+
+def interleaved(variants: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
+    """For every round the variants in the order they run.
+
+    Drift of the machine then falls on all variants alike, and exchanging two of them within a round changes nothing
+    when they are the same, which is what the permutation test of a comparison rests on.
+    """
+    generator = random.Random(seed)  # noqa: S311 - an order to be repeated, not a secret
+    return [generator.sample(list(variants), len(variants)) for _ in range(rounds)]
+
+
+class Rest:
+    """Rests as an experiment asks for them.
+
+    Args:
+        settings: with the cool-down and the highest temperature.
+        target: tells its temperature.
+        sleep: how time is spent.
+    """
+
+    def __init__(self, settings: ExperimentSettings, target: RunTarget, sleep: Callable[[float], None]) -> None:
+        self._cooldown, self._hottest = settings.cooldown_seconds, settings.max_temperature
+        self._target, self._sleep = target, sleep
+        self.unreadable = self._hottest is not None and target.conditions().temperature_celsius is None
+
+    def take(self) -> None:
+        """Rest once."""
+        if self._cooldown:
+            self._sleep(self._cooldown)
+        waited = 0.0
+        while self._too_hot():
+            if waited >= _LONGEST_WAIT_SECONDS:
+                raise RunError(f"still above {self._hottest:g} °C after {waited:.0f} s", hint=_HINT)
+            self._sleep(_STEP_SECONDS)
+            waited += _STEP_SECONDS
+
+    def _too_hot(self) -> bool:
+        if self._hottest is None or self.unreadable:
+            return False
+        now = self._target.conditions().temperature_celsius
+        return now is not None and now > self._hottest

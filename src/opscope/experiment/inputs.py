@@ -2,19 +2,22 @@
 
 A word is a number, ``true``, ``false``, ``none``, ``default``, or the type and the sizes of a tensor with what fills
 it: ``float32[1,3,224,224]``, ``int64[1,16]=random(0,32000)``.
+
+Labelled inputs: an .npz with an array ``labels``, whose other arrays hold one input after the other.
+
+Each input is a slice of length one along the first axis, for a program that takes a batch of one.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from opscope.bundle.manifest import PlannedInput, Tensor
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
-from opscope.experiment.samples import labelled_inputs
 from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
 from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar
 from opscope.readers.outputs import read_arrays
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import Value
+
 
 InputValue: TypeAlias = "Array | int | float | bool | None"
 """The value of an input that came with a program; None where it holds none."""
@@ -42,6 +46,11 @@ _DEFAULT = "default"
 _NAMED = re.compile(r"arr_(\d+)\Z")
 _MOST_BYTES = 1 << 34
 _MOST_INPUTS = 10_000
+LABELS = "labels"
+"""Name of the array that makes the arrays beside it a set of labelled inputs."""
+MOST_SAMPLES = 100_000
+"""Each is a process of its own, or a call of one; a file beyond that is one that was not meant."""
+UNKNOWN = -1
 
 
 class TensorRecipe(NamedTuple):
@@ -118,7 +127,7 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
 def read_input_file(path: Path) -> list[AskedInput | None]:
     """The arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, those of other names in the order of the file.
 
-    Of labelled inputs, see :mod:`opscope.experiment.samples`, it is the first one: that is what is timed.
+    Of labelled inputs, see :mod:`opscope.experiment.inputs`, it is the first one: that is what is timed.
     """
     arrays = read_arrays(path)
     labelled = labelled_inputs(path, arrays)
@@ -260,3 +269,47 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
     if spec.fill == "range":
         return as_type(np.arange(drawn.size).reshape(drawn.shape), spec.dtype)
     return drawn if spec.fill == "random" else np.full(drawn.shape, spec.fill == "ones", drawn.dtype)
+
+
+class LabelledInputs(NamedTuple):
+    """Inputs with the class of each."""
+
+    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # int64, shape (n,); -1 where the class is not known
+    arrays: dict[str, Array]  # by name, each with n along its first axis
+
+    def sample(self, number: int) -> dict[str, Array]:
+        """The arrays of one input, with a batch of one."""
+        return {name: array[number : number + 1] for name, array in self.arrays.items()}
+
+
+def labelled_inputs(path: Path, arrays: Mapping[str, Array]) -> LabelledInputs | None:
+    """The labelled inputs that a file holds; None where it has no array ``labels``, and is one input."""
+    if LABELS not in arrays:
+        return None
+    labels = arrays[LABELS]
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        problem = f"the array labels is {labels.dtype.name}{list(labels.shape)}, not a list of whole numbers"
+        raise TraceFormatError(problem, where=path, hint=_HINT)
+    others = {name: array for name, array in arrays.items() if name != LABELS}
+    if not 0 < len(labels) <= MOST_SAMPLES or not others:
+        problem = f"there are {len(labels)} labels for {len(others)} arrays of inputs"
+        raise TraceFormatError(problem, where=path, hint=f"{_HINT}; at most {MOST_SAMPLES:,} of them")
+    for name, array in others.items():
+        if array.shape[:1] != labels.shape:
+            problem = f"there are {len(labels)} labels, and {name} has the shape {list(array.shape)}"
+            raise TraceFormatError(problem, where=path, hint=_HINT)
+    classes = labels.astype(np.int64)
+    if int(classes.min()) < UNKNOWN:
+        raise TraceFormatError(f"a label is {int(classes.min())}", where=path, hint=_HINT)
+    return LabelledInputs(classes, dict(others))
+
+
+_HINT = (
+    "numpy.savez(FILE, images, labels=classes): one input after the other along the first axis of each array, and one "
+    "class for each, from 0, or -1 where it is not known; an input of the program itself is named arr_0, arr_1, ..."
+)
+
+
+def stacked(outputs: list[list[Any]]) -> list[Any]:
+    """Outputs of several inputs, each stacked along a new first axis; the inverse of one list for each input."""
+    return [np.stack(each) for each in zip(*outputs, strict=True)]

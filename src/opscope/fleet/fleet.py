@@ -16,8 +16,8 @@ from opscope.core.parts import noted
 from opscope.core.tracebacks import page, tracebacks_kept
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
-from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
+from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask

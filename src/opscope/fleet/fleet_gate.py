@@ -35,8 +35,7 @@ from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_facts import FACT_COLUMNS, facts_of_runs, known_facts
-from opscope.fleet.stored_runs import TRUSTED, run_filter
+from opscope.fleet.stored_runs import FACT_COLUMNS, TRUSTED, facts_of_runs, known_facts, run_filter
 from opscope.fleet.stores import store_address
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_facts import facts_of_runs
-from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, run_filter
+from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, facts_of_runs, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, doubt
 from opscope.bundle.bundle import is_bundle
-from opscope.bundle.device import device_text
-from opscope.bundle.manifest import TracingMode
+from opscope.bundle.manifest import TracingMode, device_text
 from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
 from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
 from opscope.fleet.store.place import place_of
@@ -17,8 +16,8 @@ from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
 from opscope.fleet.stores import store_address
-from opscope.measurements.judgements import GateResult
 from opscope.measurements.notebook import shown_as
+from opscope.measurements.results import GateResult
 from opscope.measurements.sides import usual_variant
 
 if TYPE_CHECKING:

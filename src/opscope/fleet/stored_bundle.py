@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.analysis import Analysis
-from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle
-from opscope.bundle.device import device_text
-from opscope.bundle.lock import is_held
+from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle, is_held
+from opscope.bundle.manifest import device_text
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json

@@ -1,16 +1,27 @@
-"""Which runs of a store are meant: filters of a few words, and the runs that fit."""
+"""Which runs of a store are meant: filters of a few words, and the runs that fit.
+
+What a store knows of a run beside its times: program, commit, versions, system, CPU.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.analysis.findings.quality import Grade
 from opscope.core.errors import UsageError, did_you_mean
+from opscope.fleet.analysis.common_moves import FACTS, run_facts
+from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
+
+    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.store.place import StoreLocation
+
 
 _COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", "commit", "opscope", "arm", "bundle")
 _OTHERS = ("version", "since", "until", "last")
@@ -29,6 +40,8 @@ _CONDITIONS = {
     "bundle": "bundle LIKE ? || '%'",
 }
 """Keys that do not mean a column as it is."""
+FACT_COLUMNS = (*FACTS, "versions")
+"""Columns of ``runs`` that facts are taken from."""
 
 
 class RunFilter(NamedTuple):
@@ -82,3 +95,16 @@ def _date(key: str, value: str) -> datetime:
     if found is None:
         raise UsageError(f"{value!r} is not a date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
     return found
+
+
+def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> dict[tuple[str, str], RunFacts]:
+    """The facts of the runs of some bundles, by bundle and variant."""
+    columns = ", ".join(f'"{name}"' for name in FACT_COLUMNS)
+    sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours
+    return {(row[0], row[1]): known_facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
+
+
+@functools.lru_cache(maxsize=4096)
+def known_facts(values: tuple[str | None, ...]) -> RunFacts:
+    """The facts of a run by the values of its columns; runs of one night mostly have the same."""
+    return run_facts(dict(zip(FACT_COLUMNS, values, strict=True)))

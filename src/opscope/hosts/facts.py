@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Conditions, Environment
 from opscope.machine import environment
-from opscope.machine.cpu_limits import quota_of, within
 from opscope.machine.emulation import reported_emulator
+from opscope.machine.processor import quota_of, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,9 +19,8 @@ import polars as pl
 
 from opscope.core.errors import UsageError
 from opscope.core.table import Clock
-from opscope.reports.content.decimals import decimal
-from opscope.reports.content.text import csv_cell
-from opscope.reports.formats.events_csv import guarded
+from opscope.reports.content.text import csv_cell, decimal
+from opscope.reports.formats.event_files import guarded
 
 if TYPE_CHECKING:
     from opscope.core.table import EventTable

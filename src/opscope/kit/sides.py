@@ -1,4 +1,7 @@
-"""Run directories of the Arm profiling kit: its experiments as sides, its run as a report, its figures checked."""
+"""Run directories of the Arm profiling kit: its experiments as sides, its run as a report, its figures checked.
+
+What a run directory of the Arm kit tells of kernels: the logs and the lists that its experiments left.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from opscope.analysis.kernels.kernel_sources import log_source, registered_source
+from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.manifest import (
     Conditions,
     Environment,
@@ -28,7 +34,6 @@ from opscope.core.table import TraceWarning
 from opscope.core.tracebacks import nothing_known
 from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.kit.kernel_sources import kit_kernels
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparisons_of
@@ -36,14 +41,17 @@ from opscope.measurements.trace_sides import marked
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.analysis.preflight.contents import KernelSummary
     from opscope.core.table import EventTable
     from opscope.kit.readers.run import KitExperiment, KitRun, StatedMedian
     from opscope.readers.registry import TraceRead
     from opscope.reports.content.content import ReportContent
+
 
 TIMING = "timing"
 _NOT_KNOWN = "not known"
@@ -332,4 +340,46 @@ def _repetition(outcome: _Outcome) -> Repetition:
         after=unknown,
         measurement=None,
         failure=Failure(outcome.kind, outcome.problem) if outcome.problem else None,
+    )
+
+
+def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
+    """What the experiments of a run of the kit tell, those with a log or a list of kernels."""
+    run = read_kit(directory)
+    wanted = run.experiments if label is None else (run.experiment(label),)
+    return [source for each in wanted if (source := _of_experiment(each, directory)) is not None]
+
+
+def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
+    files = experiment.files
+    if experiment.kernels is not None and files.kernel_log:
+        found = log_source(experiment.kernels, experiment.name, str(directory / files.kernel_log))
+    elif experiment.kernel_rows and files.kernels:
+        lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
+        found = registered_source(lines, experiment.name, str(directory / files.kernels))
+    else:
+        return None
+    role = experiment.role.value if experiment.role else None
+    return msgspec.structs.replace(found, role=role, threads=experiment.threads)
+
+
+def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:
+    """What a report of a run shows of kernels: what was registered, and what the names of operators tell.
+
+    On which CPU it ran no file tells, so nothing speaks against SME.
+    """
+    sources = [source for each in run.experiments if (source := _of_experiment(each, Path())) is not None]
+    against, every = {one.candidate.label: one for one in comparisons}, KernelFilter()
+    ladders = [
+        variant_ladder(
+            LadderInputs(each.key, each.threads, analyses[each.key].operators, {}, comparison=against.get(each.key))
+        )
+        for each in run.experiments
+        if each.key in analyses
+    ]
+    return KernelView(
+        columns=kernel_columns(sources),
+        kernels=kernel_lines(sources, every),
+        pairs=kernel_pairs(sources, every),
+        ladders=ladders,
     )

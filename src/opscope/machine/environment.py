@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Conditions, Environment
 from opscope.core.files import text_of
 from opscope.core.version import __version__
-from opscope.machine.cpu_limits import cpu_quota, usable_cpus
 from opscope.machine.emulation import emulator_here
+from opscope.machine.processor import cpu_quota, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

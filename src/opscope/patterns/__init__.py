@@ -10,11 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opscope.patterns.activations import ELU, Mish, Softplus, replace_activations, softplus
-    from opscope.patterns.attention import MASKED, additive_mask, masked_attention
-    from opscope.patterns.normalisation import LayerNorm, replace_layer_norms
-    from opscope.patterns.pooling import spatial_mean
-    from opscope.patterns.replacing import replace_modules
+    from opscope.patterns.modules import (
+        ELU,
+        MASKED,
+        LayerNorm,
+        Mish,
+        Softplus,
+        additive_mask,
+        masked_attention,
+        replace_activations,
+        replace_layer_norms,
+        replace_modules,
+        softplus,
+        spatial_mean,
+    )
 
 __all__ = [
     "ELU",
@@ -31,22 +40,12 @@ __all__ = [
     "spatial_mean",
 ]
 
-_MODULES = {
-    "opscope.patterns.activations": ("ELU", "Mish", "Softplus", "replace_activations", "softplus"),
-    "opscope.patterns.attention": ("MASKED", "additive_mask", "masked_attention"),
-    "opscope.patterns.normalisation": ("LayerNorm", "replace_layer_norms"),
-    "opscope.patterns.pooling": ("spatial_mean",),
-    "opscope.patterns.replacing": ("replace_modules",),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-
 if not TYPE_CHECKING:  # a checker would take any name for one that is there
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
-        if name not in _HOME:
+        if name not in __all__:
             raise AttributeError(f"module 'opscope.patterns' has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
+        return getattr(import_module("opscope.patterns.modules"), name)
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,7 @@ from opscope.machine.cpu_reading import fixed_fields
 from opscope.machine.isa import stays_on
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.processor import read_processor
-from opscope.machine.switch.build import ARCHITECTURES, switch_library
-from opscope.machine.switch.switch import fields_here, obstacle, prepared, prepared_for
+from opscope.machine.switch.switch import ARCHITECTURES, fields_here, obstacle, prepared, prepared_for, switch_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

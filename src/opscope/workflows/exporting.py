@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import BundleError, ExportError, OverwriteError, UsageError
 from opscope.core.files import blocks_of, sha256_of, storage_errors
 from opscope.core.outputs import write_outputs
-from opscope.runtimes.export_choices import Choice
-from opscope.runtimes.export_record import EXPORT_LOG, RECORD, read_record
+from opscope.runtimes.exports import EXPORT_LOG, RECORD, Choice, read_record
 from opscope.runtimes.registry import EXPORTER
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import MissingDependencyError
-from opscope.machine.switch.build import switch_library
+from opscope.machine.switch.switch import switch_library
 
 LOG = "calls"
 

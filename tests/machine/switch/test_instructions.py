@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking_library import asking_library
-from opscope.machine.switch.instructions import LONGEST, length_at
+from opscope.machine.switch.sites import LONGEST, length_at
 
 KNOWN = """
 90                              nop

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.core.system.cache import VARIABLE
-from opscope.machine.switch.shown import is_shown, keep_shown
+from opscope.machine.switch.switch import is_shown, keep_shown
 
 LIBRARIES = "ab12"
 

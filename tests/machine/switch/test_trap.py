@@ -14,10 +14,9 @@ import pytest
 from asking_library import asking_library, asking_program
 from opscope.bundle.manifest import MaskProof, Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.machine.switch import build
-from opscope.machine.switch.report import read_report
+from opscope.machine.switch import switch
 from opscope.machine.switch.sites import CPUID
-from opscope.machine.switch.switch import RECORD, PreparedSwitch, obstacle, prepared, proof
+from opscope.machine.switch.switch import RECORD, PreparedSwitch, obstacle, prepared, proof, read_report
 from texts import NOBODY_ASKS
 
 AVX2, SSE4_1 = 1 << 5, 1 << 19
@@ -344,7 +343,7 @@ def test_the_library_compiles_without_a_warning(compiler: str, tmp_path: Path) -
     """Whichever compiler the native runner is built with."""
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}")
-    sources = Path(build.__file__).with_name("c")
+    sources = Path(switch.__file__).with_name("c")
     for source in sources.glob("*.c"):
         flags = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", str(source)]
         if source.name == "hwcap_mask.c" or os.uname().machine == "x86_64":

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, EventTable
-from opscope.core.table.side import Allocation
+from opscope.core.table.events import Allocation
 from opscope.readers.compressed import inflated
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.registry import read_trace

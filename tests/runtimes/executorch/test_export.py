@@ -23,14 +23,12 @@ from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
 from opscope.reports.exporting import export_summary
-from opscope.runtimes.executorch.calls import LOOP_CALLS, planned_calls
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
-from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord, slim_etrecord
 from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.lower import record_written
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
-from opscope.runtimes.export_choices import Choice
-from opscope.runtimes.export_record import record_of_export
+from opscope.runtimes.executorch.program_files import LOOP_CALLS, planned_calls
+from opscope.runtimes.exports import Choice, record_of_export
 from opscope.runtimes.registry import EXPORTER
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself

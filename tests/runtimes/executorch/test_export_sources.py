@@ -16,7 +16,7 @@ from opscope.core.files import sha256_of
 from opscope.core.json import to_json
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
 from opscope.runtimes.executorch.export.user_models import user_models
-from opscope.runtimes.export_choices import Choice, check_choice
+from opscope.runtimes.exports import Choice, check_choice
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.runtimes.executorch.ptd import data_keys
+from opscope.runtimes.executorch.program_files import data_keys
 
 WEIGHTS = Path(__file__).parents[2] / "data" / "looked.ptd"
 

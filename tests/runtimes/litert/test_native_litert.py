@@ -31,13 +31,13 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
-from opscope.runtimes.litert.native.building import runner_for
-from opscope.runtimes.litert.native.jobs import LitertJobs
 from opscope.runtimes.litert.native.target import (
+    LitertJobs,
     NativeLitertTarget,
     native_litert_emulated,
     native_litert_here,
     native_litert_on,
+    runner_for,
 )
 from opscope.runtimes.litert.signatures import read_callable
 from opscope.runtimes.litert.target import litert_here

@@ -15,10 +15,10 @@ from opscope.core.errors import MismatchError
 from opscope.experiment.settings import Settings
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType
+from opscope.runtimes.onnxruntime.attribution import NodeOrigin, node_origins
 from opscope.runtimes.onnxruntime.costs import node_cost
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph, session_nodes
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode, OnnxValue, OnnxWeight, read_onnx
-from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins
 from opscope.workflows.measure.profiling import profile
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"

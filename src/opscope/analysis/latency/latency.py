@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.stats.hierarchy import median_effect, median_interval
+from opscope.core.stats.steady import detect_warmup
 from opscope.core.stats.summary import Summary, summarise
-from opscope.core.stats.warmup import detect_warmup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 Tracing makes an inference longer, on ordinary models by 1 to 4 %, on many tiny operators by far more. So the latency of
 a product is that of untraced runs, and the traced ones are for the split.
+
+Which calls a process was kept from running during.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.latency.latency import Latency, latency_of
-from opscope.analysis.latency.preemption import undisturbed
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
+
+# Where it comes from: docs/design/quality.md.
+OFF_CPU = 0.05
+"""A call that was off the CPU for more than this share of its duration counts as preempted."""
+FEWEST_QUIET = 5
+"""A process with fewer calls that nobody preempted, and fewer than half of its own, has no figure of its own."""
 
 
 class CallTimes(NamedTuple):
@@ -112,3 +119,23 @@ def _tracing_cost(calls: CallTimes, settled: Mapping[int, Sequence[int]]) -> Tra
     sides = [[np.asarray(own[number], np.float64) for number in common or sorted(own)] for own in (traced, settled)]
     effect = median_effect(sides[0], sides[1], paired=bool(common))
     return TracingCost(math.exp(effect.estimate), interval_of(effect, math.exp), (len(sides[1]), len(sides[0])))
+
+
+def preempted(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
+    """Of every call whether it was preempted."""
+    return [off > OFF_CPU * duration for duration, off in zip(wall, off_cpu, strict=True)]
+
+
+def undisturbed(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
+    """Of every call whether figures rest on it: nobody preempted it; all of a process that has hardly any such call.
+
+    Calls are chosen by the time off the CPU and never by their duration, so that the choice does not favour short ones.
+    """
+    marked, few = preempted(wall, off_cpu), is_crowded(wall, off_cpu)
+    return [few or not own for own in marked]
+
+
+def is_crowded(wall: Sequence[int], off_cpu: Sequence[int]) -> bool:
+    """Whether hardly any call of a process was not preempted; see :func:`undisturbed`."""
+    quiet = len(wall) - sum(preempted(wall, off_cpu))
+    return quiet < FEWEST_QUIET and 2 * quiet < len(wall)

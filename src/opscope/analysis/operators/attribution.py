@@ -20,7 +20,7 @@ from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.attribution import match_events
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
-from opscope.program.xnnpack.links import Links
+from opscope.program.xnnpack.value_uses import Links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
-    from opscope.program.xnnpack.links import Link
+    from opscope.program.xnnpack.value_uses import Link
 
     Shape: TypeAlias = tuple[int, ...]
     _Ends: TypeAlias = Callable[[int], list[Link]]

@@ -13,7 +13,8 @@ import msgspec
 
 from opscope.analysis.findings.finding import Finding, ordered, published
 from opscope.analysis.findings.message import Message, Severity, finding
-from opscope.analysis.findings.rule import declare_rule, rule_of
+from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
+from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
@@ -31,8 +32,6 @@ from opscope.analysis.preflight.parts import (
     portable_groups,
 )
 from opscope.analysis.rules.partition_advice import advice
-from opscope.analysis.rules.recipes import PORTABLE as PORTABLE_RECIPES
-from opscope.analysis.rules.recipes import recipe_of
 from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic

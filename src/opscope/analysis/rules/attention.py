@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Severity, finding, passed
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import ATTENTION_MASKS, declare_rule
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import count, longest, places, time_of
-from opscope.analysis.rules.recipes import ATTENTION_MASKS
 from opscope.core.grouping import grouped
 from opscope.core.units import milliseconds, share_text
 

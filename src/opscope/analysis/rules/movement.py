@@ -6,12 +6,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operator_facts import GIVEN
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import count, longest, places, time_of
-from opscope.analysis.rules.recipes import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, recipe_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category

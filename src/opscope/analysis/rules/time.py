@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
-from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.roofline.operator_ceiling import Bound
@@ -23,7 +23,6 @@ from opscope.analysis.rules.evidence import (
 )
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
-from opscope.analysis.rules.recipes import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, recipe_of
 from opscope.core.grouping import grouped
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text

@@ -1,7 +1,7 @@
 """How much two groups of processes differ, with an interval, a test, and the smallest effect they could show.
 
 For operators of any two sides, and for the latency of sides that ran one after the other; the latency of sides in the
-same rounds has an estimator of its own, ``opscope.core.stats.rounds``.
+same rounds has an estimator of its own, ``opscope.core.stats.hierarchy``.
 
 The process is the unit: inferences within a process agree far better with each other than processes do, so each
 process contributes one number. Two ways to look at the same data must agree before a difference is called:

@@ -1,4 +1,7 @@
-"""Whether the inferences of one process settle, where, and how much their steady part can be trusted."""
+"""Whether the inferences of one process settle, where, and how much their steady part can be trusted.
+
+Where the warm-up of a series of inferences ends, judged by the series itself.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,12 @@ def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
         effective_n=effective_size(steady),
         modes=modes(steady, clock_step(values)),
     )
+
+
+def detect_warmup(samples: Sequence[float]) -> int:
+    """Number of leading samples that are slower than the series later is; at most half of them.
+
+    A few slow first inferences are found as what stands out from the second half, longer warm-up as levels that the
+    series leaves; see ``opscope.core.stats.shape``.
+    """
+    return course(np.asarray(samples, np.float64)).warmup

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from opscope.core.parts import noted
-from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.nights import FleetLevelChange
 from opscope.fleet.analysis.parts import (
     DistantPair,
     FleetPart,
+    FleetRun,
     Widespread,
     distant_pairs,
     parts_by,

@@ -1,4 +1,7 @@
-"""Devices and models of a fleet, each over all of its configurations, and pairs that are far from the best device."""
+"""Devices and models of a fleet, each over all of its configurations, and pairs that are far from the best device.
+
+The newest run of a configuration: a cell of the report on a fleet.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from opscope.analysis.findings.quality import Grade
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
+from opscope.fleet.analysis.nights import RunChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.fleet.analysis.fleet_run import FleetRun
     from opscope.fleet.analysis.nights import FleetLevelChange
+
 
 DISTANT = 1.5
 """Times what is usual for the device from which a pair is far from the best one: chosen, not measured."""
@@ -186,3 +191,49 @@ def _part(name: str, own: Sequence[FleetRun], changes: Sequence[FleetLevelChange
 def _worst_first(part: FleetPart) -> tuple[float, float, float, str]:
     moved = abs(math.log(part.median_change)) if part.median_change else 0.0
     return -part.worse, -part.rose, -moved, part.name
+
+
+class FleetRun(msgspec.Struct, frozen=True):
+    """The newest run of a configuration.
+
+    Attributes:
+        bundle: its hash.
+        model: name of the model, with its number type.
+        device: name of the device, with the kind of target where several are in use.
+        variant: its name.
+        role: accelerated, baseline, intermediate or candidate; null where it is not known.
+        created: when it began, ISO 8601.
+        runs: of this configuration in the store.
+        latency_ns: median; null when nothing was measured.
+        arm: whether latency is of untraced or traced runs.
+        speedup: over its baseline; null without one.
+        ci95: its 95 % interval; null likewise, or with too few processes.
+        verdict: faster, slower, no_difference, undecidable or withheld; null likewise.
+        grade: how far it can be trusted; null where it was not judged.
+        placed: when it was added to the store, ISO 8601, or when it began; empty where neither is known.
+        change: against its predecessors; null for the first run, for baselines, and for runs before the newest night.
+        times_best: of the fastest configuration of its model on its device: latency over that of the fastest device,
+            timed in the same way; null for the others, and where one device ran the model.
+    """
+
+    bundle: str
+    model: str
+    device: str
+    variant: str
+    role: str | None
+    created: str
+    runs: int
+    latency_ns: float | None
+    arm: str | None
+    speedup: float | None
+    ci95: tuple[float, float] | None
+    verdict: str | None
+    grade: str | None
+    placed: str = ""
+    change: RunChange | None = None
+    times_best: float | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its speedup may lead a page; one that was not judged may."""
+        return self.grade != Grade.DO_NOT_TRUST.value

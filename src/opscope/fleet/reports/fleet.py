@@ -16,8 +16,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
-from opscope.fleet.reports.listed import Listed, listed
-from opscope.fleet.reports.sparkline import sparkline
+from opscope.fleet.reports.html_parts import Listed, listed, sparkline
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     import jinja2
 
     from opscope.fleet.analysis.fleet import Fleet
-    from opscope.fleet.analysis.fleet_run import FleetRun
     from opscope.fleet.analysis.nights import FleetLevelChange
-    from opscope.fleet.analysis.parts import Widespread
+    from opscope.fleet.analysis.parts import FleetRun, Widespread
 
     Cell = tuple[str, str]
     """Text and class of a cell."""

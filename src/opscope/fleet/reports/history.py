@@ -15,8 +15,7 @@ from opscope.core.parts import explained, noted, part
 from opscope.core.stats.segments import FEWEST_RUNS
 from opscope.fleet.analysis.history import FigureUnit, LevelDrift
 from opscope.fleet.reports.common_moves import move_text
-from opscope.fleet.reports.listed import Listed, listed
-from opscope.fleet.reports.sparkline import blocks, sparkline
+from opscope.fleet.reports.html_parts import Listed, blocks, listed, sparkline
 from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain

@@ -12,8 +12,7 @@ import numpy as np
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade
-from opscope.bundle.device import device_text
-from opscope.bundle.manifest import TracingMode
+from opscope.bundle.manifest import TracingMode, device_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

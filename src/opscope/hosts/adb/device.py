@@ -1,31 +1,52 @@
-"""An Android device for one host: held with its settings, waited for when it was lost, read into the manifest."""
+"""An Android device for one host: held with its settings, waited for when it was lost, read into the manifest.
+
+Holding an Android device for one host, with its power settings as that host wants them.
+
+``guard.sh`` runs on the device as long as its standard input is open. When this process ends, however it ends, or the
+cable is pulled, it puts the settings back itself and lets go of the device. What it changed also stands in a file on
+the device until it was put back: after a reboot the next one to hold the device does it.
+
+What an Android device tells of itself and of its state, read in one command each. What it does not tell is null.
+
+The formats are those of Android's ``dumpsys battery`` (BatteryService.dump), ``dumpsys thermalservice``
+(ThermalManagerService.dump, Temperature.toString), ``getprop`` and of the kernel's cpufreq files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import getpass
+import os
+import re
+import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from opscope.bundle.manifest import Conditions, Environment, Phone, PhoneState
 from opscope.core.errors import DeviceError
 from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, lines_about, runtime_lines
-from opscope.hosts.adb.guard import Hold, owner_text
-from opscope.hosts.adb.state import read_device, read_state
+from opscope.hosts.adb.errors import refusal, storage_error
+from opscope.hosts.adb.power import NAMES
 from opscope.hosts.device import Device
+from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED
 from opscope.hosts.lock import DeviceLock
-from opscope.hosts.own_directory import OWN
-from opscope.hosts.scripts import START
+from opscope.hosts.own_directory import OWN, prepare
+from opscope.hosts.scripts import CONDITIONS, FACTS, START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.bundle.manifest import Target
     from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.power import Power
     from opscope.hosts.host import ExitStatus, GuardedCommand
+    from opscope.hosts.shell import RemoteShell
+
 
 Told = TypeVar("Told")
 LOGCAT = "logcat.txt"
@@ -36,6 +57,43 @@ _NOTES = """echo $$ >pid
 date '+%m-%d %H:%M:%S.000' >began
 """
 _COME_BACK = "plug it in or switch it on; what was measured is kept, finish with --resume"
+_SCRIPT = Path(__file__).with_name("guard.sh")
+_READY_SECONDS = 120.0
+_PRINTABLE = re.compile(r"[^\x20-\x7e]")
+_MOST_SHOWN = 100
+_SETTING = re.compile(r"(saved|restored|stuck) (\w+) (.*)\Z")
+_SECURITY = (
+    "the device does not let adb change settings: some makers have a separate switch for it in the developer "
+    "options (Xiaomi: USB debugging (Security settings)); or leave out --power"
+)
+_SECONDS = 30.0
+_KHZ_PER_MHZ, _TENTHS = 1000, 10
+_CPU_TYPE = "0"
+STATE = rf"""{CONDITIONS}
+part battery; dumpsys battery </dev/null
+part thermal; dumpsys thermalservice </dev/null
+part online; cat /sys/devices/system/cpu/online
+part cpufreq
+for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
+  echo "${{cpu##*/cpu}} $(cat "$cpu/cpufreq/scaling_cur_freq") $(cat "$cpu/cpufreq/scaling_max_freq")"
+done
+part end
+"""
+"""What :func:`read_state` runs."""
+DEVICE = rf"""{FACTS}
+part properties; getprop
+part present; cat /sys/devices/system/cpu/present
+part online; cat /sys/devices/system/cpu/online
+part settings
+for name; do echo "$name $(settings get global "$name" </dev/null)"; done
+part end
+"""
+"""What :func:`read_device` runs; its words are the names of settings."""
+_PROPERTY = re.compile(r"^\[([\w.\-]+)\]: \[(.*)\]\r?$", re.MULTILINE)
+_TEMPERATURE = re.compile(r"Temperature\{mValue=(-?\d{1,3}(?:\.\d{1,9})?), mType=(\d{1,3}),")
+_CPUFREQ = re.compile(r"^(\d{1,4}) (\d{0,9}) (\d{0,9})$", re.MULTILINE)
+_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z")
+_LONGEST = 200
 
 
 class AdbLock:
@@ -146,7 +204,7 @@ class AdbDevice(Device):
         return self._hold.restored
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
-        """The device and its software; see :func:`opscope.hosts.adb.state.read_device`."""
+        """The device and its software; see :func:`opscope.hosts.adb.device.read_device`."""
         power = self._power.name if self._power and self._hold.holder is None else None
         told = self._patiently(lambda: read_device(self._adb, power, features, versions))
         if told.phone is None:
@@ -207,3 +265,211 @@ def _taken(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
     path.unlink(missing_ok=True)
     return text
+
+
+class Hold:
+    """A device that is held.
+
+    Args:
+        shell: to it.
+        directory: where opscope keeps its files there.
+        owner: who holds it, as :func:`owner_text` tells it; a hold of the same owner is taken over.
+        power: settings to make; None for none.
+
+    Raises:
+        OverwriteError: the directory is somebody else's.
+        DeviceError: another host holds it, it cannot be written to, or it refuses a setting.
+    """
+
+    def __init__(self, shell: RemoteShell, directory: str, owner: str, power: Power | None = None) -> None:
+        self._where = f"{shell.describe().kind}:{shell.describe().address}"
+        self.saved: dict[str, str | None] = {}
+        self.restored: dict[str, str | None] = {}
+        words = power.words() if power else []
+        prepare(shell, directory)
+        script = _SCRIPT.read_text(encoding="utf-8")
+        self._process = shell.spawn(["sh", "-c", script, "opscope-guard", directory, owner, *words])
+        try:
+            self._begin()
+        except BaseException:
+            self._process.end()
+            raise
+
+    def alive(self) -> bool:
+        """Whether the device is still held, as far as can be told from here."""
+        return self._process.alive()
+
+    def end(self) -> None:
+        """Put the settings back and let go of the device; may be repeated."""
+        self._process.end()
+        stuck = [match for match in map(_SETTING.match, self._lines(0)) if match and match[1] == "stuck"]
+        if stuck:
+            raise self._stuck(stuck[0])
+
+    def _begin(self) -> None:
+        said = []
+        for line in self._lines(_READY_SECONDS):
+            match = _SETTING.match(line)
+            if line == "ready":
+                return
+            if line.startswith("held "):
+                raise self._held(line.removeprefix("held "))
+            if line.startswith("refused "):
+                raise DeviceError(f"it refused to change {_shown(line[8:])}", where=self._where, hint=_SECURITY)
+            if match and match[1] == "stuck":
+                raise self._stuck(match)
+            if match:
+                (self.saved if match[1] == "saved" else self.restored)[match[2]] = _value(match[3])
+            else:
+                said.append(line)
+        raise self._not_held("\n".join(said).encode())
+
+    def _not_held(self, said: bytes) -> DeviceError:
+        """Why the guard ended before it was ready, or did not become ready in time."""
+        try:
+            code = self._process.wait(0)
+        except DeviceError as error:
+            return storage_error(self._where, said) if said else error
+        if code is None:
+            hint = "see what `adb shell settings list global` does, and run again"
+            return DeviceError(f"it was not ready within {_READY_SECONDS:.0f} s", where=self._where, hint=hint)
+        return refusal(self._where, said)
+
+    def _lines(self, timeout: float) -> Iterator[str]:
+        """What the guard prints, until it ends or a time, in seconds, is up."""
+        end = time.monotonic() + timeout
+        while (line := self._process.read_line(max(0.0, end - time.monotonic()))) is not None:
+            yield line
+
+    def _held(self, owner: str) -> DeviceError:
+        pid, _, name = _shown(owner).partition(" ")
+        hint = "wait until that run ends"
+        if pid.isdecimal():
+            kill = f"adb -s {self._where.partition(':')[2]} shell kill {pid}"
+            hint += f"; when its computer is gone, `{kill}` ends it, and restores its settings"
+        return DeviceError(f"it is in use by {name or 'another host'}", where=self._where, hint=hint)
+
+    def _stuck(self, match: re.Match[str]) -> DeviceError:
+        name, value = match[2], _shown(match[3])
+        put = f"settings delete global {name}" if value == "null" else f"settings put global {name} {value}"
+        hint = f"adb shell {put}; or run again when the device has started up: it is tried again"
+        return DeviceError(f"the setting {name} could not be restored", where=self._where, hint=hint)
+
+
+def owner_text() -> str:
+    """Who holds a device from now on, for whoever else wants it."""
+    since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no name for this user's number
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()}, since {since})"
+
+
+def _value(text: str) -> str | None:
+    return None if text == "null" else _shown(text)
+
+
+def _shown(text: str) -> str:
+    """A device's word for a message."""
+    return _PRINTABLE.sub("?", text)[:_MOST_SHOWN]
+
+
+def read_state(shell: RemoteShell) -> Conditions:
+    """The state of a device now."""
+    return state_of(parts(shell.run(["sh", "-c", STATE], _SECONDS).stdout))
+
+
+def read_device(
+    shell: RemoteShell, power: str | None, features: list[str] | None, versions: Mapping[str, str]
+) -> Environment:
+    """A device and its software."""
+    told = parts(shell.run(["sh", "-c", DEVICE, "sh", *NAMES], _SECONDS).stdout)
+    return device_of(told, power, environment_of(told, features, versions))
+
+
+def state_of(told: Mapping[str, str]) -> Conditions:
+    """The state of a device."""
+    common = conditions_of(told)
+    battery, thermal = told.get("battery", ""), told.get("thermal", "")
+    frequencies, limits = _frequencies(told.get("cpufreq", ""))
+    tenths = _integer(r"^\s*temperature: (-?\d{1,4})$", battery)
+    return msgspec.structs.replace(
+        common,
+        temperature_celsius=_temperature(thermal) or common.temperature_celsius,
+        usable_cpus=_count(told.get("online", "")) or common.usable_cpus,
+        phone=PhoneState(
+            thermal_status=_integer(r"^Thermal Status: (\d)$", thermal),
+            battery_percent=_integer(r"^\s*level: (\d{1,3})$", battery),
+            battery_celsius=None if tenths is None else tenths / _TENTHS,
+            plugged=_plugged(battery),
+            frequencies_mhz=frequencies,
+            limits_mhz=limits,
+        ),
+    )
+
+
+def device_of(told: Mapping[str, str], power: str | None, common: Environment) -> Environment:
+    """A device."""
+    properties = {name: value[:_LONGEST] for name, value in _PROPERTY.findall(told.get("properties", ""))}
+    soc = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
+    return msgspec.structs.replace(
+        common,
+        system="Android" if properties else common.system,
+        cpu=soc or properties.get("ro.board.platform") or common.cpu,
+        logical_cpus=_count(told.get("present", "")) or common.logical_cpus,
+        usable_cpus=_count(told.get("online", "")) or common.usable_cpus,
+        phone=Phone(
+            manufacturer=properties.get("ro.product.manufacturer") or None,
+            model=properties.get("ro.product.model") or None,
+            soc=soc or None,
+            android=properties.get("ro.build.version.release") or None,
+            build=properties.get("ro.build.fingerprint") or None,
+            power=power,
+            settings=_settings(told.get("settings", "")),
+        ),
+    )
+
+
+def _settings(text: str) -> dict[str, str | None]:
+    words = (line.split() for line in text.splitlines())
+    found = {row[0]: row[1] for row in words if len(row) == 2}  # noqa: PLR2004 - a name and its value
+    return {name: None if found[name] == "null" else found[name] for name in NAMES if name in found}
+
+
+def _frequencies(text: str) -> tuple[list[float | None], list[float | None]]:
+    """Current and highest frequency of each CPU, in the order of their numbers."""
+    rows = sorted((int(number), now, highest) for number, now, highest in _CPUFREQ.findall(text))
+    return [_mhz(now) for _, now, _ in rows], [_mhz(highest) for _, _, highest in rows]
+
+
+def _mhz(kilohertz: str) -> float | None:
+    return int(kilohertz) / _KHZ_PER_MHZ if kilohertz else None
+
+
+def _temperature(text: str) -> float | None:
+    """The highest of the CPUs, else of all sensors; what the HAL tells now goes before what was cached."""
+    cached, _, now = text.partition("Current temperatures from HAL:")
+    for part in (now, cached):
+        found = _TEMPERATURE.findall(part)
+        values = [float(value) for value, kind in found if kind == _CPU_TYPE] or [float(value) for value, _ in found]
+        if values:
+            return max(values)
+    return None
+
+
+def _plugged(text: str) -> bool | None:
+    sources = re.findall(r"^\s*(?:AC|USB|Wireless|Dock) powered: (true|false)", text, re.MULTILINE)
+    return "true" in sources if sources else None
+
+
+def _count(text: str) -> int | None:
+    """How many CPUs a list such as ``0-3,7`` names."""
+    ranges = [_RANGE.match(part) for part in text.strip().split(",")]
+    counts = [int(part[2] or part[1]) - int(part[1]) + 1 if part else 0 for part in ranges]
+    return sum(counts) if min(counts) > 0 else None
+
+
+def _integer(pattern: str, text: str) -> int | None:
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1]) if match else None

@@ -3,13 +3,22 @@
 ``prepared`` gives the variables of the process that is started; once its libraries have asked for the features,
 ``proof`` reads what was counted, in that process or after it. Neither knows which runtime it is. How it works:
 ``c/cpuid_trap.c`` and ``c/hwcap_mask.c``.
+
+What a switch library counted, from the file that it shares with us: ``c/report.h`` says how it is laid out.
+
+For which libraries a bundle has shown that a mechanism itself changes nothing: kept by hash, in the user's cache.
+
+Building the small libraries that a process loads to see fewer features: one call of the compiler at hand, once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import stat
+import struct
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -18,32 +27,49 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.manifest import MaskProof, Mechanism
-from opscope.core.errors import FeatureError
+from opscope.core.errors import FeatureError, MissingDependencyError, StorageError
 from opscope.core.files import storage_errors, text_of, write_atomically
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
-from opscope.core.system.cache import VARIABLE
+from opscope.core.system.cache import VARIABLE, cache_directory, is_whole, made_in_place
+from opscope.core.system.compiler import compiler_for
 from opscope.core.system.elf import read_symbols
 from opscope.core.units import counted_text
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CPUID_BITS, expected_fields, hwcap_bits
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.processor import read_processor
-from opscope.machine.switch.build import ARCHITECTURES, switch_library
-from opscope.machine.switch.report import read_report
 from opscope.machine.switch.sites import cpuid_sites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from opscope.core.system.compiler import Compiler
     from opscope.machine.cpu_reading import CpuReading
-    from opscope.machine.switch.report import SwitchedLibrary, SwitchReport
+
 
 # Version in leaf 0x24; nothing asks for it where leaf 7 does not state AVX10.
 _FOLLOWS = {"avx10_2"}
 # Features that need one of these, and that cpuinfo has no field for. Leaf, subleaf, register and bit; source: Intel's
 # Software Developer's Manual, volume 2, CPUID: AVX-IFMA, AMX-COMPLEX.
 _ALONG = {"avx2": (7, 1, 0, 23), "amx_tile": (7, 1, 3, 8)}
+_HEAD = struct.Struct("<8sIIII")
+_LIBRARY_RECORD = struct.Struct("<IIIiIIQQ")
+_ROW = struct.Struct("<IIQ")
+_MAGIC = b"opswtch2"
+_MOST_REPORTED, MOST_ROWS = 64, 64
+_ONE = _LIBRARY_RECORD.size + MOST_ROWS * _ROW.size
+_SIZE = _HEAD.size + _MOST_REPORTED * _ONE
+_DIRECTORY = "switch-shown"
+_FOLDER = Path(__file__).with_name("c")
+_SOURCES = {Mechanism.TRAP: "cpuid_trap.c", Mechanism.HWCAP: "hwcap_mask.c"}
+ARCHITECTURES = {Mechanism.TRAP: "x86_64", Mechanism.HWCAP: "aarch64"}
+"""On which each mechanism works, as in ``opscope.machine.isa``."""
+# The sources are C, whichever language the compiler is made for.
+_FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared")
+_SECONDS = 60
+_HINT = "install a C++ compiler (Debian: apt install g++), or switch with --switch cpuinfo where that is offered"
+_CONSEQUENCE = "the library that switches features off cannot be built"
 
 
 class Mask(NamedTuple):
@@ -301,3 +327,101 @@ def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
     with storage_errors(library):
         symbols = read_symbols(library.read_bytes(), library)
     return [0] if symbols is not None and _FUNCTION in symbols.undefined else [], 0
+
+
+class SwitchedRow(NamedTuple):
+    """What was cleared in the answers of one kind."""
+
+    cleared: int  # bits that were set in an answer of the processor, and were cleared; 0 for hardware capabilities
+    answers: int  # in which some were
+
+
+class SwitchedLibrary(NamedTuple):
+    """What became of one library."""
+
+    loaded: int  # times that it was loaded
+    sites: int  # places that were switched in it
+    problem: int  # number of the reason why it could not be switched; 0 for none
+    detail: int  # error number of the system, where that is the reason
+    executed: int  # places that were switched and asked at least once; 0 for hardware capabilities
+    executions: int  # questions that it asked
+    masked: int  # of them, those that were answered with fewer features
+    rows: tuple[SwitchedRow, ...]  # in the order in which they were asked for
+
+
+class SwitchReport(NamedTuple):
+    """What a switch library counted."""
+
+    process: int  # number of the process that it was loaded into
+    libraries: tuple[SwitchedLibrary, ...]  # in the order in which they were asked for
+
+
+def read_report(file: Path) -> SwitchReport:
+    """What was counted so far; the process may still run."""
+    with storage_errors(file):
+        data = file.read_bytes()
+    if len(data) != _SIZE:
+        raise FeatureError(f"the report of the switch has {len(data)} bytes instead of {_SIZE}", where=file)
+    magic, size, process, libraries, rows = _HEAD.unpack_from(data)
+    if magic != _MAGIC or size != _SIZE or libraries > _MOST_REPORTED or rows > MOST_ROWS:
+        raise FeatureError("the report of the switch is damaged, or of another version", where=file)
+    return SwitchReport(process, tuple(_library(data, number, rows) for number in range(libraries)))
+
+
+def _library(data: bytes, number: int, rows: int) -> SwitchedLibrary:
+    at = _HEAD.size + number * _ONE
+    own = [_ROW.unpack_from(data, at + _LIBRARY_RECORD.size + row * _ROW.size) for row in range(rows)]
+    told = tuple(SwitchedRow(cleared, count) for cleared, _, count in own)
+    loaded, sites, problem, detail, executed, _, executions, masked = _LIBRARY_RECORD.unpack_from(data, at)
+    return SwitchedLibrary(loaded, sites, problem, detail, executed, executions, masked, told)
+
+
+def is_shown(libraries: str) -> bool:
+    """Whether that was shown for libraries; a cache that cannot be used has shown nothing."""
+    try:
+        return _file(libraries).exists()
+    except (StorageError, OSError):
+        return False
+
+
+def keep_shown(libraries: str) -> None:
+    """Keep that it was shown; where nothing can be kept, it is shown again by the next bundle."""
+    try:
+        file = _file(libraries)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, b"")
+    except (StorageError, OSError):
+        return
+
+
+def _file(libraries: str) -> Path:
+    return cache_directory() / _DIRECTORY / libraries
+
+
+def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
+    """The library of a mechanism; built when there is none of this source and compiler."""
+    source, here = _FOLDER / _SOURCES[mechanism], isa.architecture(platform.machine())
+    compiler = compiler_for(ARCHITECTURES[mechanism], here, _CONSEQUENCE, _HINT, ("g++", "gcc"))
+    texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]
+    parts = (compiler.version, *compiler.command, *_FLAGS, *texts)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    path = (cache or cache_directory()) / "switch" / key / f"libopscope_{mechanism.value}.so"
+    if not is_whole(path):
+        _build(compiler, source, path)
+    return path
+
+
+def _build(compiler: Compiler, source: Path, path: Path) -> None:
+    """Compile under another name and put it in its place in one step."""
+    with made_in_place(path) as built:
+        command = [*compiler.command, *_FLAGS, str(source), "-o", str(built), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise MissingDependencyError(f"the compiler did not end within {_SECONDS} s", hint=_HINT) from None
+        if done.returncode:
+            errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+            said = errors[0] if errors else f"exit code {done.returncode}"
+            raise MissingDependencyError(f"the compiler failed, so {_CONSEQUENCE}: {said}", hint=_HINT)

@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.stats.ratio import FEWEST, ratio_interval
-from opscope.core.stats.summary import summarise
+from opscope.core.stats.summary import FEWEST, ratio_interval, summarise
 from opscope.core.units import range_text, share_text
 from opscope.npu.analysis.activity import Activity, activity, cover
 from opscope.npu.analysis.cycles import SpanSplit, split_by

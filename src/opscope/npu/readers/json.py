@@ -13,8 +13,15 @@ from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers.json_events import EventColumns, Gathered
-from opscope.npu.readers.json_text import CutOffError, Position, Values, first_element, gather_span
-from opscope.npu.readers.warnings import no_core, unknown_events
+from opscope.npu.readers.json_text import (
+    CutOffError,
+    Position,
+    Values,
+    first_element,
+    gather_span,
+    no_core,
+    unknown_events,
+)
 from opscope.readers.mapped import advise_dontneed
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """The records of a trace in JSON, whatever its layout: a bare list, or the list ``traceEvents`` of an object.
 
 Nothing is held but a window of the text. A list that is cut off is read as far as its records are whole.
+
+What is said of a trace of AI Engine tiles whatever its format.
 """
 
 from __future__ import annotations
@@ -12,10 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.core.errors import TraceFormatError
+from opscope.core.table.events import TraceWarning
+from opscope.core.table.tiles import Unit
+from opscope.npu.devices import event_names
 from opscope.npu.readers.json_events import Event, Gathered, Record, record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from opscope.core.table.tiles import SlotTrace
+
 
 LIST_KEY = "traceEvents"
 _WINDOW = 1 << 12
@@ -37,6 +46,8 @@ _NO_LIST = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _HINT = "the file was edited or is not a trace; write it again"
 _NO_COMMA = "not valid JSON: a comma is missing"
 _MARK = b"\xef\xbb\xbf"
+_MOST_LISTED = 5
+_MOST_LETTERS = 40
 
 
 class CutOffError(Exception):
@@ -208,3 +219,22 @@ def _next(values: Values, at: int, records: list[Record]) -> Position:
         return Position(at, cut=True)
     records.append(record_of(value))
     return Position(values.after_separator(behind) if values.byte(after) == b"," else after)
+
+
+def no_core(units: Iterable[Unit]) -> list[TraceWarning]:
+    """A warning when no unit is a core."""
+    if Unit.CORE in units:
+        return []
+    message = "no core was traced, so there are no kernel calls to tell apart"
+    return [TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1")]
+
+
+def unknown_events(recorded: str, unit: Unit, slots: Iterable[SlotTrace]) -> list[TraceWarning]:
+    """A warning when slots with spans have names that are in no table of their unit."""
+    known = event_names().of(unit.value)
+    unknown = sorted({slot.recorded for slot in slots if len(slot.spans.start) and slot.name not in known})
+    if not unknown:
+        return []
+    listed = ", ".join(name[:_MOST_LETTERS] for name in unknown[:_MOST_LISTED])
+    message = f"{recorded}: {len(unknown):,} events are in no table of this unit: {listed}"
+    return [TraceWarning("events_unknown", message, "their spans are kept under the name they have")]

@@ -16,8 +16,8 @@ from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import UNUSED, LostWords, SlotTrace, TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers.events import TooManySpansError, decode_events
+from opscope.npu.readers.json_text import no_core, unknown_events
 from opscope.npu.readers.packets import PACKET, framed, is_header
-from opscope.npu.readers.warnings import no_core, unknown_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

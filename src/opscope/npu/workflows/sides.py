@@ -1,4 +1,7 @@
-"""Sides of a comparison that are AI Engine traces: a trace, an analysis of one, or a directory of either."""
+"""Sides of a comparison that are AI Engine traces: a trace, an analysis of one, or a directory of either.
+
+Comparisons of AI Engine traces, as the functions of the Python API return them: see ``measurements.results``.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import (
-    EmptyTraceError,
-    MismatchError,
-    NotFoundError,
-    OpscopeError,
-    TraceFormatError,
-)
+from opscope.core.errors import EmptyTraceError, MismatchError, NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
-from opscope.measurements.notebook import shown_as
+from opscope.measurements.notebook import NotebookResult, shown_as
+from opscope.npu.analysis.compare import TilesComparison
+from opscope.npu.analysis.gate import TilesGate
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.registry import runtime_of_format
 
 if TYPE_CHECKING:
-    from opscope.npu.analysis.compare import TilesComparison, TilesSide
+    import polars as pl
+
+    from opscope.npu.analysis.compare import TilesSide
     from opscope.npu.analysis.tiles_result import TilesAnalysis
-    from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
     from opscope.readers.registry import Reader
+    from opscope.reports.notebook.card import Card
+
 
 ANALYSIS = "analysis.json"
 _HEAD = 64
@@ -131,7 +133,7 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    from opscope.npu.workflows.results import TilesComparisonResult
+    from opscope.npu.workflows.sides import TilesComparisonResult
 
     return shown_as(TilesComparisonResult, _compared(*_sides_of(baseline, candidate)))
 
@@ -189,7 +191,7 @@ def check_tiles(
     """
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
     from opscope.npu.analysis.gate import gate_tiles
-    from opscope.npu.workflows.results import TilesGateResult
+    from opscope.npu.workflows.sides import TilesGateResult
 
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
@@ -217,3 +219,33 @@ def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
 
 def _arch(analysis: TilesAnalysis) -> str | None:
     return analysis.given.device.name if analysis.given.device else None
+
+
+class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
+    """Verdict on two sides of AI Engine traces, as :func:`opscope.compare_tiles` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every figure of both sides in a row, the one that the verdict rests on first; ``part`` says which list."""
+        from opscope.npu.reports.notebook import tiles_comparison_frame
+
+        return tiles_comparison_frame(self)
+
+    def _card(self) -> Card:
+        from opscope.npu.reports.notebook import tiles_comparison_card
+
+        return tiles_comparison_card(self)
+
+
+class TilesGateResult(NotebookResult, TilesGate, frozen=True):
+    """The decision of a gate over AI Engine traces, as :func:`opscope.check_tiles` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """The figure that was judged, then those that are shown to be worse, a row each."""
+        from opscope.npu.reports.notebook import tiles_gate_frame
+
+        return tiles_gate_frame(self)
+
+    def _card(self) -> Card:
+        from opscope.npu.reports.notebook import tiles_gate_card
+
+        return tiles_gate_card(self)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from opscope.program.cost.call import OperatorCall
 from opscope.program.cost.dimensions import NotKnownError, at_least, elements
-from opscope.program.cost.node_cost import activation_operations, node_arithmetic
-from opscope.program.cost.node_traffic import GraphTraffic, Traffic, stored_bytes
+from opscope.program.cost.node_cost import GraphTraffic, Traffic, activation_operations, node_arithmetic, stored_bytes
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.portable_cost import COLLECT, EMBEDDINGS, call_arithmetic, touches_no_data, window_elements
 from opscope.program.structure.plan import InstructionKind

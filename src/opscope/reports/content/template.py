@@ -1,7 +1,11 @@
-"""What all templates share: escaped names, filters that make them plain, the mark of opscope, nothing undefined."""
+"""What all templates share: escaped names, filters that make them plain, the mark of opscope, nothing undefined.
+
+Who wrote a report: what every page names, so that its figures are held only against those of the same rules.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -9,15 +13,23 @@ import jinja2
 from opscope.analysis.findings.quality import grade_left
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
+from opscope.core.version import __version__
 from opscope.reports.content.messages import first_clause, further_clauses, grade_text, sentence
 from opscope.reports.content.text import markdown, plain
-from opscope.reports.content.written_by import WRITTEN_BY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+
 LONG = 600
 """Longest text of the filters that allow a sentence."""
+WRITTEN_BY = f"opscope {__version__}"
+"""What reports that are written now name."""
+NOT_DRAWN = "<p>not drawn: "
+"""What stands in the place of a picture on a page of a process that can draw none."""
+_GENERATOR = re.compile(r'^<meta name="generator" content="opscope ([^"\s]{1,40})">$', re.MULTILINE)
+_ROW = re.compile(r"^\| Report \| written by opscope (\S{1,40}) \|$", re.MULTILINE)
+_PICTURES = re.compile(r'^<meta name="pictures" content="([^"]{0,200})">$', re.MULTILINE)
 
 
 def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
@@ -45,3 +57,15 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
     }
     made.globals |= {"written_by": WRITTEN_BY, "markdown_mark": MARKDOWN_MARK}
     return made
+
+
+def writer_of(report: str) -> str | None:
+    """Version of the opscope that wrote a report, HTML or Markdown; None where it names none, as earlier ones do."""
+    found = _GENERATOR.search(report) or _ROW.search(report)
+    return found[1] if found else None
+
+
+def drawn_by(page: str) -> str | None:
+    """What drew the pictures of a page; None for one that does not tell."""
+    found = _PICTURES.search(page)
+    return found[1] if found else None

@@ -1,14 +1,20 @@
-"""Names in Markdown and CSV: whatever a trace holds stays text there."""
+"""Names in Markdown and CSV: whatever a trace holds stays text there.
+
+Integers as exact decimal text, for a whole column at once.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from opscope.core.printable import CSV_ESCAPED, escaped, hides, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+
 
 LONGEST = 120
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
@@ -56,3 +62,13 @@ def distinct(names: Iterable[str]) -> list[str]:
             number, shown = number + 1, f"{name} ({number})"
         found[shown] = None
     return list(found)
+
+
+def decimal(column: pl.Expr, digits: int) -> pl.Expr:
+    """A column of integers divided by a power of ten, as text without rounding: 1834 with three digits is ``1.834``."""
+    if not digits:
+        return column.cast(pl.String)
+    unit = 10**digits
+    sign = pl.when(column < 0).then(pl.lit("-")).otherwise(pl.lit(""))
+    whole, rest = column.abs() // unit, column.abs() % unit
+    return pl.concat_str(sign, whole.cast(pl.String), pl.lit("."), rest.cast(pl.String).str.zfill(digits))

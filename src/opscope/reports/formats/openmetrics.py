@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.quality import Grade
-from opscope.bundle.device import device_text
-from opscope.bundle.manifest import TracingMode
+from opscope.bundle.manifest import TracingMode, device_text
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources
 from opscope.reports.content.text import distinct

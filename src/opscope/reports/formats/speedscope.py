@@ -4,6 +4,13 @@ Samples are stacks of frames with their weights in nanoseconds. The time axis of
 operators laid end to end, which is not where each of them began. Frames of operators name the line of the model.
 
 Source of the format: ``file-format-schema.json`` of speedscope 1.25.
+
+Folded stacks, one a line: frames with ``;`` between them, a space, and the weight.
+
+``flamegraph.pl``, inferno and others draw them. Weights are whole nanoseconds (or cycles) of the mean inference. Equal
+stacks are one line, and what took no time has none.
+
+Source of the format: ``stackcollapse`` of Brendan Gregg's FlameGraph.
 """
 
 from __future__ import annotations
@@ -15,13 +22,14 @@ import msgspec
 from opscope.core.table import Clock
 from opscope.core.version import __version__
 from opscope.reports.content.text import plain
-from opscope.reports.formats.stacks import stacks
+from opscope.reports.formats.stacks import Frame, frame_name, stacks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.reports.formats.stacks import By, Frame
+    from opscope.reports.formats.stacks import By
+
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
@@ -88,3 +96,14 @@ def _profile(label: str, analysis: Analysis, by: By, numbers: dict[Frame, int]) 
         samples=[[numbers.setdefault(frame, len(numbers)) for frame in stack.frames] for stack in found],
         weights=[stack.weight for stack in found],
     )
+
+
+def folded(results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
+    """The file."""
+    lines: dict[str, int] = {}
+    for name, analysis in results:
+        outer = (Frame(frame_name(name)),) if len(results) > 1 else ()
+        for stack in stacks(analysis, by):
+            line = ";".join(frame.name for frame in (*outer, *stack.frames))
+            lines[line] = lines.get(line, 0) + stack.weight
+    return "".join(f"{line} {weight}\n" for line, weight in lines.items() if weight).encode()

@@ -1,4 +1,7 @@
-"""What the HTML page has besides what every report shows: style, script and policy, pictures, icicles, kernels."""
+"""What the HTML page has besides what every report shows: style, script and policy, pictures, icicles, kernels.
+
+The change between two variants as steps from one latency to the other.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,10 @@ from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import SHORTEST_NS, headline_ns
+from opscope.reports.content.template import NOT_DRAWN
 from opscope.reports.content.text import plain
-from opscope.reports.content.written_by import NOT_DRAWN
 from opscope.reports.html import icicle, pictures
-from opscope.reports.html.html_sections import shift_steps
-from opscope.reports.html.pictures import INK, drawn, rows_of
+from opscope.reports.html.pictures import COLOURS, INK, drawn, rows_of
 from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.program import bound_text, layer_text, module_rows
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_ceiling import Placement
     from opscope.program.ceilings.ceilings import Ceilings
@@ -46,6 +49,12 @@ MOST_POINTS = 400
 """Operators that are drawn; the longest ones."""
 _GIGA = 1e9
 _ALIKE, _SAME = 1.3, 1.12
+_STEPS = 7
+_LEAST = 0.005
+"""Steps below this share of the baseline's latency are drawn together: they could not be seen."""
+_WHOLE = "latency"
+_WATERFALL_WIDTH = 440
+_NAME = 44
 
 
 def roofline_picture(analysis: Analysis) -> str | None:
@@ -299,3 +308,62 @@ def template_text(name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def shift_steps(comparison: Comparison) -> str | None:
+    """:func:`shift_chart` as SVG; None without operators."""
+    return drawn(shift_chart(comparison)) if comparison.kinds else None
+
+
+def shift_chart(comparison: Comparison) -> alt.LayerChart:
+    """A waterfall: latency of the baseline, what each kind of operator takes away or adds, latency of the candidate.
+
+    The kinds that change most are named, the rest is one step, so that the steps add up.
+    """
+    rows = _rows(comparison)
+    order = [row["step"] for row in rows]
+    colours = {category.value: COLOURS[category] for category in Category} | {_WHOLE: INK}
+    shown = [name for name in colours if any(row["category"] == name for row in rows)]
+    scale = alt.Scale(domain=shown, range=[colours[name] for name in shown])
+    steps = alt.Y("step:N", sort=order, title=None, axis=alt.Axis(labelLimit=250, labelPadding=6))
+    base = alt.Chart(rows_of(rows)).encode(y=steps)
+    bars = base.mark_bar(height=16).encode(
+        x=alt.X("low:Q", title="ms per inference"),
+        x2="high:Q",
+        color=alt.Color(
+            "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)
+        ),
+    )
+    texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11).encode(x="high:Q", text="text:N")
+    chart: alt.LayerChart = alt.layer(bars, texts).properties(width=_WATERFALL_WIDTH, height=24 * len(rows))
+    return chart
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    changed = sorted(comparison.kinds, key=lambda change: -abs(change.shown_saved_ns))
+    large = sum(abs(change.shown_saved_ns) >= _LEAST * comparison.baseline.shown_ns for change in changed)
+    named, rest = changed[: min(_STEPS, large)], changed[min(_STEPS, large) :]
+    start, end = comparison.baseline.shown_ns / 1e6, comparison.candidate.shown_ns / 1e6
+    rows = [_bar(f"{plain(comparison.baseline.label, _NAME)}: latency", 0, start, _WHOLE, f"{start:.3f}")]
+    level = start
+    for change in sorted(named, key=lambda change: -change.shown_saved_ns):
+        label = plain(f"{change.kind} ({change.backend})", _NAME)
+        level = _add(rows, label, change.category, change.shown_saved_ns / 1e6, level)
+    if rest:
+        left = sum(change.shown_saved_ns for change in rest) / 1e6
+        level = _add(rows, f"{len(rest)} other kinds" if named else "all kinds", Category.OTHER, left, level)
+    for row in comparison.shift.outside:
+        if abs(row.saved_headline_ns) >= _LEAST * comparison.baseline.shown_ns:
+            level = _add(rows, row.name, row.category or Category.OTHER, row.saved_headline_ns / 1e6, level)
+    rows.append(_bar(f"{plain(comparison.candidate.label, _NAME)}: latency", 0, end, _WHOLE, f"{end:.3f}"))
+    return rows
+
+
+def _add(rows: list[dict[str, Any]], label: str, category: Category, saved: float, level: float) -> float:
+    """Add a step down, or up, from a level; the level behind it."""
+    rows.append(_bar(label, min(level, level - saved), max(level, level - saved), category.value, f"{-saved:+.3f}"))
+    return level - saved
+
+
+def _bar(step: str, low: float, high: float, category: str, text: str) -> dict[str, Any]:
+    return {"step": step, "low": low, "high": high, "category": category, "text": text}

@@ -1,9 +1,14 @@
-"""The frame of a process that measures ceilings, and what its caller makes of the answer."""
+"""The frame of a process that measures ceilings, and what its caller makes of the answer.
+
+Which code measured ceilings: figures of other probes are not compared.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,12 +30,14 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.ceilings.sampler import ProbeCandidate, ProbeRunner
 
+
 GraphT = TypeVar("GraphT")
 
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
 CEILINGS_SECONDS, CEILINGS_LIMIT = 2.5, 120.0
 # Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
 DRIFT_SECONDS = 0.25
+_DIGITS = 16
 
 
 def answer_ceilings(path: Path, serve: Callable[[CeilingsRequest], CeilingsResponse]) -> int:
@@ -111,3 +118,11 @@ def ceilings_response(code: int | None, asked: CeilingsRequest, answer: Path, lo
     if done != (asked.clear, asked.clear or [], asked.threads):
         raise FeatureError("ceilings were measured with other features or threads than asked")
     return heard.ceilings
+
+
+@cache
+def probes_version() -> str:
+    """A hash of the code that measures ceilings, of every runtime: a change in any of it may change the figures."""
+    room = Path(__file__).parent
+    modules = sorted(room.parent.glob(f"**/{room.name}/*.py"))
+    return hashlib.sha256(b"\0".join(module.read_bytes() for module in modules)).hexdigest()[:_DIGITS]

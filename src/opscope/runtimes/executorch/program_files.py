@@ -1,30 +1,52 @@
-"""The files of a program: itself, the records of its export, weights in a file of their own; and what they tell."""
+"""The files of a program: itself, the records of its export, weights in a file of their own; and what they tell.
+
+Weights in a separate file (.ptd): which data it holds, by their keys; and which a program looks for in one.
+
+Source of the layout: ``extension/flat_tensor/serialize/flat_tensor.fbs`` of ExecuTorch 1.5.1, and
+``flat_tensor_header.h`` beside it. The data themselves are never read.
+
+Which methods of a program a process calls, in which order, and what they take.
+"""
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
-from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
-from opscope.runtimes.executorch.ptd import data_keys, external_keys
+from opscope.program.structure.plan import Nothing, PlannedTensor
+from opscope.readers.fields import nested, texts
+from opscope.readers.flatbuffer import FlatBuffer
+from opscope.readers.mapped import mapped_file
+from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.executorch.xnnpack.payload import BACKEND
-from opscope.runtimes.export_record import RECORD, record_of_export, recorded_tokens
+from opscope.runtimes.executorch.xnnpack.payload import BACKEND, read_xnn_graphs
+from opscope.runtimes.exports import RECORD, record_of_export, recorded_tokens
+from opscope.runtimes.runtime import asked_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from opscope.analysis.preflight.exported import ExportRecord
     from opscope.bundle.manifest import Model
+    from opscope.program.structure.plan import MethodPlan, Value
+
 
 RECORD_SUFFIX = ".etrecord"
 DATA_SUFFIX = ".ptd"
 _SHOWN = 3
 _SLIM = "slim"
 _HOW = "name it with --data FILE.ptd; the exporter wrote it beside the program"
+_IDENTIFIER, _MAGIC = b"FT", b"FH01"
+_MAGIC_AT, _HEADER_AT, _HEADER_END = 8, 12, 48
+_NAMED_DATA, _KEY = 2, 0
+_HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from where it was written"
+LOOP_CALLS = 16
+"""Calls of the method that makes one token, behind one call of each other method."""
 
 
 def program_data(program: Path, named: Path | None) -> Path | None:
@@ -116,3 +138,86 @@ def _slim(record: Path, directory: Path) -> Path:
     target = directory / record.name
     write_atomically(target, content)
     return target
+
+
+def data_keys(path: Path) -> frozenset[str]:
+    """Keys of the data in a .ptd."""
+    content = mapped_file(path)
+    if bytes(content[4:6]) != _IDENTIFIER or len(content) < _HEADER_END:
+        raise TraceFormatError("not a .ptd: the identifier FT is missing", where=path, hint=_HINT)
+    if bytes(content[_MAGIC_AT:_HEADER_AT]) != _MAGIC:
+        raise TraceFormatError("its extended header is missing", where=path, hint=_HINT)
+    _, start, size, base, data = struct.unpack_from("<IQQQQ", content, _HEADER_AT)
+    whole = max(start + size, base + data)
+    if whole > len(content):
+        problem = f"truncated: {whole:,} bytes were written, {len(content):,} are here"
+        raise TraceFormatError(problem, where=path, hint=_HINT)
+    root = FlatBuffer(content[: start + size], str(path)).root()
+    return frozenset(texts(nested(root, _NAMED_DATA)[0], _KEY))
+
+
+def external_keys(program: Path) -> list[str]:
+    """Keys of the data that a program looks for in another file, each once; empty where it holds all itself.
+
+    Those of delegates other than XNNPACK's are not known.
+    """
+    executable = read_executable(program)
+    values = [value for plan in executable.plans for value in plan.values]
+    own = {data.key for data in executable.named_data}
+    names = [value.name for value in values if isinstance(value, PlannedTensor) and value.external]
+    # A program may be kept without the payloads of its delegates.
+    if all(delegate.data for plan in executable.plans for delegate in plan.delegates):
+        names += [data.key for one in read_xnn_graphs(program) for data in one.graph.constants if data.key]
+    return [name for name in dict.fromkeys(names) if name not in own]
+
+
+def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
+    """The methods that a process calls over and over; empty for a program with one method.
+
+    Without a wish every method that runs anything and takes tensors only is called once, in the order of the export
+    where its record stands beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a
+    decode loop does.
+    """
+    plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
+    if asked:
+        return asked_calls(asked, [plan.name for plan in plans])
+    names = [
+        plan.name for plan in plans if all(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs)
+    ]
+    if len(names) < 2:  # noqa: PLR2004 - one method needs no order
+        return []
+    record = record_of_export(program)
+    return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
+
+
+def _ordered(names: Sequence[str], record: ExportRecord | None) -> list[str]:
+    """Names in the order of the export, else of the program."""
+    recorded = [one.method.name for one in record.methods] if record else []
+    return [name for name in recorded if name in names] + [name for name in names if name not in recorded]
+
+
+def _times(method: str, record: ExportRecord | None) -> int:
+    tokens = {one.method.name: one.method.tokens for one in record.methods} if record else {}
+    return LOOP_CALLS if tokens.get(method) == 1 else 1
+
+
+def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, Value]]]:
+    """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them."""
+    plans = {plan.name: plan for plan in read_executable(program).plans}
+    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
+    own = [plans[name] for name in called if name in plans]
+    for plan in own:
+        _check_numbers(plan)
+    return {plan.name: [("", plan.values[number]) for number in plan.inputs] for plan in own}
+
+
+def _check_numbers(plan: MethodPlan) -> None:
+    """Refuse numbers that may change: the exporter writes None for them, at which the runtime ends itself."""
+    read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
+    for place, number in enumerate(plan.inputs):
+        if isinstance(plan.values[number], Nothing) and number in read:
+            problem = (
+                f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
+            )
+            hint = "no runtime can be given it: export the program with a fixed number, or with a tensor"
+            raise UsageError(problem, hint=hint)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
-    from opscope.runtimes.export_choices import Choice
+    from opscope.runtimes.exports import Choice
     from opscope.runtimes.runtime import NamedValue
 
 
@@ -131,7 +131,7 @@ class ExecuTorch(Runtime):
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
         """Without names; of no calls, those of the only method, else of ``forward``."""
-        from opscope.runtimes.executorch.calls import inputs_of
+        from opscope.runtimes.executorch.program_files import inputs_of
 
         return inputs_of(program, calls)
 
@@ -141,7 +141,7 @@ class ExecuTorch(Runtime):
 
     def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
         """As a decode loop does, where the record of the export tells of one."""
-        from opscope.runtimes.executorch.calls import planned_calls
+        from opscope.runtimes.executorch.program_files import planned_calls
 
         return planned_calls(program, asked)
 
@@ -243,7 +243,7 @@ class ExecuTorch(Runtime):
 
     def export_live(self, module: object, inputs: object, dtype: str, directory: Path) -> Path:
         """Export a copy of a module of this process into an existing directory; its program is named."""
-        from opscope.runtimes.executorch.export.live import export_live
+        from opscope.runtimes.executorch.export.checked import export_live
 
         return export_live(module, inputs, dtype, directory)
 

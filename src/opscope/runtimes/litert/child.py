@@ -20,7 +20,7 @@ from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
 from opscope.experiment.tensors import from_bytes, to_bytes
-from opscope.machine.affinity import stay_on
+from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
 from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_events, check_status

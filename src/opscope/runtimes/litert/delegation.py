@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from opscope.program.partition.portable_reason import Cause, PortableReason
-from opscope.runtimes.litert.tflite_names import MEDIAPIPE
+from opscope.runtimes.litert.tflite import MEDIAPIPE
 
 if TYPE_CHECKING:
     from opscope.runtimes.litert.tflite import TfliteOperator, TfliteSubgraph, TfliteTensor

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
-    from opscope.program.structure.signature import Signature
+    from opscope.program.structure.exported import Signature
     from opscope.runtimes.side import Side
 
 

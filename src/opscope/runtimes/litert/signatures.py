@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, UsageError
 from opscope.core.regular_files import opened
+from opscope.program.structure.exported import NamedTensor, Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
-from opscope.program.structure.signature import NamedTensor, Signature
-from opscope.runtimes.litert.tflite import IDENTIFIER, IDENTIFIER_OFFSET, decode_tflite, is_tflite_program, read_tflite
-from opscope.runtimes.litert.tflite_names import MEDIAPIPE
+from opscope.runtimes.litert.tflite import (
+    IDENTIFIER,
+    IDENTIFIER_OFFSET,
+    MEDIAPIPE,
+    decode_tflite,
+    is_tflite_program,
+    read_tflite,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -22,7 +22,7 @@ from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
-from opscope.machine.affinity import stay_on
+from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
     from opscope.machine.off_cpu import OffCpuMeter
-    from opscope.program.structure.signature import Signature
+    from opscope.program.structure.exported import Signature
     from opscope.runtimes.onnxruntime.options import SessionChoice
 
     Session: TypeAlias = Any

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.experiment.target import RunTarget
-    from opscope.program.structure.signature import Signature
+    from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
 

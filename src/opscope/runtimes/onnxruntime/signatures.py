@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError
 from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.exported import NamedTensor, Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
-from opscope.program.structure.signature import NamedTensor, Signature
 from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.measurements.results import AnalysisResult, ComparisonResult
-    from opscope.npu.workflows.results import TilesComparisonResult
+    from opscope.npu.workflows.sides import TilesComparisonResult
     from opscope.runtimes.side import Warmup
 
 

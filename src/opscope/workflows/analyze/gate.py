@@ -1,4 +1,7 @@
-"""The regression gate: a candidate against a baseline, with a threshold and budgets."""
+"""The regression gate: a candidate against a baseline, with a threshold and budgets.
+
+Whether the sides of a gate are programs that are measured now, or were measured already.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import numpy as np
 
 from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
 from opscope.core.errors import MismatchError, UsageError, did_you_mean
+from opscope.core.printable import shell_command
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparability import comparability_notes, mismatches
-from opscope.measurements.judgements import GateResult
 from opscope.measurements.notebook import shown_as
+from opscope.measurements.results import GateResult
 from opscope.npu.workflows.sides import check_tiles, is_tiles
 from opscope.program.operators.kinds import Category
 from opscope.workflows.analyze.analyses import of_tiles
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.gate import Criterion
     from opscope.analysis.latency.timing import Floats
-    from opscope.npu.workflows.results import TilesGateResult
+    from opscope.npu.workflows.sides import TilesGateResult
     from opscope.runtimes.side import Side, Warmup
 
 
@@ -186,3 +190,32 @@ def _log_medians(side: Side, arm: str) -> Floats:
         durations = measured_durations(side.table)
     logs: Floats = np.log([[max(float(np.median(values)), 1.0)] for values in durations])
     return logs
+
+
+def is_program(side: str, models: Path | None = None) -> bool:
+    """Whether a side of a gate is a program or a model to export, and no measurement."""
+    from opscope.runtimes.registry import EXPORTER
+
+    path = Path(side)
+    if path.suffix in EXPORTER.suffixes:
+        return True
+    return not path.is_dir() and "#" not in side and EXPORTER.names_model(side, models)
+
+
+def check_kinds(candidate: str, against: str, models: Path | None = None) -> bool:
+    """Whether both sides are programs to be measured; else both were measured already.
+
+    Raises:
+        UsageError: one is a program, and the other was measured already.
+    """
+    found = [is_program(side, models) for side in (candidate, against)]
+    if all(found) or not any(found):
+        return all(found)
+    program, other = (candidate, against) if found[0] else (against, candidate)
+    if not Path(other.partition("#")[0]).exists():
+        return True  # then it is a misspelt program, which is said where it is looked for
+    hint = (
+        "give the program that was measured there, and both run interleaved; or measure this one like the other with "
+        f"{shell_command(['opscope', 'profile', program])} --out DIR, and check that bundle"
+    )
+    raise UsageError(f"{program} is a program, and {other} was measured before", where="--against", hint=hint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from opscope.measurements.program_results import PreflightResult
+    from opscope.measurements.results import PreflightResult
 
 _HEAD = 8
 
@@ -29,7 +29,7 @@ def preflight(path: str | Path) -> PreflightResult:
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
     from opscope.measurements.notebook import shown_as
-    from opscope.measurements.program_results import PreflightResult
+    from opscope.measurements.results import PreflightResult
     from opscope.runtimes.registry import read_model
 
     place = Path(path)

@@ -1,21 +1,31 @@
-"""The kernel view of bundles, runs of the kit, logs and recordings; and counting the kernels of a bundle's variants."""
+"""The kernel view of bundles, runs of the kit, logs and recordings; and counting the kernels of a bundle's variants.
+
+Whatever tells of kernels, as sources of one form: bundles, runs of the Arm kit, counts, logs, lists, recordings.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.kernels.kernel_sources import EvidenceKind
+from opscope.analysis.kernels.kernel_sources import (
+    EvidenceKind,
+    counted_source,
+    log_source,
+    registered_source,
+    sampled_source,
+)
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import chosen
 from opscope.bundle.bundle import Bundle
-from opscope.core.errors import FeatureError, UsageError, did_you_mean
+from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError, UsageError, did_you_mean
+from opscope.core.files import head_of
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
-from opscope.measurements.program_results import KernelsResult
+from opscope.measurements.results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass
+from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
 from opscope.runtimes.counting.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
-from opscope.workflows.kernels.kernel_sources import file_source, split_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +35,9 @@ if TYPE_CHECKING:
     from opscope.bundle.kernel_evidence import EvidenceRun
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
+
+
+_HEAD = 1 << 16
 
 
 class _Found(NamedTuple):
@@ -81,7 +94,7 @@ def _found(paths: Sequence[str | Path]) -> _Found:
         if not path.is_dir():
             found.sources.append(file_source(path, label))
         elif is_kit(path):
-            from opscope.kit.kernel_sources import kit_sources
+            from opscope.kit.sides import kit_sources
 
             own = kit_sources(path, label)
             found.sources.extend(own)
@@ -176,3 +189,41 @@ def _rewrite_reports(bundle: Bundle) -> None:
     there = [name for name, file in files.items() if (bundle.path / file).exists()]
     if there:
         write_reports(bundle.path, content_of(bundle), there)
+
+
+def split_label(path: str) -> tuple[Path, str | None]:
+    """A path and the variant behind ``#``; a file whose own name has one is taken as it is."""
+    place, mark, label = path.rpartition("#")
+    return (Path(place), label) if mark and place and not Path(path).exists() else (Path(path), None)
+
+
+def file_source(path: Path, label: str | None) -> KernelSource:
+    """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler."""
+    from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
+    from opscope.readers.recordings.recording import is_recording, read_recording
+
+    head, variant = _head(path), label or path.stem
+    if head.startswith(MAGIC):
+        return counted_source(read_kernel_counts(path), variant, str(path))
+    if is_recording(head):
+        return sampled_source(read_recording(path), variant, str(path))
+    if b"kernel_name" in head.partition(b"\n")[0]:
+        return _listed(path, variant)
+    if is_kernel_log(head):
+        return log_source(read_kernel_log(path), variant, str(path))
+    hint = "give a bundle, a run of the Arm kit, a kernels.counts, a log of XNNPACK, or a recording as text"
+    raise TraceFormatError("nothing in it is about kernels", where=path, hint=hint)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        return head_of(path, _HEAD)
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", where=path) from None
+
+
+def _listed(path: Path, variant: str) -> KernelSource:
+    from opscope.kit.readers.csv import kernel_rows
+
+    rows = kernel_rows(path)
+    return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))

@@ -12,7 +12,7 @@ from opscope.core.system.stages import enter
 from opscope.machine.ceilings_cache import CeilingsCache, CeilingsKey
 from opscope.program.ceilings.ceilings import Ceilings, NoCeilings, Origin
 from opscope.program.ceilings.drift import drift_of, drift_sample
-from opscope.runtimes.ceilings.version import probes_version
+from opscope.runtimes.ceilings.process import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle

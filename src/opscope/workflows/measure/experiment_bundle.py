@@ -15,7 +15,7 @@ from opscope.core.errors import BundleError, MissingDependencyError, RunError, U
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.experiment.schedule import interleaved
+from opscope.experiment.engine import interleaved
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked

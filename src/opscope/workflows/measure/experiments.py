@@ -20,8 +20,7 @@ from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.core.tracebacks import tracebacks_kept
-from opscope.experiment.engine import run_experiment, silent
-from opscope.experiment.pacing import Rest
+from opscope.experiment.engine import Rest, run_experiment, silent
 from opscope.hosts.lock import LockRequest
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock

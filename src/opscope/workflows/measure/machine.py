@@ -1,4 +1,7 @@
-"""This machine: is it ready, and what can its CPU switch."""
+"""This machine: is it ready, and what can its CPU switch.
+
+What around opscope limits it, although it works: where its cache is, and the C library of its Python.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from opscope.experiment.checks import (
-    Check,
-    State,
-    governor_check,
-    load_check,
-    switching_check,
-    virtual_check,
-)
+from opscope.core.errors import OpscopeError
+from opscope.core.system.c_library import other_c_library
+from opscope.core.system.cache import VARIABLE, find_cache
+from opscope.experiment.checks import Check, State, governor_check, load_check, switching_check, virtual_check
 from opscope.experiment.target_names import parse_target
 from opscope.machine import environment, isa
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
@@ -111,10 +110,10 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         target: as for ``--target``; None: this machine.
     """
     if target is not None and not parse_target(target).kind.here:
-        from opscope.workflows.measure.target_checks import target_checks
+        from opscope.workflows.measure.targets import target_checks
 
         return target_checks(target)
-    from opscope.workflows.measure.environment_checks import environment_checks
+    from opscope.workflows.measure.machine import environment_checks
 
     here = environment.capture([])
     return [
@@ -150,3 +149,40 @@ def _space(directory: Path) -> Check:
     if free < _SPACE_LIMIT:
         return Check("disk", State.PROBLEM, text, "free some space: a bundle takes 10 MB to 1 GB")
     return Check("disk", State.OK, text)
+
+
+def environment_checks() -> list[Check]:
+    """What `opscope doctor` says of them; nothing where nothing is limited."""
+    return [*_cache(), *_c_library()]
+
+
+def temporary_cache() -> str | None:
+    """That what was built will have to be built again, and why; None for a cache that lasts, or that is not there."""
+    try:
+        found = find_cache()
+    except OpscopeError:
+        return None
+    if found.temporary is None:
+        return None
+    return f"{found.temporary}: the cache is {found.directory} until this machine restarts; {_ACTION}"
+
+
+_ACTION = f"name a directory that lasts in {VARIABLE}"
+
+
+def _cache() -> list[Check]:
+    try:
+        found = find_cache()
+    except OpscopeError as error:
+        return [Check("cache", State.PROBLEM, str(error), error.hint or "")]
+    if found.temporary is None:
+        return []
+    return [Check("cache", State.NOTE, f"{found.directory}, a temporary one: {found.temporary}", _ACTION)]
+
+
+def _c_library() -> list[Check]:
+    other = other_c_library()
+    if other is None:
+        return []
+    found = f"this Python {other}: the runtime's wheels are for glibc, so traces can be analysed, models not run"
+    return [Check("C library", State.NOTE, found, "use a Python of a system with glibc")]

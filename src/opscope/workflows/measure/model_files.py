@@ -9,8 +9,7 @@ from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import ExportError, NotFoundError, UsageError
 from opscope.core.files import storage_errors
 from opscope.core.system.stages import enter
-from opscope.runtimes.export_choices import Choice
-from opscope.runtimes.export_record import EXPORT_LOG, RECORD
+from opscope.runtimes.exports import EXPORT_LOG, RECORD, Choice
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.exporting import with_kept_log
 

@@ -1,4 +1,7 @@
-"""Experiments from a file: every model on every target becomes a bundle with its reports."""
+"""Experiments from a file: every model on every target becomes a bundle with its reports.
+
+Configurations to begin with.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import msgspec
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.manifest import ConfigRequest
 from opscope.core.errors import (
+    BundleError,
     BusyError,
     DeviceError,
     FeatureError,
@@ -19,16 +23,19 @@ from opscope.core.errors import (
     UsageError,
     did_you_mean,
 )
+from opscope.core.files import write_new as create
+from opscope.experiment.config_files import decoded, template
+from opscope.experiment.config_rules import read_own
 from opscope.experiment.target_names import kind_named
+from opscope.kit.config import is_kit_config, read_kit_config
 from opscope.workflows.analyze.sides import is_kit
-from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.environment_checks import temporary_cache
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
+from opscope.workflows.measure.machine import temporary_cache
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.parallel.side_by_side import in_turn, lanes, side_by_side
-from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.targets import on_phone
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 
@@ -36,6 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.experiment.planned import Experiment, Experiments, PlannedComparison
+
+
+__all__ = ["template", "write_new"]
 
 
 def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
@@ -231,3 +241,15 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
 
 
 _OF_ONE_DEVICE = (DeviceError, FeatureError)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet."""
+    if not create(path, text.encode()):
+        raise BundleError("there is something already", where=path, hint="choose another --out")
+
+
+def read_experiments(file: Path) -> Experiments:
+    """The experiments that a file asks for."""
+    raw = decoded(file, hint="write one with `opscope init --out FILE`")
+    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)

@@ -16,9 +16,8 @@ from opscope.bundle.manifest import FailureKind, SampleRun
 from opscope.core.errors import RunError, StorageError
 from opscope.core.units import counted_text
 from opscope.experiment.engine import planned_job
-from opscope.experiment.inputs import by_position
+from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, stacked
 from opscope.experiment.protocol import OUTPUTS
-from opscope.experiment.samples import LABELS, labelled_inputs, stacked
 from opscope.program.structure.axes import axes_between
 from opscope.readers.outputs import read_arrays
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Plan, Variant
+    from opscope.experiment.inputs import LabelledInputs
     from opscope.experiment.planned import Experiment
     from opscope.experiment.protocol import Job
-    from opscope.experiment.samples import LabelledInputs
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
 

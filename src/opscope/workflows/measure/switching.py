@@ -9,7 +9,7 @@ import msgspec
 from opscope.analysis.compare.control import changes_nothing
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError
-from opscope.machine.switch.shown import is_shown, keep_shown
+from opscope.machine.switch.switch import is_shown, keep_shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

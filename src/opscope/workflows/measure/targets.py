@@ -1,18 +1,185 @@
-"""Where a model is run, by name."""
+"""Where a model is run, by name, and whether a target elsewhere is ready: a device, or an emulated CPU.
+
+Android devices are named by their addresses, and have settings and options of the command line.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.experiment.target_names import parse_target
+import msgspec
+
+from opscope.bundle.manifest import BUILD
+from opscope.core.errors import OpscopeError, UsageError
+from opscope.core.units import size_text
+from opscope.experiment.checks import (
+    Check,
+    State,
+    governor_check,
+    load_check,
+    problem_check,
+    switching_check,
+    virtual_check,
+)
+from opscope.experiment.target_names import kind_named, parse_target
 from opscope.experiment.variant_targets import VariantTargets
-from opscope.runtimes.registry import runtime_of
+from opscope.hosts.adb.adb import parse_address
+from opscope.hosts.target_kinds import ADB
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
+from opscope.workflows.measure.switching import chosen_switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from opscope.bundle.manifest import Manifest
-    from opscope.experiment.target import RunTarget
+    from opscope.bundle.manifest import Conditions, Environment, Manifest, PhoneState
+    from opscope.experiment.planned import Experiments
+    from opscope.experiment.target import Capabilities, RunTarget
+    from opscope.experiment.target_names import TargetName
+    from opscope.hosts.host import Host
+    from opscope.runtimes.runtime import Runtime
+
+
+_SPACE_LIMIT = 100 << 20
+_THROTTLED = 2
+"""Android's THERMAL_STATUS_MODERATE, the first one at which its documents speak of throttling."""
+_LOW_BATTERY = 20
+
+
+def target_checks(name: str) -> list[Check]:
+    """What a target has, what it lacks, and what would disturb a measurement there.
+
+    Nothing is measured. What the target needs to run models is sent to it.
+    """
+    try:
+        named = parse_target(name)
+        target = EXPORTER.target(named)
+        if named.kind.emulated:
+            return [*_emulated(target), *_others(named)]
+        with target.reserved():
+            return [*_device(target), *_others(named)]
+    except UsageError:
+        raise
+    except OpscopeError as error:
+        return [problem_check(name.partition(":")[0], error)]
+
+
+def restored_settings(name: str) -> list[Check]:
+    """Put back what an earlier run has left changed on an Android device; nothing else is done there."""
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
+        raise UsageError("only Android devices have settings to restore", where="--restore", hint="--target adb")
+    return [settings_check(phone_settings(named.address))]
+
+
+def _device(target: RunTarget) -> list[Check]:
+    able = target.capabilities()
+    try:
+        environment = target.environment()
+    except OpscopeError as error:
+        seen = Check("device", State.OK, "it answers, and is not in use")
+        return [seen, *_settings(able.host, None), *_storage(able.host), problem_check("runtime", error)]
+    state = target.conditions()
+    return [
+        Check("device", State.OK, _what(environment)),
+        Check("runtime", State.OK, _runtime(environment, able)),
+        *_storage(able.host),
+        *_settings(able.host, state),
+        switching_check(lambda: chosen_switch(target).probe),
+        load_check(state),
+        governor_check(environment),
+        virtual_check(environment),
+    ]
+
+
+def _others(named: TargetName) -> list[Check]:
+    """Whether models of the other runtimes that are installed here run there; those that never do are left out."""
+    others = [one for one in RUNTIMES if one is not EXPORTER and one.is_installed()]
+    return [check for runtime in others for check in _other(runtime, named)]
+
+
+def _other(runtime: Runtime, named: TargetName) -> list[Check]:
+    try:
+        target = runtime.target(named)
+        version = target.environment().versions[runtime.package()]
+        chosen = chosen_switch(target)
+    except UsageError:
+        return []
+    except OpscopeError as error:
+        return [Check(runtime.name, State.NOTE, error.problem, error.hint or "")]
+    return [Check(runtime.name, State.OK, f"{version}; its features are switched by {chosen.mechanism.value}")]
+
+
+def _runtime(environment: Environment, able: Capabilities) -> str:
+    if able.is_build:
+        return f"a build of yours, {environment.versions[BUILD]}"
+    return f"{EXPORTER.package()} {environment.versions.get(EXPORTER.package(), 'of an unknown version')}"
+
+
+def _what(found: Environment) -> str:
+    parts = (found.system, found.machine, found.cpu, f"{found.usable_cpus} CPUs" if found.usable_cpus else None)
+    return ", ".join(part for part in parts if part)
+
+
+def _storage(host: Host | None) -> list[Check]:
+    """Room for files, where they are sent to a device."""
+    found = host.storage() if host else None
+    if found is None:
+        return []
+    room = "" if found.free is None else f", {size_text(found.free)} free"
+    action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
+    if not found.writable:
+        return [Check("storage", State.PROBLEM, f"{found.directory} cannot be written to: {found.said}", action)]
+    small = found.free is not None and found.free < _SPACE_LIMIT
+    return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
+
+
+def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
+    """What a device with settings has: those to put back, a thermal state, a battery."""
+    if host is None or host.restored is None:
+        return []
+    found = [settings_check(host.restored)]
+    if state is None or state.phone is None:
+        return found
+    return [*found, *_thermal(state.phone), *_battery(state.phone)]
+
+
+def settings_check(restored: Mapping[str, str | None]) -> Check:
+    """Settings of an Android device that an earlier run had left changed, and that were put back."""
+    if not restored:
+        return Check("settings", State.OK, "no setting was left changed by an earlier run")
+    told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
+    return Check("settings", State.OK, f"restored to the state before an earlier run: {told}")
+
+
+def _thermal(phone: PhoneState) -> list[Check]:
+    if phone.thermal_status is None:
+        return [Check("thermal state", State.NOTE, "cannot be read: throttling would go unnoticed")]
+    if phone.thermal_status >= _THROTTLED:
+        action = "let it cool down, without its case, before measuring"
+        return [Check("thermal state", State.NOTE, f"status {phone.thermal_status}: it throttles", action)]
+    return [Check("thermal state", State.OK, f"status {phone.thermal_status}: it does not throttle")]
+
+
+def _battery(phone: PhoneState) -> list[Check]:
+    if phone.battery_percent is None:
+        return []
+    text = f"{phone.battery_percent} %, {'plugged in' if phone.plugged else 'not plugged in'}"
+    if not phone.plugged and phone.battery_percent < _LOW_BATTERY:
+        return [Check("battery", State.NOTE, text, "charge it: systems save power when it is low")]
+    return [Check("battery", State.OK, text)]
+
+
+def _emulated(target: RunTarget) -> list[Check]:
+    from opscope.hosts.emulator import find_emulator
+
+    found = find_emulator()
+    state = State.NOTE if found.doubt else State.OK
+    return [
+        Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
+        Check("runtime", State.OK, f"{_runtime(target.environment(), target.capabilities())} for aarch64"),
+        switching_check(lambda: chosen_switch(target).probe),
+        Check("times", State.NOTE, "an emulated CPU gives valid results, never valid timings"),
+    ]
 
 
 def target_running(model: str, name: str) -> RunTarget:
@@ -38,3 +205,44 @@ def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
     if len(made) == 1:
         return next(iter(made.values()))
     return VariantTargets({own: made[runtime_of(model).name, name] for own, (model, name) in variants.items()})
+
+
+def phone_settings(address: str) -> dict[str, str | None]:
+    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment."""
+    from opscope.hosts.devices import phone_device
+
+    device = phone_device(address)
+    with device.reserved():
+        return device.restored
+
+
+def phone_name(target: str | None, remote_device: str | None, power: str | None) -> str | None:
+    """The name of a target, from what the command line says in several options."""
+    name = target
+    if remote_device is not None:
+        if target not in {None, ADB.name}:
+            raise UsageError("it is an Android device", where="--remote-device", hint="leave out --target")
+        name = f"{ADB.name}:{remote_device}"
+    if power is None:
+        return name
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
+        raise UsageError("only Android devices have power profiles", where="--power", hint="--target adb")
+    return f"{ADB.name}:{parse_address(named.address)._replace(power=power).text()}"
+
+
+def on_phone(asked: Experiments, name: str) -> Experiments:
+    """Experiments as they run on another device than their file says."""
+    if not parse_target(name).kind.android:
+        raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
+    named = next((one.device for one in asked.experiments if one.device and not one.needs_worker), None)
+    if named:
+        hint = f'leave it out, and name the address in the file: [devices.{named}] and below it target = "{name}"'
+        raise UsageError("the devices of the file say their own targets", where="--target", hint=hint)
+    kinds = [kind_named(one.target) for one in asked.experiments]
+    movable = [one for one, kind in zip(asked.experiments, kinds, strict=True) if kind.only_builds or kind.android]
+    if not movable:
+        hint = "leave it out; experiments with runners, or of the target adb, can run on a device that is named"
+        raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)
+    moved = tuple(msgspec.structs.replace(one, target=name) if one in movable else one for one in asked.experiments)
+    return msgspec.structs.replace(asked, experiments=moved)

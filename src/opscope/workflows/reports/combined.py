@@ -170,7 +170,7 @@ def combined_report(
 
 
 def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[Path]:
-    from opscope.reports.combined.page import combined_html, combined_markdown
+    from opscope.reports.combined.combined import combined_html, combined_markdown
 
     files: dict[str, bytes] = {}
     if "json" in formats:

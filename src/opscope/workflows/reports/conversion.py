@@ -194,13 +194,13 @@ _HEAD = 64
 
 
 def _csv(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.events_csv import events_csv
+    from opscope.reports.formats.event_files import events_csv
 
     return {".csv": events_csv(_side(request).table)}
 
 
 def _parquet(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.parquet import parquet
+    from opscope.reports.formats.event_files import parquet
 
     return {".parquet": parquet(_side(request).table)}
 
@@ -257,7 +257,7 @@ def _speedscope(request: Request) -> dict[str, Content]:
 
 
 def _folded(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.folded import folded
+    from opscope.reports.formats.speedscope import folded
     from opscope.reports.formats.stacks import By
 
     return {".folded.txt": folded(_stackable(request), By(request.by))}

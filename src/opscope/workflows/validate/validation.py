@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from opscope.bundle import questions
-from opscope.bundle.bundle import CEILINGS, MANIFEST, VARIANTS, Bundle
+from opscope.bundle.bundle import CEILINGS, MANIFEST, VARIANTS, Bundle, is_held
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
-from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
@@ -21,7 +20,7 @@ from opscope.core.errors import BundleError, NotFoundError
 from opscope.core.parts import explained, failures_heard, noted
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.measurements.judgements import ValidationResult
+from opscope.measurements.results import ValidationResult
 from opscope.workflows.validate.files import derived_documents, document_kind
 
 if TYPE_CHECKING:
@@ -293,8 +292,8 @@ def _figure_checks(
     bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Inconsistencies
 ) -> list[BundleCheck]:
     from opscope.workflows.validate import figures
+    from opscope.workflows.validate.files import report_check
     from opscope.workflows.validate.recomputed import computed
-    from opscope.workflows.validate.reports import report_check
 
     if doubts.all:
         return [question.skipped(doubts.all) for question in questions.FIGURES]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from opscope.experiment.protocol import CeilingsResponse
 from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
-from opscope.runtimes.executorch.ceilings.compute import compute_probes
-from opscope.runtimes.executorch.ceilings.elements import element_probes
-from opscope.runtimes.executorch.ceilings.memory import (
+from opscope.runtimes.executorch.ceilings.probes import (
+    compute_probes,
     dispatch_probes,
+    element_probes,
     largest_working_set,
     memory_probes,
     weight_probes,

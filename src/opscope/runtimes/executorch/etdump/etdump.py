@@ -19,10 +19,10 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
 from opscope.core.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
+from opscope.core.table.events import Allocation, LoggedValue, SideEvents
 from opscope.core.table.nesting import parents_from_levels
-from opscope.core.table.scope import LEAVES
+from opscope.core.table.schema import LEAVES
 from opscope.core.table.segment import SCOPES, coded_from
-from opscope.core.table.side import Allocation, LoggedValue, SideEvents
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names
 from opscope.runtimes.executorch.etdump.repeats import Footprint, repeated_spans, repeated_times

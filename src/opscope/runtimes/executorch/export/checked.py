@@ -1,9 +1,13 @@
-"""What an export wrote is read back, run, compared and described before it counts as done."""
+"""What an export wrote is read back, run, compared and described before it counts as done.
+
+A model that lives in this process becomes a program: for notebooks, where there is no name to export it by.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,16 +19,18 @@ from opscope.analysis.preflight.exported import (
     delegation,
 )
 from opscope.analysis.preflight.preflight import preflight
-from opscope.core.errors import ExportError, OpscopeError
+from opscope.core.errors import ExportError, OpscopeError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.json import to_json
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
 from opscope.readers.outputs import read_outputs
-from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.export.eager import EagerModel
+from opscope.runtimes.executorch.export.lower import Places, export
+from opscope.runtimes.executorch.export.process import check_installed
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
-from opscope.runtimes.export_choices import FP16, QUANTISED, Choice
-from opscope.runtimes.export_record import EXPORT_LOG, RECORD, exported_file
+from opscope.runtimes.exports import EXPORT_LOG, FP16, QUANTISED, RECORD, Choice, check_dtype, exported_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
     from opscope.runtimes.executorch.export.process import Exported
     from opscope.runtimes.runtime import Runtime
+
 
 GRAPH = "graph.json"
 LAYER_NORM = "aten::native_layer_norm.out"
@@ -136,3 +143,37 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
             "opscope.runtimes.executorch.export.patterns.NormInFp32"
         )
     return "try --dtype fp32; if that fails too, compare parts of the model"
+
+
+def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here
+    """Export a PyTorch module in this process, from a copy; the module itself is left unchanged.
+
+    Returns:
+        The .pte.
+    """
+    check_installed()
+    check_dtype(dtype)
+    name = re.sub(r"[^A-Za-z0-9_]", "_", type(module).__name__)
+    choice = Choice(dtype)
+    program = directory / f"{choice.stem(name)}.pte"
+    places = Places(program, program.with_suffix(".etrecord"), directory / "graph.json")
+    export(_copied(module, inputs), name, choice, places, lambda _: None)
+    return program
+
+
+def _copied(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
+    import copy
+
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        hint = "give a torch.nn.Module, a registered name, or the path of a .pte"
+        raise UsageError(f"a {type(module).__name__} is not a model", where="model", hint=hint)
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not given or not all(isinstance(value, torch.Tensor) for value in given):
+        raise UsageError("the inputs of a module are a tensor or a tuple of tensors", where="inputs")
+    try:
+        return EagerModel.of(copy.deepcopy(module).eval(), given)
+    except (RuntimeError, TypeError) as error:
+        hint = "build it again without running it, or export it to a .pte yourself"
+        raise ExportError(f"the module cannot be copied: {error}", where="model", hint=hint) from error

@@ -34,7 +34,7 @@ from opscope.runtimes.executorch.export.protocol import (
 )
 from opscope.runtimes.executorch.export.sources import load
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
-from opscope.runtimes.export_choices import QUANTISED, Choice
+from opscope.runtimes.exports import QUANTISED, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_m
 from opscope.core.files import write_atomically
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
-from opscope.runtimes.export_choices import (
+from opscope.runtimes.exports import (
     DYNAMIC,
     DYNAMIC_INT8,
     FP16,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from opscope.patterns.replacing import replace_modules
+from opscope.patterns.modules import replace_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,7 @@ from opscope.core.system.stop import on_stop
 from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
-from opscope.runtimes.export_choices import Choice, check_choice
-from opscope.runtimes.export_record import EXPORT_LOG
+from opscope.runtimes.exports import EXPORT_LOG, Choice, check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

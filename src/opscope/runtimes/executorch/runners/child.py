@@ -24,8 +24,8 @@ from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunRequest
 from opscope.experiment.tensors import random_inputs
-from opscope.machine.affinity import stay_on
 from opscope.machine.environment import versions
+from opscope.machine.processor import stay_on
 from opscope.program.structure.dtypes import program_type
 from opscope.runtimes.child import Stages, answer_request, inferred, measurement_of
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off

@@ -1,4 +1,7 @@
-"""Models without Python in the process: every repetition is a fresh process of a small C++ runner, on any host."""
+"""Models without Python in the process: every repetition is a fresh process of a small C++ runner, on any host.
+
+Building the native runner of ExecuTorch against the installed package.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,29 @@ import platform
 import sys
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Target
+from opscope.core.errors import MissingDependencyError
+from opscope.core.system.c_library import check_c_library
+from opscope.core.system.cache import cache_directory, is_whole
 from opscope.experiment.target import Capabilities
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
 from opscope.runtimes.executorch.installed import library_directory
-from opscope.runtimes.executorch.runners.native_build import SOURCE, build_runner, compiler_flags
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.native_start import NativeStarter, backend_of, libraries_of
+from opscope.runtimes.executorch.runners.native_jobs import NativeJobs, NativeStarter, backend_of, libraries_of
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.runtimes.native.building import find_compiler, host_architecture
+from opscope.runtimes.native.building import (
+    COMPILER_HINT,
+    build_key,
+    compile_runner,
+    find_compiler,
+    host_architecture,
+    source_flags,
+)
 from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
 from opscope.runtimes.native.start import NativeProgram, program_for
 from opscope.runtimes.native.target import RunnerTarget
@@ -28,12 +40,19 @@ from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
+    from opscope.core.system.compiler import Compiler
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.python import PythonTarget
+
+
+SOURCE = Path(__file__).with_name("cpp") / "runner.cpp"
+_LIBRARIES = ("executorch_etdump", "executorch_threadpool", "executorch")
+# The event tracer's switch must be that of the package's own libraries, or the classes have other layouts.
+_DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS", "ET_EVENT_TRACER_ENABLED")
+_TYPES = "executorch/runtime/core/portable_type/c10"
 
 
 class NativeTarget(RunnerTarget):
@@ -156,3 +175,37 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
 def _parts(libraries: Path) -> list[Path]:
     names = (*_RUNTIME, _KERNELS) if (libraries / _KERNELS).exists() else _RUNTIME
     return [libraries / name for name in names]
+
+
+class NativeRunner(NamedTuple):
+    """The native runner."""
+
+    path: Path  # the executable
+    compiler: Compiler  # that built it
+    runtime: str  # version of the executorch package that it belongs to
+
+
+def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
+    """The native runner for the installed package; built when there is none of this source, package and compiler."""
+    check_c_library(python)
+    libraries, compiler = library_directory(), find_compiler()
+    flags = compiler_flags(libraries, str(libraries))
+    runtime = version("executorch")
+    path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
+    if not is_whole(path):
+        compile_runner(compiler, flags, path)
+    return NativeRunner(path, compiler, runtime)
+
+
+def compiler_flags(libraries: Path, rpath: str) -> list[str]:
+    """Arguments of the compiler but for the name of the result; source before libraries."""
+    include = libraries.parent / "include"
+    if not (include / "executorch/extension/module/module.h").exists():
+        raise MissingDependencyError("the executorch package has no C++ headers", where=include, hint=COMPILER_HINT)
+    return [
+        *(f"-D{name}" for name in _DEFINES),
+        *("-isystem", str(include), "-isystem", str(include / _TYPES)),
+        *source_flags(SOURCE),
+        *(f"-L{libraries}", "-Xlinker", "-rpath", "-Xlinker", rpath, *(f"-l{name}" for name in _LIBRARIES)),
+        *(() if sys.platform == "darwin" else ("-ldl",)),
+    ]

@@ -1,7 +1,11 @@
-"""Repetitions with the native runner, wherever it runs: inputs made here, features switched, outputs read here."""
+"""Repetitions with the native runner, wherever it runs: inputs made here, features switched, outputs read here.
+
+ExecuTorch's native runner as it was built: its libraries, and what each start of it needs.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from functools import cached_property
@@ -19,11 +23,13 @@ from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.counting.kernel_counter import COUNTS
-from opscope.runtimes.executorch.runners.native_answer import read_outputs, write_inputs
+from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
+from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
+from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, read_outputs, write_inputs
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.answer import RunnerCall, SentFile
-from opscope.runtimes.native.start import joined_variables
+from opscope.runtimes.native.start import RunnerStarter, joined_variables
 from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
@@ -32,12 +38,19 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Mechanism
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
-    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor
-    from opscope.runtimes.executorch.runners.native_start import NativeStarter
+    from opscope.hosts.host import Host
+    from opscope.runtimes.executorch.runners.native_answer import RawFeatures, RawTensor
+    from opscope.runtimes.native.start import NativeProgram
+    from opscope.runtimes.switching import LibrarySwitch
+
 
 _SHORT_SECONDS = 60.0
 _PROGRAM, _DATA = "program.pte", "program.ptd"
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
+_COUNTER = "libopscope_counter.so"
+_MAC = sys.platform == "darwin"
+_LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
+_PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
 
 
 class NativeJobs:
@@ -199,3 +212,44 @@ def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
     fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
     fixed = fixed_fields(told.processor)
     return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets, fixed)
+
+
+def backend_of(program: NativeProgram) -> Path:
+    """The library of the backend whose kernels a runner calls, on this machine."""
+    return (program.brought.directory if program.brought else library_directory()) / _LIBRARY
+
+
+def libraries_of(program: NativeProgram) -> list[Path]:
+    """The libraries that a runner can load, on this machine."""
+    place, suffix = (program.brought.directory, ".so") if program.brought else (library_directory(), _SUFFIX)
+    return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+
+
+class NativeStarter(RunnerStarter[NativeAnswer]):
+    """Starts the native runner of ExecuTorch.
+
+    Args:
+        host: where.
+        program: the runner.
+    """
+
+    def __init__(self, host: Host, program: NativeProgram) -> None:
+        super().__init__(host, program, NativeAnswer)
+
+    def kernels(self, program: Path) -> list[str]:
+        """Files of the libraries of further kernels that a program needs and that are there."""
+        known = {file.name for file in libraries_of(self._program)}
+        named = [f"{one.library}{_SUFFIX}" for one in extra_kernels(program) if one.library]
+        prefix = "@rpath/" if _MAC and not self._program.brought else ""
+        return [f"{prefix}{name}" for name in named if name in known]
+
+    def counting(self, counter: str | None) -> Mapping[str, str]:
+        """Variables of a process whose calls of kernels are counted, in its file :data:`COUNTS`."""
+        if counter is None:
+            return {}
+        return counter_environment(self._host.provide("counters", {_COUNTER: Path(counter)})[_COUNTER], COUNTS)
+
+    def switching(self, features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
+        """What switches features for the libraries that ask the CPU for those by which kernels are chosen."""
+        backend = backend_of(self._program)
+        return self.switch([backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], features)

@@ -1,11 +1,11 @@
-r"""All events as one tidy CSV file: one row an event, the columns of the event table.
+r"""All events as one tidy CSV file or as a Parquet file: one row an event, the columns of the event table.
 
-How cells are written, so that ``opscope.readers.events_table`` gives the same table back:
+How cells of CSV are written, so that ``opscope.readers.events_table`` gives the same table back:
 
 - A text that starts with one of ``= + - @ '`` has an apostrophe in front, so that a spreadsheet shows it and computes
   nothing. Taking one leading apostrophe away gives the text back.
 - A text with control or direction characters or ends of lines begins with an apostrophe and a backslash, behind which
-  they are escaped as Python does, backslashes too: ``'\\x1b[31m``.
+  they are escaped as Python does, backslashes too: ``'\x1b[31m``.
 - Null is an empty cell; an empty text is ``""``.
 - Bytes are hexadecimal behind ``0x``, so that a spreadsheet takes none for a number.
 - Truth is ``true`` or ``false``.
@@ -14,6 +14,11 @@ How cells are written, so that ``opscope.readers.events_table`` gives the same t
 - The last column, ``rows_left``, counts the rows that follow: a file whose last row does not say 0 was cut off.
 
 The reader's warnings have no place in such a file; Parquet keeps them.
+
+In Parquet, columns have their types, and the rest is key-value metadata: ``opscope.clock`` is the unit of the time
+columns, ``opscope.warnings`` a JSON list of objects with ``code``, ``message`` and ``hint``, ``opscope.sha256`` the
+hash of the file with zeros in place of that hash. The format's own checks do not cover its pages, so a reader could
+not tell a damaged file from a good one otherwise.
 """
 
 from __future__ import annotations
@@ -22,17 +27,27 @@ import io
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from opscope.core.printable import CSV_ESCAPED, escaped
 from opscope.core.table import COLUMNS, Clock
-from opscope.readers.events_table import CLOCK_COLUMN, LEFT_COLUMN
+from opscope.readers.events_table import (
+    CHECKSUM_KEY,
+    CLOCK_COLUMN,
+    CLOCK_KEY,
+    LEFT_COLUMN,
+    NO_CHECKSUM,
+    WARNINGS_KEY,
+    checksum,
+)
 from opscope.reports.content.text import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.core.table import Column, EventTable
+
 
 _PART = 1 << 15
 _GUARD = f"^[{re.escape(GUARDED)}]"
@@ -73,3 +88,21 @@ def _cell(column: Column) -> pl.Expr:
     if column.dtype == pl.Binary:
         return ("0x" + values.bin.encode("hex")).alias(column.name)
     return values
+
+
+def parquet(table: EventTable) -> bytes:
+    """The file."""
+    metadata = {
+        CLOCK_KEY: table.clock.value,
+        WARNINGS_KEY: msgspec.json.encode(table.warnings).decode(),
+        CHECKSUM_KEY: NO_CHECKSUM.decode(),
+    }
+    file = io.BytesIO()
+    table.frame.write_parquet(file, metadata=metadata)
+    return signed(file.getvalue())
+
+
+def signed(content: bytes) -> bytes:
+    """The file with its hash filled in; the footer holds text as it is, so that the place is found by looking."""
+    place, digest = checksum(content)
+    return content[:place] + digest + content[place + len(digest) :]

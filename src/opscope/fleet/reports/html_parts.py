@@ -1,11 +1,15 @@
-"""A series of values in the height of a line: as SVG for a page, as blocks for a terminal. Words are next to it."""
+"""Parts of pages on a fleet: a series in the height of a line, as SVG or blocks with words next to it; long lists.
+
+Of a long list some rows are shown at once and more are folded, up to a bound that is told.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60
@@ -42,3 +46,21 @@ def blocks(values: Sequence[float]) -> str:
 def _binned(values: Sequence[float]) -> list[float]:
     size = -(-len(values) // _WIDEST)
     return [sorted(values[i : i + size])[len(values[i : i + size]) // 2] for i in range(0, len(values), size)]
+
+
+class Listed(NamedTuple):
+    """The rows of a list that are shown at once, those that are folded, and how many the page leaves out."""
+
+    first: Sequence[Any]
+    folded: Sequence[Any]
+    left_out: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return len(self.first) + len(self.folded) + self.left_out
+
+
+def listed(rows: Sequence[Any], shown: int, most: int) -> Listed:
+    """The rows, as far as there is room."""
+    return Listed(rows[:shown], rows[shown:most], max(0, len(rows) - most))

@@ -1,0 +1,87 @@
+"""Number types and backends to export for, and the record and the log that an export leaves beside its program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.preflight.exported import ExportedFile, ExportRecord
+from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
+from opscope.core.files import sha256_of
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+RECORD, EXPORT_LOG = "export.json", "export.log"
+XNNPACK, PORTABLE = "xnnpack", "portable"
+BACKENDS = (XNNPACK, PORTABLE)
+FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS = "fp32", "fp16", "int8", "dynamic-int8", "8da4w"
+DTYPES = (FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS)
+QUANTISED = (INT8, DYNAMIC_INT8, INT4_WEIGHTS)
+DYNAMIC = (DYNAMIC_INT8, INT4_WEIGHTS)
+"""Those whose activations are quantised at run time."""
+
+
+def record_of_export(program: Path) -> ExportRecord | None:
+    """The record of the export that a program is of; None when there is none beside it, or it is of another file."""
+    file = program.with_name(RECORD)
+    if not file.is_file():
+        return None
+    record = read_record(file)
+    return record if record.program.sha256 == sha256_of(program) else None
+
+
+def read_record(file: Path) -> ExportRecord:
+    """The record of an export."""
+    try:
+        return from_json(file_bytes(file), ExportRecord)
+    except msgspec.MsgspecError as error:
+        raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
+
+
+def recorded_tokens(program: Path) -> dict[str, int]:
+    """Tokens of a call by method, as the record beside a program says; empty without one."""
+    record = record_of_export(program)
+    rows = [one.method for one in record.methods] if record else []
+    return {method.name: method.tokens for method in rows if method.tokens is not None}
+
+
+def exported_file(path: Path) -> ExportedFile:
+    """A file as a record states it."""
+    return ExportedFile(path.name, sha256_of(path), path.stat().st_size)
+
+
+class Choice(NamedTuple):
+    """What a model is exported as."""
+
+    # one of `DTYPES`; int8 is static, dynamic-int8 quantises activations at run time, and 8da4w has 4-bit weights
+    # besides
+    dtype: str
+    backend: str = XNNPACK  # one of `BACKENDS`
+
+    def stem(self, name: str) -> str:
+        """Name of the exported files without their suffixes."""
+        return f"{name}_{self.backend}_{self.dtype}"
+
+
+def check_choice(choice: Choice) -> None:
+    """Refuse what cannot be exported, before anything heavy is loaded."""
+    check_dtype(choice.dtype)
+    if choice.backend not in BACKENDS:
+        raise UsageError(
+            f"no backend {choice.backend!r}", where="--backend", hint=did_you_mean(choice.backend, BACKENDS)
+        )
+    if choice.backend == PORTABLE and choice.dtype in QUANTISED:
+        hint = f"use --backend {XNNPACK} for {choice.dtype}, or --dtype {FP32} with the portable kernels"
+        problem = f"the portable backend has no quantiser: {choice.dtype} is refused, its kernels compute floats"
+        raise UsageError(problem, where="--dtype", hint=hint)
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse number types that cannot be exported."""
+    if dtype not in DTYPES:
+        raise UsageError(f"no number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))
