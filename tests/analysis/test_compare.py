@@ -102,7 +102,7 @@ def test_one_repetition_a_side_has_no_interval() -> None:
 def test_savings_of_operators_add_up_to_the_change() -> None:
     """What operators saved is what the inference saved."""
     found = compared(EIGHT_SLOW, EIGHT_FAST)
-    saved = found.baseline.mean_ns - found.candidate.mean_ns
+    saved = found.baseline.headline_ns - found.candidate.headline_ns
     assert sum(change.saved_ns for change in found.operators) == pytest.approx(saved)
     assert sum(change.saved_ns for change in found.categories) == pytest.approx(saved)
 
@@ -173,16 +173,18 @@ def test_the_shift_names_what_was_on_top_and_what_is_now() -> None:
     assert shift.before is not None
     assert shift.after is not None
     assert (shift.before.kind, shift.after.kind) == ("convolution", "arithmetic")
-    assert shift.saved_ns == pytest.approx(found.baseline.mean_ns - found.candidate.mean_ns)
+    assert shift.saved_ns == pytest.approx(found.baseline.headline_ns - found.candidate.headline_ns)
     parts = (shift.faster, shift.slower, shift.unchanged, shift.undecided)
     work = [change for change in found.operators if change.kind != "framework"]
     assert sum(part.operators for part in parts) == len(work)
-    assert sum(part.baseline_ns for part in parts) == pytest.approx(found.baseline.mean_ns)
-    assert sum(part.candidate_ns for part in parts) == pytest.approx(found.candidate.mean_ns)
-    assert shift.limit == pytest.approx(found.baseline.mean_ns / (found.candidate.mean_ns - shift.faster.candidate_ns))
+    assert sum(part.baseline_ns for part in parts) == pytest.approx(found.baseline.headline_ns)
+    assert sum(part.candidate_ns for part in parts) == pytest.approx(found.candidate.headline_ns)
+    assert shift.limit == pytest.approx(
+        found.baseline.headline_ns / (found.candidate.headline_ns - shift.faster.candidate_ns)
+    )
     assert all(isinstance(part.baseline_ns, float) for part in parts)  # of no operators too: JSON keeps its types
     top = shift.remaining[0]
-    assert top.limit == pytest.approx(found.candidate.mean_ns / (found.candidate.mean_ns - top.time_ns))
+    assert top.limit == pytest.approx(found.candidate.headline_ns / (found.candidate.headline_ns - top.time_ns))
     assert [row.time_ns for row in shift.remaining] == sorted((row.time_ns for row in shift.remaining), reverse=True)
 
 
@@ -271,7 +273,7 @@ def test_operators_of_different_programs_are_matched_by_layer() -> None:
     assert changes["stem"].baseline_name is None
     assert (changes["stem"].verdict, changes["stem"].ci95_saved_ns) == (Verdict.UNDECIDABLE, None)
     assert sum(change.saved_ns for change in found.operators) == pytest.approx(
-        found.baseline.mean_ns - found.candidate.mean_ns
+        found.baseline.headline_ns - found.candidate.headline_ns
     )
     (note,) = (note for note in found.notes if "different programs" in note)
     assert "2 of 2" in note

@@ -30,6 +30,7 @@ def operator(
         backend="XNNPACK",
         calls=1.0,
         time_ns=1000.0,
+        traced_ns=1000.0,
         share=0.1,
         handles=[],
         module=module,

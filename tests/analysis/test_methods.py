@@ -75,7 +75,7 @@ def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
     assert sum(row.share for row in decode.categories) == pytest.approx(1)
     assert decode.tokens_per_second == pytest.approx(1e9 / 110)
     assert prefill.tokens_per_second == pytest.approx(16e9 / 900)
-    assert decode.arm == "traced"
+    assert decode.latency.source == "traced"
 
 
 def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> No
     named = table(tmp_path, 900, 100, 120, 900, 100, 120, warmup=3)
     calls = CallTimes({0: [1, 1, 1, 800, 90, 110]}, {}, 3, {}, CALLS)
     prefill, decode = analyse(named, TraceSource("t", "etdump", [("t", "0")]), None, None, calls, {"decode": 1}).methods
-    assert decode.untraced is not None
-    assert decode.untraced.samples_ns == [90, 110]
+    assert decode.traced is not None
+    assert decode.latency.samples_ns == [90, 110]
     assert decode.tokens_per_second == pytest.approx(1e9 / 100)
-    assert decode.arm == "untraced"
+    assert decode.latency.source == "untraced"
     assert (prefill.tokens, prefill.tokens_per_second) == (None, None)
 
 

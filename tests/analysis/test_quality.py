@@ -41,7 +41,9 @@ def series(
 
 def of(samples: list[list[int]], warmup: int = 0, **more: Any) -> QualityEvidence:
     """One variant with these inferences."""
-    found = latency_of([own[warmup:] for own in samples], [own[:warmup] for own in samples], [None] * len(samples))
+    found = latency_of(
+        "traced", [own[warmup:] for own in samples], [own[:warmup] for own in samples], [None] * len(samples)
+    )
     return QualityEvidence([timed("accelerated", found)], **more)
 
 

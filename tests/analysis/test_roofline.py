@@ -197,7 +197,7 @@ def test_undisturbed_times_decide_what_limits_an_operator() -> None:
     """A mean that disturbed processes made three times as long calls nothing inefficient."""
     disturbed = msgspec.structs.replace(GEMM, time_ns=45_000.0)
     (row,) = (row for row in operators(table(TRACED)) if row.position is not None)
-    known = msgspec.structs.replace(row, time_ns=45_000.0, headline_ns=15_000.0, bytes=8, weight_bytes=4)
+    known = msgspec.structs.replace(row, traced_ns=45_000.0, time_ns=15_000.0, bytes=8, weight_bytes=4)
     (work,) = operator_work([known], {})
     one = roofline([msgspec.structs.replace(GEMM, time_ns=work.time_ns)], CEILINGS).operators[0]
     assert roofline([disturbed], CEILINGS).operators[0].bound is Bound.INEFFICIENT

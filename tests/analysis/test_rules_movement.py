@@ -185,4 +185,5 @@ def test_inferences_that_take_no_time_have_no_shares() -> None:
     """Every rule can be asked of a trace whose durations are all 0, with delegates and portable operators in it."""
     found = analysed(inference(0, delegate(0, ("Transpose (ND, X32) #1", 0)), portable(1, "native_call_add.out", 0)))
     assert passed(found, "fragmentation") == "1 delegate call, 0.000 ms (0.0 %) at boundaries"
-    assert found.headline is None
+    assert (found.headline_ns, found.timed) == (0, True)
+    assert {row.share for row in found.operators} == {0}

@@ -66,7 +66,7 @@ def test_the_analysis_obeys_its_schema(trace: Path) -> None:
     done = opscope("analyze", trace, "--json", "-", "--warmup", "0")
     found = json.loads(done.stdout)
     jsonschema.validate(found, msgspec.json.schema(Analysis))
-    assert found["schema"] == "opscope.analysis/1"
+    assert found["schema"] == "opscope.analysis/2"
     assert found["latency"]["n"] == 4
     assert sum(row["time_ns"] for row in found["categories"]) == pytest.approx(found["latency"]["mean_ns"])
     assert sum(row["time_ns"] for row in found["operators"]) == pytest.approx(found["latency"]["mean_ns"])
@@ -81,7 +81,7 @@ def test_the_comparison_obeys_its_schema(bundle: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     found = json.loads(target.read_text())
     jsonschema.validate(found, msgspec.json.schema(Comparison))
-    assert found["schema"] == "opscope.comparison/1"
+    assert found["schema"] == "opscope.comparison/2"
     assert found["end_to_end"]["verdict"] == "faster"
 
 

@@ -191,7 +191,7 @@ def _foreign(_output: Output, _names: list[str]) -> Prepared:
 
 
 def _foreign_json(_output: Output, _names: list[str]) -> Prepared:
-    Path("file").write_bytes(b'{"mine": 1, "schema": "opscope.analysis/1"}')
+    Path("file").write_bytes(b'{"mine": 1, "schema": "opscope.analysis/2"}')
     return "file", []
 
 
@@ -310,9 +310,9 @@ def test_an_output_that_takes_all_names_is_refused_whole(run: Callable[..., tupl
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        (b'{"schema":"opscope.analysis/1"}', "opscope.analysis"),
+        (b'{"schema":"opscope.analysis/2"}', "opscope.analysis"),
         (b'[\n {"schema": "opscope.analysis/2"}]', "opscope.analysis"),
-        (b'{"mine": {"schema":"opscope.analysis/1"}}', None),
+        (b'{"mine": {"schema":"opscope.analysis/2"}}', None),
         (b'{"schema":"other.analysis/1"}', None),
         (f"# a\n\n{MARKDOWN_MARK}\n".encode(), "Markdown"),
         (f"# about {MARKDOWN_MARK}\nand more\n".encode(), None),
@@ -344,7 +344,7 @@ def test_what_was_refused_is_not_remembered_as_written(tmp_path: Path, monkeypat
     """The same bytes in a file of the user's stay the user's."""
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     ours, mine = tmp_path / "a.json", tmp_path / "flames"
-    ours.write_bytes(b'{"schema":"opscope.analysis/1"}')
+    ours.write_bytes(b'{"schema":"opscope.analysis/2"}')
     mine.write_bytes(b"main;conv 1\n")
     with pytest.raises(OverwriteError, match="holds something else"):
         write_outputs({ours: mine.read_bytes()})

@@ -207,7 +207,7 @@ def test_filters_leave_what_fits_and_sum_it_up(browser: Chromium, pages: Pages) 
     analysis = pages.content.shown
     assert analysis
     rows = listed(pages)
-    total = pages.content.shown.headline.headline_ns
+    total = analysis.headline_ns
     browser.focus("#operators input")
     browser.type("dwCONV")
     expected = [row for row in rows if "DWConv" in row.name]
@@ -243,7 +243,7 @@ def test_of_very_many_rows_the_first_are_shown_until_all_are_asked_for(browser: 
     count = len(listed(pages))
     assert count > _SHOWN_AT_FIRST
     assert browser.value(f"{VISIBLE}.length") == _SHOWN_AT_FIRST
-    shortest = min(row.shown_share for row in listed(pages))
+    shortest = min(row.share for row in listed(pages))
     browser.click(f"{OPERATORS} th[aria-sort] button")
     assert numbers([browser.value(f"{VISIBLE}[0].cells[8].textContent")]) == [round(shortest * 100, 1)]
     browser.click("#operators .controls button:last-child")

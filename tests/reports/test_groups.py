@@ -23,7 +23,9 @@ def changed(content: ReportContent, names: int, nanoseconds: float) -> ReportCon
     replace, shown = msgspec.structs.replace, content.shown
     assert shown
     own = [
-        replace(row, name=f"short{number}.out", headline_ns=nanoseconds) if number < names else row
+        replace(row, name=f"short{number}.out", time_ns=nanoseconds, share=nanoseconds / shown.headline_ns)
+        if number < names
+        else row
         for number, row in enumerate(row for row in shown.operators if row.kind != "framework")
     ]
     analysis = replace(shown, operators=own)

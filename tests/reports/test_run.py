@@ -24,11 +24,9 @@ def with_latencies(done: Profiled, times: dict[str, list[int]]):
     """The content of a report whose variants have processes of these latencies, three inferences each."""
     variants = []
     for result in done.content.variants:
-        untraced = result.analysis.untraced
-        latency = as_measured(untraced.latency, times[result.variant.name])
-        untraced = msgspec.structs.replace(untraced, latency=latency)
+        latency = as_measured(result.analysis.latency, times[result.variant.name])
         variants.append(
-            msgspec.structs.replace(result, analysis=msgspec.structs.replace(result.analysis, untraced=untraced))
+            msgspec.structs.replace(result, analysis=msgspec.structs.replace(result.analysis, latency=latency))
         )
     return msgspec.structs.replace(done.content, variants=variants)
 

@@ -99,7 +99,7 @@ def test_their_layers_are_matched_and_the_rest_is_not(real: Path) -> None:
     alone = [change for change in found.operators if change.matched_by is None]
     assert all(None in {change.baseline_ns, change.candidate_ns} for change in alone)
     assert [change.name for change in alone if change.kind != FRAMEWORK.kind]
-    saved = found.baseline.mean_ns - found.candidate.mean_ns
+    saved = found.baseline.headline_ns - found.candidate.headline_ns
     assert sum(change.saved_ns for change in found.operators) == pytest.approx(saved)
     assert sum(change.saved_ns for change in found.categories) == pytest.approx(saved)
     assert found.end_to_end.design == "paired"

@@ -351,7 +351,7 @@ def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None
         ),
         (manifest("plan.colour", 1), "like_fields", "plan.colour: is missing; the good bundle has it (integer)"),
         (manifest("plan.rounds", "six"), "", "the manifest of the good bundle cannot be read"),
-        (put("comparison.json", "schema", "opscope.comparison/0"), "like_fields", "schema: is opscope.comparison/1"),
+        (put("comparison.json", "schema", "opscope.comparison/0"), "like_fields", "schema: is opscope.comparison/2"),
     ],
 )
 def test_another_structure_than_the_good_one_is_told(

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import typical_process_times
+from opscope.analysis.compare.matching import process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge, unjudged
-from opscope.analysis.latency.headline import (
-    TRACING_DOMINATES,
-    HeadlineScale,
-    HeadlineSplit,
-    headline_scale,
-    no_split_warning,
-)
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
-from opscope.analysis.latency.timing import Untraced, untraced
+from opscope.analysis.latency.timing import TracingCost, untraced
 from opscope.analysis.operators.delegates import (
     NODE_TYPES,
     Coverage,
@@ -37,6 +30,12 @@ from opscope.analysis.operators.delegates import (
     layout_times,
     portable_times,
 )
+from opscope.analysis.operators.headline import (
+    HeadlineScale,
+    HeadlineSplit,
+    headline_scale,
+    not_timed_warning,
+)
 from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import (
@@ -45,7 +44,6 @@ from opscope.analysis.operators.operators import (
     BackendTime,
     CategoryTime,
     Operator,
-    TypicalTimes,
     backends,
     categories,
     known_operators,
@@ -71,7 +69,7 @@ if TYPE_CHECKING:
     from opscope.core.table.places import OperatorKey
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", TRACING_DOMINATES})
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
@@ -144,14 +142,16 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     etrecord_problem: str | None = None
 
 
-class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.analysis/1"):
-    """Where the time of one variant goes. Times in ns; ``time_ns`` is the mean per measured inference.
+class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="opscope.analysis/2"):
+    """Where the time of one variant goes. Times in ns per inference, on the scale of ``headline_ns``.
 
     Attributes:
         variant: name in its bundle; null for a trace.
         trace: what was read.
-        latency: end-to-end.
-        categories: a split of it.
+        latency: end-to-end: of the calls without event tracing where there are any; ``source`` says so.
+        traced: likewise of the traced ones, where ``latency`` is not of these; else null.
+        tracing: what tracing costs; null where only one of the two was made.
+        categories: a split of the headline.
         backends: another one.
         operators: the finest one.
         findings: what stands out.
@@ -165,15 +165,15 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         portable: operators that no delegate took, and why not.
         roofline: operators under the measured ceilings of the machine; null where none were measured.
         ceilings: these ceilings.
-        untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
-        headline: what joins the split to the latency that stands above it; null where inferences take no time.
     """
 
     variant: str | None
     trace: TraceInfo
     latency: Latency
+    traced: Latency | None = None
+    tracing: TracingCost | None = None
     categories: list[CategoryTime]
     backends: list[BackendTime]
     operators: list[Operator]
@@ -188,17 +188,14 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     portable: list[PortableTime] = []
     roofline: Roofline | None = None
     ceilings: Ceilings | None = None
-    untraced: Untraced | None = None
     quality: Quality | None = None
     methods: list[MethodTime] = []
-    headline: HeadlineSplit | None = None
 
     @property
     def has_split(self) -> bool:
         """Whether the latency is split into operators.
 
-        Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them, nor those
-        that tracing makes several times as long.
+        Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them.
         """
         told = {warning.code for warning in self.trace.warnings}
         return self.trace.format != CALLS_FORMAT and told.isdisjoint(NO_SPLIT)
@@ -228,21 +225,23 @@ def analyse(
     calls: CallTimes | None = None,
     tokens: Mapping[str, int] | None = None,
 ) -> Analysis:
-    """Analyse the measured inferences of a table."""
+    """Analyse the measured inferences of a table, of a trace alone or of a variant."""
     measured = measured_latency(table, source.path)
-    scale = headline_of(table, calls)
-    typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
-    rows = known_operators(table, known.attributions.operators if known else None, typical)
+    scale = headline_of(table, calls, alone=variant is None)
+    rows = known_operators(table, known.attributions.operators if known else None, scale)
     timing = untraced(calls) if calls else None
     methods: list[MethodTime] = part(
         "the split into methods", lambda: method_times(table, rows, calls, tokens or {}), []
     )
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
+        **msgspec.structs.asdict(scale.split),
         variant=variant,
-        trace=_trace_info(table, source, scale.split if scale else None),
-        latency=measured,
-        categories=categories(rows, *(scale.split.copies_ns, scale.split.headline_ns) if scale else ()),
+        trace=_trace_info(table, source, scale.split),
+        latency=timing.latency if timing else measured,
+        traced=measured if timing else None,
+        tracing=timing.tracing if timing else None,
+        categories=categories(rows, scale.split.copies),
         backends=backends(rows),
         operators=rows,
         findings=[],
@@ -260,10 +259,8 @@ def analyse(
         ),
         roofline=part("the roofline", lambda: _roofline(rows, known), None),
         ceilings=known.ceilings if known else None,
-        untraced=timing,
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
-        headline=scale.split if scale else None,
     )
     nothing: tuple[list[Finding], list[RuledOut]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale)), nothing)
@@ -278,34 +275,35 @@ def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofl
     return roofline(worked, known.ceilings) if worked else None
 
 
-def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:
-    """The scale of the headline; None where inferences take no time."""
+def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:
+    """The scale of the headline."""
     timed = calls.settled() if calls else {}
     walls = calls.walls() if calls else None
-    return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, walls)
+    return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, walls, alone=alone)
 
 
 def rule_evidence(
     table: EventTable, analysis: Analysis, known: ProgramKnowledge | None, calls: CallTimes | None = None
 ) -> Evidence:
     """What rules may look at."""
-    return _evidence(analysis, known, headline_of(table, calls))
+    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None))
 
 
-def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale | None) -> Evidence:
+def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale) -> Evidence:
     facts = known.attributions.operators if known else {}
     return Evidence(
-        latency=analysis.latency,
+        latency=analysis.traced or analysis.latency,
         operators=analysis.operators,
         layout=analysis.layout,
         portable=analysis.portable,
         delegates=analysis.delegates,
         roofline=analysis.roofline,
         attributed=attributed_share(analysis.coverage) if known else 0.0,
-        untraced=analysis.untraced,
-        times=typical_process_times(scale.by_process, analysis.operators) if scale else None,
-        headline=analysis.headline,
-        split=analysis.has_split,
+        untraced=analysis.latency if analysis.traced else None,
+        tracing=analysis.tracing,
+        times=process_times(scale, analysis.operators),
+        headline=analysis,
+        split=analysis.has_split and analysis.timed,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
     )
 
@@ -322,8 +320,8 @@ def measured_latency(table: EventTable, path: str) -> Latency:
     return found
 
 
-def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit | None) -> TraceInfo:
-    refused = no_split_warning(split) if split else None
+def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) -> TraceInfo:
+    refused = not_timed_warning(split)
     found = table.inference_times()
     files = [
         TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))

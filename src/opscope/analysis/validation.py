@@ -78,39 +78,31 @@ def shown(value: Json) -> str:
 
 
 def sum_problems(analysis: Json) -> Iterator[Difference]:
-    """Splits of an analysis that do not add up: times to the mean latency and to the headline, shares to one.
+    """Splits of an analysis that do not add up: times to the headline, and shares to one, with the rows outside.
 
-    A list whose shape is not that of an analysis is left out: that is a question of the schema.
+    Categories hold the copies of inputs and outputs already. A list whose shape is not that of an analysis is left out:
+    that is a question of the schema.
     """
-    yield from _headline_problems(analysis)
-    mean = _number(_field(_field(analysis, "latency"), "mean_ns"))
+    headline, outside = _number(_field(analysis, "headline_ns")), _field(analysis, "outside")
+    if not headline or not isinstance(outside, list):
+        return
+    uncounted = [row for row in outside if _field(row, "category") is None]
     for name in SPLITS:
         rows = _field(analysis, name)
-        times, shares = _column(rows, "time_ns"), _column(rows, "share")
-        if not times or not shares or not mean:
+        if not isinstance(rows, list):
             continue
-        yield from _total(f"{name}[].time_ns", math.fsum(times), mean, "ns, the mean latency is")
+        beside = uncounted if name == "categories" else outside
+        times, shares = _column([*rows, *beside], "time_ns"), _column([*rows, *beside], "share")
+        if not rows or shares is None:
+            continue
         yield from _total(f"{name}[].share", math.fsum(shares), 1.0, "and should be")
-        for number, (time_ns, share) in enumerate(zip(times, shares, strict=True)):
-            if not math.isclose(share, time_ns / mean, rel_tol=RELATIVE, abs_tol=RELATIVE):
-                yield Difference(f"{name}[{number}].share", f"states {share:.6f}, its time gives {time_ns / mean:.6f}")
-
-
-def _headline_problems(analysis: Json) -> Iterator[Difference]:
-    """Splits that do not lead to the headline: each with the rows beside it; categories hold the copies already."""
-    split = _field(analysis, "headline")
-    headline = _number(_field(split, "headline_ns"))
-    outside = _field(split, "rows")
-    rows = _column(outside, "headline_ns")
-    if not headline or rows is None:
-        return
-    without_category = [row for row, one in zip(rows, outside, strict=True) if _field(one, "category") is None]
-    for name in SPLITS:
-        times = _column(_field(analysis, name), "headline_ns")
-        if times:
-            rest = without_category if name == "categories" else rows
-            total = math.fsum([*times, *rest])
-            yield from _total(f"{name}[].headline_ns", total, headline, "ns with headline.rows, the headline is")
+        if times is None:
+            continue
+        yield from _total(f"{name}[].time_ns", math.fsum(times), headline, "ns with the rows outside, the headline is")
+        for number, (time_ns, share) in enumerate(zip(times[: len(rows)], shares, strict=False)):
+            if not math.isclose(share, time_ns / headline, rel_tol=RELATIVE, abs_tol=RELATIVE):
+                told = f"states {share:.6f}, its time gives {time_ns / headline:.6f}"
+                yield Difference(f"{name}[{number}].share", told)
 
 
 def _total(at: str, total: float, wanted: float, words: str) -> Iterator[Difference]:

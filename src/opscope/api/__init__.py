@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check, check_kinds
-    from opscope.workflows.analyze.inspection import Inspected, inspect
+    from opscope.workflows.analyze.inspected import Inspected
+    from opscope.workflows.analyze.inspection import inspect
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
@@ -226,10 +227,8 @@ _MODULES = {
         "check",
         "check_kinds",
     ),
-    "opscope.workflows.analyze.inspection": (
-        "Inspected",
-        "inspect",
-    ),
+    "opscope.workflows.analyze.inspected": ("Inspected",),
+    "opscope.workflows.analyze.inspection": ("inspect",),
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.exporting": (

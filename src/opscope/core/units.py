@@ -25,9 +25,14 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3f}"
 
 
-def milliseconds_or_blank(nanoseconds: float) -> str:
-    """The same, empty where the decimals would be zeros."""
-    text = milliseconds(nanoseconds)
+def milliseconds_if_known(nanoseconds: float | None) -> str:
+    """Milliseconds; empty for a time that is not known."""
+    return "" if nanoseconds is None else milliseconds(nanoseconds)
+
+
+def milliseconds_or_blank(nanoseconds: float | None) -> str:
+    """The same, empty where the decimals would be zeros, too."""
+    text = milliseconds_if_known(nanoseconds)
     return text if text.strip("-0.") else ""
 
 

@@ -62,7 +62,7 @@ def check_history(
     found = read_found(Path(path))
     variant = _variant(found, name)
     analysis = found.analyses[variant.name]
-    arm = "untraced" if analysis.untraced else "traced"
+    arm = analysis.latency.source
     place = place_of(store_address(store))
     rows = _runs(place, _alike(found.manifest, variant, arm, text, chosen), found)
     if not rows:
@@ -72,13 +72,15 @@ def check_history(
     latencies = [float(row[1]) for row in rows]
     bundles = [str(row[0]) for row in rows]
     side = ComparedSide(
-        f"history of {variant.name}", f"{HISTORY}{text} in {place.address}", sum(latencies) / len(latencies)
+        label=f"history of {variant.name}",
+        path=f"{HISTORY}{text} in {place.address}",
+        headline_ns=sum(latencies) / len(latencies),
     )
-    latency = (analysis.untraced.latency if analysis.untraced else analysis.latency).median_ns
+    latency = analysis.latency.median_ns
     own = Candidate(
-        ComparedSide(variant.name, found.source, latency),
+        ComparedSide(label=variant.name, path=found.source, headline_ns=latency),
         latency,
-        len(found.manifest.completed(variant.name, TracingMode.TIMED if analysis.untraced else TracingMode.TRACED)),
+        len(found.manifest.completed(variant.name, TracingMode.TIMED if analysis.traced else TracingMode.TRACED)),
         arm,
         analysis.operators,
         doubt(analysis.quality),

@@ -78,7 +78,7 @@ def _arms(content: ReportContent) -> str:
     known = [result.analysis for result in content.variants if result.analysis]
     if not known:
         return "nothing timed"
-    return "without tracing" if all(analysis.untraced for analysis in known) else "with tracing"
+    return "without tracing" if all(analysis.traced for analysis in known) else "with tracing"
 
 
 def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:

@@ -45,13 +45,15 @@ def _quality_of(
 ) -> Quality:
     from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import timed_by_method
+    from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 
     first = comparisons[0] if comparisons else None
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
     for name, own in analyses.items():
-        measured |= timed_by_method(name, own.latency, own.untraced, own.methods)
+        timing = Untraced(own.latency, own.tracing) if own.traced else None
+        measured |= timed_by_method(name, own.traced or own.latency, timing, own.methods)
     told = [comparison.outputs for comparison in comparisons]
     compared = [outputs for outputs in (*told, *agreements) if outputs is not None]
     problem = next((outputs.problem for outputs in compared if not outputs.agree), None)

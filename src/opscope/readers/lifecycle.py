@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Collection

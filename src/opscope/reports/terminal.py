@@ -10,11 +10,20 @@ from rich.padding import Padding
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import MessageKind, Severity, note, warning
 from opscope.analysis.findings.quality import Grade
+from opscope.analysis.operators.operators import sums
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
+from opscope.core.units import (
+    counted_text,
+    milliseconds,
+    milliseconds_if_known,
+    ratio_text,
+    share_text,
+    size_text,
+    time_text,
+)
 from opscope.reports.content.console import NameCell, Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
@@ -24,17 +33,16 @@ from opscope.reports.content.content import (
     closing_rows,
     closing_rows_of,
     headline,
-    headline_ns,
-    measured_latency,
+    is_of_calls,
     missing,
     no_difference_text,
     no_split_sentence,
     off_text,
     operator_rows,
-    ratio_note,
     side_latencies,
     speedup_text,
     threads_text,
+    unit_of,
     variant_latencies,
     verdict_text,
 )
@@ -152,20 +160,20 @@ def _several_threads(variants: Sequence[Variant]) -> bool:
 
 def analysis_summary(analysis: Analysis) -> RenderableType:
     """What a person reads after `opscope analyze`."""
-    latency = measured_latency(analysis)
-    several = analysis.headline is not None and analysis.headline.statistic == "mean"
-    interval = None if several else latency.ci95_median_ns
-    between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
+    latency = analysis.latency
+    interval = None if is_of_calls(analysis) else latency.ci95_median_ns
+    between = f", 95 % interval {time_text(interval[0])} to {time_text(interval[1])}" if interval else ""
     trace = analysis.trace
     warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
     spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
     return Group(
         Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
-        Text(f"{_answer(analysis)}{between}", style="bold"),
-        Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
+        Text(f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}", style="bold"),
+        Text(f"median {time_text(latency.median_ns)}{between}; {spread}"),
+        Text(f"{warm}{'es' if len(trace.files) != 1 else ''}"),
         *quality_text(analysis.quality),
         Text(),
-        *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
+        *_methods([MethodRow(row, row.latency, None) for row in analysis.methods]),
         *_analysed_split(analysis),
         *first_step(analysis.quality),
         *message_lines(map(message_of, analysis.findings), MOST_FINDINGS),
@@ -174,25 +182,18 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
     )
 
 
-def _answer(analysis: Analysis) -> str:
-    """The latency in a few words, of which everything below is a split."""
-    if analysis.headline is None:
-        return f"median {time_text(analysis.latency.median_ns)} per inference"
-    unit = "call of a method" if analysis.headline.statistic == "mean" else "inference"
-    return f"{analysis.headline.statistic} {time_text(headline_ns(analysis))} per {unit}"
-
-
 def _analysed_split(analysis: Analysis) -> list[RenderableType]:
     """Categories and operators; nothing where there is no split, which a note says."""
     if not analysis.has_split:
         return []
     categories = plain_table("category", "ms", "share")
     for row in analysis.categories:
-        categories.add_row(row.category.value, milliseconds(row.shown_ns), share_text(row.shown_share))
-    for last in closing_rows_of(analysis.headline, copies=False):
-        categories.add_row(last.name, milliseconds(last.time_ns), share_text(last.share))
+        categories.add_row(row.category.value, milliseconds_if_known(row.time_ns), share_text(row.share))
+    for last in closing_rows_of(analysis, copies=False):
+        categories.add_row(last.name, milliseconds_if_known(last.time_ns), share_text(last.share))
+    scaled = [Text(plain(f"{analysis.traced_text}.", _LONG), style="dim")] if analysis.traced_text else []
     rows = sorted(analysis.operators, key=lambda o: -o.shown_ns)
-    return [categories, _operators(rows, closing_rows_of(analysis.headline, copies=True))]
+    return [categories, *scaled, _operators(rows, closing_rows_of(analysis, copies=True))]
 
 
 def _how_known(analysis: Analysis) -> str:
@@ -247,7 +248,7 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     """What a person reads after `opscope compare`: both values, the ratio with its uncertainty, where it comes from."""
     result = comparison.end_to_end
     interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
-    latencies = side_latencies(comparison)
+    latencies = side_latencies(result)
     sides = (
         Text(f"baseline   {time_text(latencies[0]):>10}  {plain(comparison.baseline.label, _LINE)}"),
         Text(f"candidate  {time_text(latencies[1]):>10}  {plain(comparison.candidate.label, _LINE)}"),
@@ -256,13 +257,10 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
     )
     answer = Text(f"speedup {speedup_text(result)} {interval}: {verdict}", style="bold")
-    note_text = ratio_note(comparison)
-    beside = [Text(note_text.removeprefix("; "))] if note_text else []
     split = _changed_operators(comparison) if comparison.has_split else [Text(_no_split(comparison))]
     return Group(
         *sides,
         answer,
-        *beside,
         *accuracy_lines(comparison),
         *quality_text(comparison.quality),
         Text(),
@@ -283,7 +281,7 @@ def _no_split(comparison: Comparison) -> str:
 
 
 def _changed_operators(comparison: Comparison) -> list[RenderableType]:
-    changed = sorted(comparison.operators, key=lambda change: -abs(change.shown_saved_ns))
+    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
     section = shift_section(comparison)
     told = [Text(line) for line in section.sentences] if section else []
     return [_changes(changed, comparison), *told]
@@ -335,14 +333,18 @@ def _categories(content: ReportContent) -> TextTable:
     head = ["category", *(judged if with_baseline else ["ms", "share"])]
     table = plain_table(*head, text={"category", "verdict"}, whole={"verdict"})
     for row in category_rows(content):
-        cells: list[RenderableType] = [NameCell(row.category.value), milliseconds(row.time_ns), share_text(row.share)]
+        cells: list[RenderableType] = [
+            NameCell(row.category.value),
+            milliseconds_if_known(row.time_ns),
+            share_text(row.share),
+        ]
         if with_baseline:
-            cells.insert(1, milliseconds(row.baseline_ns or 0))
+            cells.insert(1, milliseconds_if_known(row.baseline_ns))
             cells += [ratio_text(row.speedup), _verdict(row.verdict)] if row.speedup else []
         table.add_row(*cells)
     for last in closing_rows(content, copies=False):
         before = [milliseconds(last.baseline_ns) if last.baseline_ns is not None else ""] if with_baseline else []
-        table.add_row(NameCell(last.name), *before, milliseconds(last.time_ns), share_text(last.share))
+        table.add_row(NameCell(last.name), *before, milliseconds_if_known(last.time_ns), share_text(last.share))
     return table
 
 
@@ -361,16 +363,16 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextT
     heads = ("layer", "operator") if known else ("operator", "category")
     table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
     for operator in work[:_TOP]:
-        own, figures = NameCell(operator.name), (milliseconds(operator.shown_ns), share_text(operator.shown_share))
+        own, figures = NameCell(operator.name), (milliseconds_if_known(operator.time_ns), share_text(operator.share))
         names = (NameCell(layer_text(operator)), own) if known else (own, Text(operator.category.value))
         table.add_row(*names, operator.backend, *figures)
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
         if rest:
-            time, share = sum(o.shown_ns for o in rest), sum(o.shown_share for o in rest)
-            table.add_row(name, "", "", milliseconds(time), share_text(share))
+            time, share = sums(rest)
+            table.add_row(name, "", "", milliseconds_if_known(time), share_text(share))
     for last in closing:
-        table.add_row(last.name, "", "", milliseconds(last.time_ns), share_text(last.share))
+        table.add_row(last.name, "", "", milliseconds_if_known(last.time_ns), share_text(last.share))
     return table
 
 
@@ -378,15 +380,12 @@ def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTabl
     heads = ("operator", "baseline ms", "ms", "saved ms", "verdict")
     table = plain_table(*heads, text={"operator", "verdict"}, whole={"verdict"})
     for change in rows[:_TOP]:
-        sides = [
-            milliseconds(side) if side is not None else "-"
-            for side in (change.shown_baseline_ns, change.shown_candidate_ns)
-        ]
+        sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
         verdict = _verdict(change.verdict if change.is_judged else None)
         if matched := matched_text(change):
             verdict.append(f", {matched}" if verdict.plain else matched)
-        table.add_row(NameCell(name), *sides, milliseconds(change.shown_saved_ns), verdict)
+        table.add_row(NameCell(name), *sides, milliseconds(change.saved_ns), verdict)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")
     return table

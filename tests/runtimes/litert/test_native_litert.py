@@ -360,5 +360,5 @@ def test_the_command_line_runs_it_on_a_device(board: sshd.Sshd, tmp_path: Path) 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))
-    assert told["schema"] == "opscope.profile/1"
+    assert told["schema"] == "opscope.profile/2"
     assert (tmp_path / "out" / "report.html").exists()

@@ -12,16 +12,16 @@ from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
-from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
+from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.quality import Grade, Quality
-from opscope.analysis.latency.headline import HeadlineSplit, headline_scale, no_split_warning
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
-from opscope.analysis.operators.operators import Operator, TypicalTimes, known_operators
+from opscope.analysis.operators.headline import HeadlineSplit, headline_scale, not_timed_warning
+from opscope.analysis.operators.operators import Operator, known_operators
 from opscope.core.parts import part
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
-from opscope.core.stats.hierarchy import median_effect
-from opscope.core.units import counted_text, share_text
+from opscope.core.stats.hierarchy import median_effect, typical
+from opscope.core.units import counted_text, ratio_of_times, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -63,16 +63,13 @@ class Change(NamedTuple):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict  # corrected for the number of groups (false discovery rate of 5 %)
     resolution_ns: float  # the part of the interval that is due to durations that were cut off
-    baseline_headline_ns: float | None  # time on the scale of the headline; None where that is not known
-    candidate_headline_ns: float | None
-    saved_headline_ns: float | None  # their difference
 
 
 class PairedTimes(NamedTuple):
     """Operators of two sides in pairs, and the time that each process spent in them."""
 
     pairs: Sequence[OperatorPair]  # the operators; a side that has no such operator is None
-    baseline: Floats  # mean self time per inference of each; shape (processes, pairs)
+    baseline: Floats  # time per inference of each, on the scale of the side's headline; shape (processes, pairs)
     candidate: Floats  # likewise; of paired sides, rows of both are of the same rounds
     paired: bool  # whether they are
 
@@ -86,20 +83,11 @@ class PairedTimes(NamedTuple):
         effects = (paired_effects if self.paired else unpaired_effects)(before, after)
         widened = [_widen(effect, *lost) for effect, lost in zip(effects, self._lost(groups, count), strict=True)]
         verdicts = _corrected([effect for effect, _ in widened])
-        typical = zip(*(self._typical(side, labels, count) for side, labels in enumerate(groups)), strict=True)
-        rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, typical, strict=True)
+        rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
         return [
-            Change(b, c, effect.estimate, _ratio(b, c, lost), interval_of(effect), verdict, lost, *_saved(*both))
-            for b, c, (effect, lost), verdict, both in rows
+            Change(b, c, effect.estimate, _ratio(b, c, lost), interval_of(effect), verdict, lost)
+            for b, c, (effect, lost), verdict in rows
         ]
-
-    def _typical(self, side: int, labels: Labels, count: int) -> list[float] | list[None]:
-        """Time of each group of one side on the scale of the headline; None where that is not known."""
-        times = [_shown_ns(pair[side]) for pair in self.pairs]
-        if any(time is None for time in times):
-            return [None] * count
-        own: list[float] = _sums(np.array([times], np.float64), labels, count)[0].tolist()
-        return own
 
     def _lost(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
         """Mean and standard deviation of what cut-off durations hide of each group's saving."""
@@ -107,12 +95,6 @@ class PairedTimes(NamedTuple):
             _cut_off([pair[side] for pair in self.pairs], labels, count) for side, labels in enumerate(groups)
         )
         return list(zip((mean - other_mean).tolist(), np.sqrt(variance + other_variance).tolist(), strict=True))
-
-
-def _saved(baseline: float | None, candidate: float | None) -> tuple[float | None, float | None, float | None]:
-    """Both sides of a change and their difference, where they are known."""
-    known = baseline is not None and candidate is not None
-    return baseline, candidate, baseline - candidate if known else None  # type: ignore[operator]
 
 
 def _sums(times: Floats, labels: Labels, count: int) -> Floats:
@@ -165,16 +147,16 @@ def _corrected(found: list[Effect]) -> list[Verdict]:
 
 
 def _ratio(baseline_ns: float, candidate_ns: float, resolution_ns: float) -> float | None:
-    shorter = min(baseline_ns, candidate_ns)
-    return baseline_ns / candidate_ns if shorter > 0 and resolution_ns < RESOLVED * shorter else None
+    """Their ratio; None where one is too short to be shown, or too short for its clock."""
+    resolved = resolution_ns < RESOLVED * min(baseline_ns, candidate_ns)
+    return ratio_of_times(baseline_ns, candidate_ns) if resolved else None
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
     """The verdict on end-to-end latency.
 
     Attributes:
-        baseline_ns: typical latency of a process of the baseline. With the candidate's it stands around the middle of
-            both sides, as far apart as the speedup says. Unpaired it is the geometric mean of the processes' medians.
+        baseline_ns: typical latency of a process of the baseline: see ``opscope.core.stats.hierarchy.typical``.
         candidate_ns: the same of the candidate.
         speedup: baseline / candidate; null where it is withheld.
         ci95: 95 % interval of the speedup, null with fewer than two processes a side, and where it is withheld.
@@ -220,13 +202,12 @@ class MethodChange(msgspec.Struct, frozen=True):
     end_to_end: EndToEnd
 
 
-class CategoryChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
-    """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
+class CategoryChange(msgspec.Struct, frozen=True):
+    """Time per inference of a category on both sides, each of its headline; ``saved_ns`` is positive for a faster one.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
     ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; ``speedup`` is
-    null where it is half of the shorter side or more. Times of the headline's scale are null where that is not known;
-    those of data movement hold the copies of inputs and outputs.
+    null where it is half of the shorter side or more. Times of data movement hold the copies of inputs and outputs.
     """
 
     category: Category
@@ -237,12 +218,9 @@ class CategoryChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
     resolution_ns: float = 0.0
-    baseline_headline_ns: float | None = None
-    candidate_headline_ns: float | None = None
-    saved_headline_ns: float | None = None
 
 
-class KindChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
+class KindChange(msgspec.Struct, frozen=True):
     """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
 
     kind: str
@@ -255,17 +233,13 @@ class KindChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
     resolution_ns: float = 0.0
-    baseline_headline_ns: float | None = None
-    candidate_headline_ns: float | None = None
-    saved_headline_ns: float | None = None
 
 
-class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
+class OperatorChange(msgspec.Struct, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
     ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
-    number of operators (false discovery rate of 5 %). ``baseline_headline_ns``, ``candidate_headline_ns`` and their
-    difference are on the scale of the headline, null where that is not known. ``matched_by`` says how it is known that
+    number of operators (false discovery rate of 5 %). ``matched_by`` says how it is known that
     both sides are the same operator: ``place``, ``layer``, ``shape`` or ``order``, of which the last one is likely and
     the others are certain; null for an operator that stands alone, and in earlier comparisons.
     """
@@ -288,9 +262,6 @@ class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     module: str | None = None
     aten: str | None = None
     resolution_ns: float = 0.0
-    baseline_headline_ns: float | None = None
-    candidate_headline_ns: float | None = None
-    saved_headline_ns: float | None = None
     matched_by: MatchedBy | None = None
 
     @property
@@ -314,33 +285,24 @@ def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bo
     return change.verdict is Verdict.SLOWER or excluded
 
 
-class ComparedSide(msgspec.Struct, frozen=True):
-    """What stands on one side: where it came from, and its mean latency, which the split adds up to.
-
-    ``headline`` joins the split to the side's latency; null where that is not known.
-    """
+class ComparedSide(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True):
+    """What stands on one side: where it came from, and what its split adds up to."""
 
     label: str
     path: str
-    mean_ns: float
-    headline: HeadlineSplit | None = None
-
-    @property
-    def shown_ns(self) -> float:
-        """The headline, of which every share is one; the mean of traced inferences where it is not known."""
-        return self.mean_ns if self.headline is None else self.headline.headline_ns
 
 
-class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
+class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/2"):
     """Verdict and split of the difference of two variants.
 
     Attributes:
         baseline: what stands on the one side.
         candidate: what stands on the other.
         end_to_end: the verdict.
-        categories: a split of the change of mean latency.
-        kinds: a finer one.
-        operators: the finest one; in each of the three, ``saved_ns`` sums to the difference of the sides' ``mean_ns``.
+        categories: a split of the change of latency; empty where a side has no times.
+        kinds: a finer one, without the copies of inputs and outputs.
+        operators: the finest one; in each of the three, ``saved_ns`` sums to
+            ``shift.saved_ns`` with ``shift.outside``.
         outputs: agreement of what was computed; null when that was not compared.
         notes: what limits the meaning of the figures.
         shift: what the change did to the balance of the model.
@@ -371,8 +333,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     @property
     def no_split(self) -> TraceWarning | None:
         """Why the traces of a side do not tell where its time goes; None when those of both do, or there are none."""
-        joined = [side.headline for side in (self.baseline, self.candidate) if side.headline]
-        return next(filter(None, map(no_split_warning, joined)), None)
+        return next(filter(None, map(not_timed_warning, (self.baseline, self.candidate))), None)
 
 
 class RelatedData(NamedTuple):
@@ -414,26 +375,26 @@ def compare(
         headline_scale(candidate, untraced[1], beside.walls[1]),
     )
     rows = [
-        known_operators(table, facts, TypicalTimes(scale.times, scale.split.headline_ns) if scale else None)
+        known_operators(table, facts, scale)
         for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
     ]
-    sides = (scales[0].split if scales[0] else None, scales[1].split if scales[1] else None)
+    sides = (scales[0].split, scales[1].split)
     others = match_layers if beside.same_runtime else match_runtimes
     matched = list((match if beside.same_program else others)(*rows))
     pairs = [one.pair for one in matched]
-    split = PairedTimes(
-        pairs,
-        process_times(baseline, [b for b, _ in pairs]),
-        process_times(candidate, [c for _, c in pairs]),
-        paired,
-    )
-    by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
-    by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
+    by_kind: list[KindChange] = []
+    by_operator: list[OperatorChange] = []
+    by_category: list[CategoryChange] = []
+    if all(side.timed for side in sides):
+        times = [process_times(scale, [pair[side] for pair in pairs]) for side, scale in enumerate(scales)]
+        split = PairedTimes(pairs, times[0], times[1], paired)
+        by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
+        by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
     if beside.disturbed:
         by_kind, by_operator, by_category = _withheld(by_kind), _withheld(by_operator), _withheld(by_category)
     return Comparison(
-        baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean()), sides[0]),
-        candidate=ComparedSide(*labels[1], float(split.candidate.sum(axis=1).mean()), sides[1]),
+        baseline=_side(labels[0], sides[0]),
+        candidate=_side(labels[1], sides[1]),
         end_to_end=end_to_end,
         categories=by_category,
         kinds=by_kind,
@@ -452,6 +413,10 @@ def compare(
             "the comparison by method", lambda: _method_changes(baseline, candidate, beside, paired=paired), []
         ),
     )
+
+
+def _side(label: tuple[str, str], split: HeadlineSplit) -> ComparedSide:
+    return ComparedSide(**msgspec.structs.asdict(split), label=label[0], path=label[1])
 
 
 def _method_changes(
@@ -511,7 +476,7 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
         )
     told = []
     for side, name in enumerate(("baseline", "candidate")):
-        matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
+        matched, every = ([own.share for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
     return f"{head}: {' and '.join(told)} are matched by {way}; the others have no separate verdict"
@@ -520,16 +485,16 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
 def _end_to_end(
     baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str, disturbed: str | None = None
 ) -> EndToEnd:
-    effect = _believed(median_effect(baseline, candidate, paired=paired))
+    sides = typical(baseline), typical(candidate)
+    effect = _believed(median_effect(baseline, candidate, paired=paired), math.log(sides[0] / sides[1]))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
     if interval is not None and interval[0] <= 1 <= interval[1] and verdict in {Verdict.FASTER, Verdict.SLOWER}:
         verdict = Verdict.NO_DIFFERENCE
-    middle = sum(_level(side, paired=paired) for side in (baseline, candidate)) / 2
     found = EndToEnd(
-        baseline_ns=math.exp(middle + effect.estimate / 2),
-        candidate_ns=math.exp(middle - effect.estimate / 2),
-        speedup=math.exp(effect.estimate),
+        baseline_ns=sides[0],
+        candidate_ns=sides[1],
+        speedup=sides[0] / sides[1],
         ci95=interval,
         verdict=verdict,
         minimum_detectable=detectable,
@@ -543,14 +508,15 @@ def _end_to_end(
     return found.withheld(disturbed) if disturbed else found
 
 
-def _believed(effect: Effect) -> Effect:
-    """The effect with an interval that is no narrower than what runs of the same programs differ by between hours."""
+def _believed(effect: Effect, estimate: float) -> Effect:
+    """The effect of this size, its interval no narrower than what runs of the same programs differ by between hours."""
     if effect.low is None or effect.high is None or effect.minimum_detectable is None:
-        return effect
+        return msgspec.structs.replace(effect, estimate=estimate)
     return msgspec.structs.replace(
         effect,
-        low=min(effect.low, effect.estimate - RESOLUTION),
-        high=max(effect.high, effect.estimate + RESOLUTION),
+        estimate=estimate,
+        low=min(effect.low, estimate - RESOLUTION),
+        high=max(effect.high, estimate + RESOLUTION),
         minimum_detectable=max(effect.minimum_detectable, RESOLUTION),
     )
 
@@ -567,29 +533,23 @@ def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) 
     return max(high, 1 / low) - 1 if low > 0 else None
 
 
-def _level(processes: _Processes, *, paired: bool) -> float:
-    """Logarithm of what is typical of processes: of their medians the median, or the mean where the effect is one."""
-    logs = [math.log(max(float(np.median(own)), 1.0)) for own in processes]
-    return float(np.median(logs) if paired else np.mean(logs))
-
-
 def _category_changes(split: PairedTimes) -> list[CategoryChange]:
     wanted = list(Category)
     changes = _group_changes(split, wanted, lambda operator: operator.category)
     return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
 
 
-def _with_copies(
-    change: CategoryChange, baseline: HeadlineSplit | None, candidate: HeadlineSplit | None
-) -> CategoryChange:
-    """The change of a category on the scale of the headline, copies of inputs and outputs with data movement."""
-    known = change.baseline_headline_ns is not None and change.candidate_headline_ns is not None
-    if not known or change.category is not Category.DATA_MOVEMENT:
+def _with_copies(change: CategoryChange, baseline: HeadlineSplit, candidate: HeadlineSplit) -> CategoryChange:
+    """The change of a category, copies of inputs and outputs with data movement."""
+    if change.category is not Category.DATA_MOVEMENT or not (baseline.copies_ns or candidate.copies_ns):
         return change
-    before = (change.baseline_headline_ns or 0.0) + (baseline.copies_ns if baseline else 0.0)
-    after = (change.candidate_headline_ns or 0.0) + (candidate.copies_ns if candidate else 0.0)
+    before, after = change.baseline_ns + baseline.copies_ns, change.candidate_ns + candidate.copies_ns
     return msgspec.structs.replace(
-        change, baseline_headline_ns=before, candidate_headline_ns=after, saved_headline_ns=before - after
+        change,
+        baseline_ns=before,
+        candidate_ns=after,
+        saved_ns=before - after,
+        speedup=_ratio(before, after, change.resolution_ns) if change.speedup is not None else None,
     )
 
 
@@ -629,16 +589,9 @@ def _matched_changes(split: PairedTimes) -> list[Change]:
     judged = iter(split.changes((labels, labels), int(matched.sum())))
     times = zip(split.baseline.mean(axis=0).tolist(), split.candidate.mean(axis=0).tolist(), strict=True)
     return [
-        next(judged)
-        if known
-        else Change(before, after, before - after, None, None, Verdict.UNDECIDABLE, 0.0, *_saved(*map(_shown_ns, pair)))
-        for known, (before, after), pair in zip(matched.tolist(), times, split.pairs, strict=True)
+        next(judged) if known else Change(before, after, before - after, None, None, Verdict.UNDECIDABLE, 0.0)
+        for known, (before, after) in zip(matched.tolist(), times, strict=True)
     ]
-
-
-def _shown_ns(operator: Operator | None) -> float | None:
-    """Time of an operator on the scale of the headline; a side that does not have it takes none."""
-    return operator.headline_ns if operator else 0.0
 
 
 def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) -> OperatorChange:
@@ -664,8 +617,5 @@ def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) 
         module=shown.module,
         aten=shown.aten,
         resolution_ns=change.resolution_ns,
-        baseline_headline_ns=change.baseline_headline_ns if baseline else None,
-        candidate_headline_ns=change.candidate_headline_ns if candidate else None,
-        saved_headline_ns=change.saved_headline_ns,
         matched_by=way,
     )

@@ -15,11 +15,11 @@ from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from opscope.core.table import EventTable
+    from opscope.analysis.operators.headline import HeadlineScale
     from opscope.core.table.places import SelfTimeKey
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -125,31 +125,24 @@ def only_once(layers: list[Layer | None]) -> list[Layer | None]:
     return [layer if counts[layer] == 1 else None for layer in layers]
 
 
-def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
-    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
-    found = table.inference_times()
-    counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
+def process_times(scale: HeadlineScale, wanted: Sequence[Operator | None]) -> Floats:
+    """Time of each operator in each process on the scale of the headline; shape (processes, operators).
+
+    They are those of typical inferences, at the level of the operators' own times: these rest on the processes nearest
+    to the headline, and a process that was slowed down must not move what stands beside its interval.
+    """
     columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
     rows = []
-    for spent, count in zip(table.self_times, counts, strict=True):
-        if count:
-            row = np.zeros(len(wanted))
-            for place, own in spent.items():
-                row[columns[_place_key(place)]] += own.self_time / count
-            rows.append(row)
-    return np.stack(rows)
-
-
-def typical_process_times(spent: Sequence[Mapping[SelfTimeKey, float]], wanted: Sequence[Operator]) -> Floats:
-    """Time of each operator in each process on the scale of the headline; shape (processes, operators)."""
-    columns = {_key(operator): column for column, operator in enumerate(wanted)}
-    rows = []
-    for own in filter(None, spent):
+    for own in filter(None, scale.by_process):
         row = np.zeros(len(wanted))
         for place, time_ns in own.items():
             row[columns[_place_key(place)]] += time_ns
         rows.append(row)
-    return np.stack(rows)
+    found: Floats = np.stack(rows)
+    level = np.array([operator.shown_ns if operator else 0.0 for operator in wanted])
+    mean = found.mean(axis=0)
+    levelled: Floats = found * np.divide(level, mean, out=np.zeros_like(level), where=mean > 0)
+    return levelled
 
 
 def _key(operator: Operator) -> RowKey:

@@ -14,6 +14,7 @@ import numpy as np
 
 from opscope.analysis.compare.matching import process_times
 from opscope.analysis.gate.gate import Criterion, Outcome, Quantity, Slowdown, judge
+from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operators import operators
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.program.operators.kinds import Category
@@ -115,8 +116,9 @@ class _Judged(NamedTuple):
 
 def split_times(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None) -> SplitTimes:
     """Time of every operator in each process that measured any inference."""
-    rows = operators(table, facts)
-    return SplitTimes(rows, process_times(table, rows), np.array([row.uncertainty_ns for row in rows]))
+    scale = headline_scale(table)
+    rows = operators(table, facts, scale)
+    return SplitTimes(rows, process_times(scale, rows), np.array([row.uncertainty_ns for row in rows]))
 
 
 def chosen(budget: Budget, rows: Iterable[Operator]) -> list[int]:

@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD
 from opscope.core.table.places import OperatorKey
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 from opscope.program.kernels.calls import added
 from opscope.program.xnnpack.subgraph import CONCATENATE
 

@@ -356,7 +356,7 @@ class VariantLadder(msgspec.Struct, frozen=True):
 def variant_ladder(known: LadderInputs) -> VariantLadder:
     """The ladders of every convolution and matrix product of a variant's delegates."""
     rows = [row for row in known.operators if _asked(row)]
-    ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.time_ns)]
+    ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.share)]
     return VariantLadder(known.variant, known.threads, known.about, ladders, known.problem, known.emulated)
 
 

@@ -57,9 +57,11 @@ class Latency(msgspec.Struct, frozen=True):
     of a bootstrap over processes, since inferences of one process say little about the next one, but nowhere narrower
     than that of as many independent inferences.
 
-    Of traced runs it is that of Method::execute, of untraced ones that of the call as its caller saw it.
+    ``source`` says of which calls: of ``traced`` runs it is Method::execute, of ``untraced`` ones the call as its
+    caller saw it.
     """
 
+    source: str
     n: int
     samples_ns: list[int]
     median_ns: float
@@ -111,13 +113,13 @@ def latency(table: EventTable) -> Latency | None:
     if not samples:
         return None
     warmup = [found.duration[found.warmup & (found.process == p)].tolist() for p in range(table.processes)]
-    return _latency(samples, warmup, _processes(table))
+    return _latency("traced", samples, warmup, _processes(table))
 
 
 def latency_of(
-    measured: Sequence[Sequence[int]], warmup: Sequence[Sequence[int]], load_ns: Sequence[int | None]
+    source: str, measured: Sequence[Sequence[int]], warmup: Sequence[Sequence[int]], load_ns: Sequence[int | None]
 ) -> Latency:
-    """Latency of calls that were timed by their caller."""
+    """Latency of calls by process."""
     samples = [duration for own in measured for duration in own]
     processes = [
         ProcessLatency(
@@ -125,12 +127,13 @@ def latency_of(
         )
         for number, (own, first, load) in enumerate(zip(measured, warmup, load_ns, strict=True))
     ]
-    return _latency(samples, [list(own) for own in warmup], processes)
+    return _latency(source, samples, [list(own) for own in warmup], processes)
 
 
-def _latency(samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
+def _latency(source: str, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
     summary = summarise(samples)
     return Latency(
+        source=source,
         n=summary.n,
         samples_ns=samples,
         median_ns=summary.median,

@@ -29,25 +29,23 @@ class MethodTime(msgspec.Struct, frozen=True):
         method: its name.
         calls: measured calls in all traced processes.
         share: of the time of all measured calls.
-        latency: Method::execute of its traced calls.
-        untraced: of its calls without event tracing, as the caller saw them; null where there are none.
-        categories: mean self time per call of this method, and share of it.
+        latency: of its calls without event tracing where there are any, else of the traced ones.
+        traced: Method::execute of its traced calls, where ``latency`` is not of these; else null.
+        categories: self time per call of this method, and share of it.
         tokens: tokens that a call reads or produces; null where that is not known.
-        tokens_per_second: tokens by the median of the untraced calls, else of the traced ones; null likewise.
+        tokens_per_second: tokens by the median of ``latency``; null likewise.
         tokens_ci95: 95 % interval of it; null where the median has none.
-        arm: what ``tokens_per_second`` rests on, ``untraced`` or ``traced``.
     """
 
     method: str
     calls: int
     share: float
     latency: Latency
-    untraced: Latency | None
+    traced: Latency | None
     categories: list[CategoryTime]
     tokens: int | None
     tokens_per_second: float | None
     tokens_ci95: tuple[float, float] | None
-    arm: str
 
 
 def method_times(
@@ -74,20 +72,19 @@ def _method(
     total: int,
     tokens: int | None,
 ) -> MethodTime:
-    traced = latency_of(measured, [[]] * len(measured), [None] * len(measured))
+    traced = latency_of("traced", measured, [[]] * len(measured), [None] * len(measured))
     used = without or traced
     interval = used.ci95_median_ns
     return MethodTime(
         method=name,
         calls=traced.n,
         share=sum(map(sum, measured)) / total if total else 0.0,
-        latency=traced,
-        untraced=without,
+        latency=used,
+        traced=traced if without else None,
         categories=parts,
         tokens=tokens,
         tokens_per_second=_rate(tokens, used.median_ns),
         tokens_ci95=_rates(tokens, interval) if interval else None,
-        arm="untraced" if without else "traced",
     )
 
 
@@ -104,9 +101,14 @@ def _shares(operators: Sequence[Operator], method: str, count: int, measured: li
     """Self time by category per call of a method, from times that are per call of any."""
     own = sum(map(len, measured))
     found = categories(operator for operator in operators if operator.method == method)
-    whole = sum(row.time_ns for row in found)
+    whole = sum(row.share for row in found)
     return [
-        CategoryTime(row.category, row.time_ns * count / own, row.time_ns / whole if whole else 0.0) for row in found
+        CategoryTime(
+            row.category,
+            None if row.time_ns is None else row.time_ns * count / own,
+            row.share / whole if whole else 0.0,
+        )
+        for row in found
     ]
 
 
@@ -138,8 +140,8 @@ def timed_by_method(
         return {name: (latency, untraced)}
     return {
         f"{name}, {row.method}": (
-            row.latency,
-            Untraced(row.untraced, untraced.tracing if untraced else None) if row.untraced else None,
+            row.traced or row.latency,
+            Untraced(row.latency, untraced.tracing if untraced else None) if row.traced else None,
         )
         for row in methods
     }
@@ -150,4 +152,6 @@ def _untraced(calls: CallTimes) -> dict[str, Latency]:
     if not calls.order:
         return {}
     each = {method: [own for _, own in sorted(calls.settled(method).items())] for method in calls.order}
-    return {method: latency_of(own, [[]] * len(own), [None] * len(own)) for method, own in each.items() if own}
+    return {
+        method: latency_of("untraced", own, [[]] * len(own), [None] * len(own)) for method, own in each.items() if own
+    }

@@ -104,6 +104,7 @@ def untraced(calls: CallTimes) -> Untraced | None:
         return None
     rounds = sorted(settled)
     found = latency_of(
+        "untraced",
         [settled[number] for number in rounds],
         [list(calls.untraced[number][: calls.warmup]) for number in rounds],
         [calls.load_ns.get(number) for number in rounds],

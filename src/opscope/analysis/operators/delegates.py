@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.operators.operators import PORTABLE_BACKEND, OnHeadline, headline_sums
+from opscope.analysis.operators.operators import PORTABLE_BACKEND, sums
 from opscope.core.grouping import grouped
 from opscope.program.ceilings.ceilings import KernelClass, KernelUse, kernel_use
 from opscope.program.operators.attribution import Attribution
@@ -52,8 +52,8 @@ def _node_kernels(row: Operator) -> KernelUse | None:
     return KernelUse(dtype, kernel)
 
 
-class DelegateTime(msgspec.Struct, OnHeadline, frozen=True):
-    """One call of a delegate, in mean time per inference.
+class DelegateTime(msgspec.Struct, frozen=True):
+    """One call of a delegate, in time per inference.
 
     Attributes:
         method: the program's method.
@@ -64,13 +64,10 @@ class DelegateTime(msgspec.Struct, OnHeadline, frozen=True):
         nodes: of its payload; null when it cannot be read.
         operators_ns: of these operators together.
         boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
-        time_ns: both.
-        share: of end-to-end latency.
+        time_ns: both; null where only the share is known.
+        share: of the headline.
         profile: the instruction set whose replay foretold its events; null when none did.
         problem: why the attribution is not exact; null when it is.
-        boundary_headline_ns: ``boundary_ns`` on the scale of the headline; null where that is not known.
-        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
-        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -79,20 +76,12 @@ class DelegateTime(msgspec.Struct, OnHeadline, frozen=True):
     backend: str
     events: int
     nodes: int | None
-    operators_ns: float
-    boundary_ns: float
-    time_ns: float
+    operators_ns: float | None
+    boundary_ns: float | None
+    time_ns: float | None
     share: float
     profile: str | None
     problem: str | None
-    boundary_headline_ns: float | None = None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-
-    @property
-    def shown_boundary_ns(self) -> float:
-        """Of the call without its operators, on the scale of the headline where that is known."""
-        return self.boundary_ns if self.boundary_headline_ns is None else self.boundary_headline_ns
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -100,12 +89,12 @@ class Coverage(msgspec.Struct, frozen=True):
 
     attribution: Attribution
     operators: int
-    time_ns: float
+    time_ns: float | None
     share_of_delegates: float
 
 
-class LayoutTime(msgspec.Struct, OnHeadline, frozen=True):
-    """Moving or converting data for which the model did not ask, in mean time per inference.
+class LayoutTime(msgspec.Struct, frozen=True):
+    """Moving or converting data for which the model did not ask, in time per inference.
 
     Attributes:
         method: the program's method.
@@ -115,12 +104,10 @@ class LayoutTime(msgspec.Struct, OnHeadline, frozen=True):
         cause: who added it: ``partitioner``, ``runtime`` or ``exporter``.
         before: the layers whose output is changed, or what the delegate is given.
         after: the layers that want it changed, or who gets it from the delegate.
-        time_ns: mean per inference.
-        share: of end-to-end latency.
-        uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
+        time_ns: per inference; null where only the share is known.
+        share: of the headline.
+        uncertainty_ns: so much of a traced inference may have been cut off its duration.
         bytes: least bytes moved per inference, null when not known.
-        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
-        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -130,15 +117,13 @@ class LayoutTime(msgspec.Struct, OnHeadline, frozen=True):
     cause: str
     before: list[str]
     after: list[str]
-    time_ns: float
+    time_ns: float | None
     share: float
     uncertainty_ns: float
     bytes: int | None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
 
 
-class PortableTime(msgspec.Struct, OnHeadline, frozen=True):
+class PortableTime(msgspec.Struct, frozen=True):
     """An operator that no delegate took.
 
     Attributes:
@@ -146,34 +131,30 @@ class PortableTime(msgspec.Struct, OnHeadline, frozen=True):
         instruction: of its chain.
         name: as recorded.
         module: that it belongs to; null when not known.
-        time_ns: mean per inference.
-        share: of end-to-end latency.
+        time_ns: per inference; null where only the share is known.
+        share: of the headline.
         cause: sort of the reason; null when that cannot be known.
         reason: why it was not delegated, in words; null likewise.
         evidence: what the program shows; null where the name is all it takes.
         rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
-        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
-        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
     instruction: int | None
     name: str
     module: str | None
-    time_ns: float
+    time_ns: float | None
     share: float
     cause: str | None
     reason: str | None
     evidence: str | None
     rule: str | None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
 
 
 def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
     """Operators that no delegate took, longest first."""
     found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
-    return sorted(found, key=lambda row: -row.shown_ns)
+    return sorted(found, key=lambda row: -row.share)
 
 
 def is_portable(row: Operator) -> bool:
@@ -194,8 +175,6 @@ def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
         reason=known.text if known else None,
         evidence=known.evidence if known else None,
         rule=known.source if known else None,
-        headline_ns=row.headline_ns,
-        share_of_headline=row.share_of_headline,
     )
 
 
@@ -204,21 +183,20 @@ def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ())
     known = {(call.method, call.instruction): call for call in calls}
     within = (row for row in rows if row.instruction is not None)
     groups = grouped(within, lambda row: (row.method, row.instruction or 0))
-    total = sum(row.time_ns for row in rows)
-    found = (_delegate(*key, own, known.get(key), total) for key, own in groups.items())
+    found = (_delegate(*key, own, known.get(key)) for key, own in groups.items())
     return [each for each in found if each is not None]
 
 
 def coverage(rows: Iterable[Operator]) -> list[Coverage]:
     """Time of delegates' operators by how they are known, surest first."""
     own = [row for row in rows if is_delegated(row)]
-    total = sum(row.time_ns for row in own)
+    total = sum(row.share for row in own)
     found = []
     for attribution in Attribution:
         some = [row for row in own if row.attribution is attribution]
-        time_ns = sum(row.time_ns for row in some)
         if some:
-            found.append(Coverage(attribution, len(some), time_ns, time_ns / total if total else 0.0))
+            time_ns, share = sums(some)
+            found.append(Coverage(attribution, len(some), time_ns, share / total if total else 0.0))
     return found
 
 
@@ -243,13 +221,11 @@ def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
             share=row.share,
             uncertainty_ns=row.uncertainty_ns,
             bytes=row.bytes,
-            headline_ns=row.headline_ns,
-            share_of_headline=row.share_of_headline,
         )
         for row in rows
         if row.change is not None
     ]
-    return sorted(found, key=lambda row: -row.shown_ns)
+    return sorted(found, key=lambda row: -row.share)
 
 
 def is_delegated(row: Operator) -> bool:
@@ -263,14 +239,13 @@ def is_node(row: Operator) -> bool:
 
 
 def _delegate(
-    method: str, instruction: int, rows: Sequence[Operator], call: DelegateCall | None, total: float
+    method: str, instruction: int, rows: Sequence[Operator], call: DelegateCall | None
 ) -> DelegateTime | None:
     own = [row for row in rows if is_delegated(row)]
     border = [row for row in rows if row.name == "DELEGATE_CALL" and row.position is None]
     if not own and not border:
         return None
-    inside, outside = (sum((row.time_ns for row in rows), 0.0) for rows in (own, border))
-    headline_ns, share_of_headline = headline_sums([*own, *border])
+    time_ns, share = sums([*own, *border])
     return DelegateTime(
         method=method,
         instruction=instruction,
@@ -278,13 +253,10 @@ def _delegate(
         backend=call.backend if call else own[0].backend if own else "unknown",
         events=len(own),
         nodes=call.nodes if call else None,
-        operators_ns=inside,
-        boundary_ns=outside,
-        time_ns=inside + outside,
-        share=(inside + outside) / total if total else 0.0,
+        operators_ns=sums(own)[0],
+        boundary_ns=sums(border)[0],
+        time_ns=time_ns,
+        share=share,
         profile=call.profile if call else None,
         problem=call.problem if call else None,
-        boundary_headline_ns=None if headline_ns is None else headline_sums(border)[0],
-        headline_ns=headline_ns,
-        share_of_headline=share_of_headline,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.operators.operators import OnHeadline, headline_sums
+from opscope.analysis.operators.operators import sums
 from opscope.core.grouping import grouped
 
 if TYPE_CHECKING:
@@ -23,59 +23,35 @@ class ModuleTime(msgspec.Struct, frozen=True):
         path: its name in the model; empty for the model itself.
         type: qualified name of its class; null for a container that is never called.
         depth: number of modules above it.
-        self_ns: mean time per inference of its operators.
+        self_ns: time per inference of its operators; null where only shares are known.
         total_ns: with those of the modules below it.
-        share: ``total_ns`` of end-to-end latency.
+        share: ``total_ns`` of the headline.
+        self_share: ``self_ns`` of it.
         operators: number of its own operators.
         macs: of it and everything below; null when one of its operators' is not known.
-        self_headline_ns: ``self_ns`` on the scale of the headline; null where that is not known.
-        headline_ns: ``total_ns`` on the scale of the headline; null where that is not known.
-        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
     path: str
     type: str | None
     depth: int
-    self_ns: float
-    total_ns: float
+    self_ns: float | None
+    total_ns: float | None
     share: float
     operators: int
     macs: int | None
-    self_headline_ns: float | None = None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-
-    @property
-    def shown_ns(self) -> float:
-        """``total_ns`` on the scale of the headline where that is known."""
-        return self.total_ns if self.headline_ns is None else self.headline_ns
-
-    @property
-    def shown_self_ns(self) -> float:
-        """``self_ns`` on the scale of the headline where that is known."""
-        return self.self_ns if self.self_headline_ns is None else self.self_headline_ns
-
-    @property
-    def shown_share(self) -> float:
-        """Share of the headline; of the mean of traced inferences where the headline is not known."""
-        return self.share if self.share_of_headline is None else self.share_of_headline
+    self_share: float
 
 
-class SourceTime(msgspec.Struct, OnHeadline, frozen=True):
-    """A line of the model's code and the mean time per inference of the operators that it caused.
-
-    ``headline_ns`` and ``share_of_headline`` are on the scale of the headline, null where that is not known.
-    """
+class SourceTime(msgspec.Struct, frozen=True):
+    """A line of the model's code and the time per inference of the operators that it caused, as of a category."""
 
     source: str
     code: str | None
-    time_ns: float
+    time_ns: float | None
     share: float
     operators: int
     aten: list[str]
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
 
 
 def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str]) -> list[ModuleTime]:
@@ -88,16 +64,14 @@ def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str])
     for row in known:
         for path in _prefixes(row.module or ""):
             below.setdefault((row.method, path), []).append(row)
-    total = sum(row.time_ns for row in rows)
-    return [_module(method, path, types, below, total) for method, path in _tree(below, types)]
+    return [_module(method, path, types, below) for method, path in _tree(below, types)]
 
 
 def source_times(rows: Sequence[Operator]) -> list[SourceTime]:
     """Time by line of the model's code, longest first; empty when no line is known."""
     lines = grouped((row for row in rows if row.source is not None), lambda row: row.source or "")
-    total = sum(row.time_ns for row in rows)
-    found = [_source(source, own, total) for source, own in lines.items()]
-    return sorted(found, key=lambda line: -line.shown_ns)
+    found = [_source(source, own) for source, own in lines.items()]
+    return sorted(found, key=lambda line: -line.share)
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -125,32 +99,28 @@ def _module(
     path: str,
     types: Mapping[tuple[str, str], str],
     below: dict[tuple[str, str], list[Operator]],
-    total: float,
 ) -> ModuleTime:
     rows = below[method, path]
     own = [row for row in rows if row.module == path]
-    time_ns = sum(row.time_ns for row in rows)
+    total_ns, share = sums(rows)
+    self_ns, self_share = sums(own)
     macs = [row.macs for row in rows]
-    headline_ns, share_of_headline = headline_sums(rows)
     return ModuleTime(
         method=method,
         path=path,
         type=types.get((method, path)),
         depth=path.count(".") + 1 if path else 0,
-        self_ns=sum((row.time_ns for row in own), 0.0),
-        total_ns=time_ns,
-        share=time_ns / total if total else 0.0,
+        self_ns=self_ns,
+        total_ns=total_ns,
+        share=share,
         operators=len(own),
         macs=None if None in macs else sum(count or 0 for count in macs),
-        self_headline_ns=None if headline_ns is None else headline_sums(own)[0],
-        headline_ns=headline_ns,
-        share_of_headline=share_of_headline,
+        self_share=self_share,
     )
 
 
-def _source(source: str, rows: Sequence[Operator], total: float) -> SourceTime:
-    time_ns = sum(row.time_ns for row in rows)
+def _source(source: str, rows: Sequence[Operator]) -> SourceTime:
     names = dict.fromkeys(row.aten for row in rows if row.aten)
     code = next((row.code for row in rows if row.code), None)
-    share = time_ns / total if total else 0.0
-    return SourceTime(source, code, time_ns, share, len(rows), list(names), *headline_sums(rows))
+    time_ns, share = sums(rows)
+    return SourceTime(source, code, time_ns, share, len(rows), list(names))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
 from opscope.core.parts import explained
 from opscope.core.table.places import OperatorKey
@@ -16,6 +17,7 @@ from opscope.program.operators.taxonomy import FRAMEWORK, classify
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from opscope.analysis.operators.headline import HeadlineScale, OutsideTime
     from opscope.core.table import EventTable
     from opscope.core.table.places import SelfTimeKey, SelfTimes
 
@@ -24,34 +26,7 @@ FRAMEWORK_BACKEND, PORTABLE_BACKEND = "framework", "portable"
 """Names of who computed an operator, where no delegate did."""
 
 
-class _Timed(Protocol):
-    @property
-    def time_ns(self) -> float: ...
-    @property
-    def share(self) -> float: ...
-    @property
-    def headline_ns(self) -> float | None: ...
-    @property
-    def share_of_headline(self) -> float | None: ...
-
-
-class OnHeadline:
-    """Of a row of a split: what a person is shown, which is on the scale of the headline wherever that is known."""
-
-    __slots__ = ()
-
-    @property
-    def shown_ns(self: _Timed) -> float:
-        """Time on the scale of the headline; the mean of traced inferences where that scale is not known."""
-        return self.time_ns if self.headline_ns is None else self.headline_ns
-
-    @property
-    def shown_share(self: _Timed) -> float:
-        """Share of the headline; of the mean of traced inferences where the headline is not known."""
-        return self.share if self.share_of_headline is None else self.share_of_headline
-
-
-class Operator(msgspec.Struct, OnHeadline, frozen=True):
+class Operator(msgspec.Struct, frozen=True):
     """One operator of the program: (method, instruction, position), never its name.
 
     Attributes:
@@ -63,8 +38,9 @@ class Operator(msgspec.Struct, OnHeadline, frozen=True):
         kind: lower level.
         backend: the delegate's name, ``portable``, or ``framework``.
         calls: events per inference; more than one in loops.
-        time_ns: mean self time per measured inference.
-        share: of end-to-end latency.
+        time_ns: self time per inference on the scale of the headline; null where only its share is known.
+        share: of the headline; of the traced call where times are not known.
+        traced_ns: mean self time of the traced inferences.
         handles: debug handles of the nodes it computed; empty when the trace alone was read.
         module: the nn.Module it belongs to, null when not known.
         source: the line of Python that caused it, null when not known.
@@ -72,7 +48,7 @@ class Operator(msgspec.Struct, OnHeadline, frozen=True):
         macs: multiply-accumulates per inference, null when not known.
         bytes: least bytes moved per inference, null when not known.
         kernel: the microkernel, null when not known.
-        uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns): durations may be cut off.
+        uncertainty_ns: the true time lies in [traced_ns, traced_ns + uncertainty_ns): durations may be cut off.
         aten: the aten operator that caused it, null when not known.
         module_type: class of the module, likewise.
         code: text of the source line, likewise.
@@ -84,12 +60,10 @@ class Operator(msgspec.Struct, OnHeadline, frozen=True):
         shape: of its output.
         flops: operations on single numbers per inference, two for a multiply-accumulate.
         weight_bytes: the part of ``bytes`` that is weights.
-        gmacs: multiply-accumulates per ns, as [least, most] of the times that are possible; null without either.
-        gbytes: bytes per ns, likewise.
+        gmacs: multiply-accumulates per traced ns, as [least, most] of the times that are possible; null without either.
+        gbytes: bytes per traced ns, likewise.
         change: why data are moved or converted, for what the model does not ask for.
         activation: it is only the activation of the operator before it, which runs by itself.
-        headline_ns: time on the scale of the headline (see the analysis' ``headline``); null where that is not known.
-        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -100,8 +74,9 @@ class Operator(msgspec.Struct, OnHeadline, frozen=True):
     kind: str
     backend: str
     calls: float
-    time_ns: float
+    time_ns: float | None
     share: float
+    traced_ns: float
     handles: list[int]
     module: str | None
     source: str | None
@@ -125,80 +100,59 @@ class Operator(msgspec.Struct, OnHeadline, frozen=True):
     gbytes: tuple[float, float | None] | None = None
     change: LayoutChange | None = None
     activation: bool = False
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
+
+    @property
+    def shown_ns(self) -> float:
+        """Its time; that of the traced runs where only its share of the headline is known."""
+        return self.traced_ns if self.time_ns is None else self.time_ns
 
 
-class CategoryTime(msgspec.Struct, OnHeadline, frozen=True):
-    """Mean self time per measured inference of all operators of a category.
+class CategoryTime(msgspec.Struct, frozen=True):
+    """Self time per inference of all operators of a category, and its share; of data movement with the copies.
 
-    ``headline_ns`` and ``share_of_headline`` are on the scale of the headline, null where that is not known; those of
-    data movement hold the copies of inputs and outputs.
+    Both are of the headline, on whose scale the times are; ``time_ns`` is null where only shares are known.
     """
 
     category: Category
-    time_ns: float
+    time_ns: float | None
     share: float
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
 
 
-class BackendTime(msgspec.Struct, OnHeadline, frozen=True):
-    """Mean self time per measured inference of all operators of a backend; on the headline's scale where known."""
+class BackendTime(msgspec.Struct, frozen=True):
+    """Self time per inference of all operators of a backend, and its share; as of a category."""
 
     backend: str
-    time_ns: float
+    time_ns: float | None
     share: float
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-
-
-class TypicalTimes(NamedTuple):
-    """Time at every place on the scale of the headline, and the headline."""
-
-    times: Mapping[SelfTimeKey, float]
-    headline_ns: float
 
 
 def operators(
-    table: EventTable,
-    facts: Mapping[OperatorKey, OperatorFacts] | None = None,
-    typical: TypicalTimes | None = None,
+    table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None = None, scale: HeadlineScale | None = None
 ) -> list[Operator]:
-    """Every operator of the measured inferences, in program order; the sum of times is the mean latency.
+    """Every operator of the measured inferences, in program order; times and shares add up as the scale says.
 
-    Empty when nothing was measured.
+    Without a scale it is that of the trace alone. Empty when nothing was measured.
     """
     count = int((~table.inference_times().warmup).sum())
+    if not count:
+        return []
     spent: dict[SelfTimeKey, SelfTimes] = {}
     for process in table.self_times:
         for place, own in process.items():
             spent[place] = spent[place].plus(own) if place in spent else own
-    total = sum(own.self_time for own in spent.values())
-    known = facts or {}
-    found = [
-        _operator(place, own, count, total, _facts(known, place), _on_headline(place, typical))
-        for place, own in spent.items()
-    ]
+    known, on_scale = facts or {}, scale or headline_scale(table)
+    found = [_operator(place, own, count, _facts(known, place), on_scale) for place, own in spent.items()]
     return sorted(found, key=program_order)
 
 
 def known_operators(
-    table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None, typical: TypicalTimes | None
+    table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None, scale: HeadlineScale
 ) -> list[Operator]:
     """The same; by their names alone where a bug of ours keeps what the program says from being used."""
     if not facts:
-        return operators(table, None, typical)
+        return operators(table, None, scale)
     what = "what the program says of operators"
-    return explained(what, lambda: operators(table, facts, typical), lambda _: operators(table, None, typical))
-
-
-def _on_headline(place: SelfTimeKey, typical: TypicalTimes | None) -> tuple[float | None, float | None]:
-    """Time and share of a place on the scale of the headline; 0 where only other inferences than the typical ran it."""
-    if typical is None:
-        return None, None
-    time_ns = typical.times.get(place, 0.0)
-    return time_ns, time_ns / typical.headline_ns
+    return explained(what, lambda: operators(table, facts, scale), lambda _: operators(table, None, scale))
 
 
 def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
@@ -217,17 +171,11 @@ def _facts(known: Mapping[OperatorKey, OperatorFacts], place: SelfTimeKey) -> Op
 _NOTHING = OperatorFacts()
 
 
-def _operator(
-    place: SelfTimeKey,
-    spent: SelfTimes,
-    count: int,
-    total: int,
-    facts: OperatorFacts,
-    on_headline: tuple[float | None, float | None],
-) -> Operator:
+def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorFacts, scale: HeadlineScale) -> Operator:
     named = FRAMEWORK if place.framework is not None else classify(spent.name)
     operator_class = facts.operator_class or named
-    calls, time_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
+    calls, traced_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
+    on_scale = scale.times.get(place, 0.0)  # other inferences than the typical ones may be all that ran it
     macs, flops, moved, weights = _costs(facts, calls)
     return Operator(
         method=place.method or UNKNOWN_METHOD,
@@ -238,8 +186,9 @@ def _operator(
         kind=operator_class.kind,
         backend=spent.backend or FRAMEWORK_BACKEND,
         calls=calls,
-        time_ns=time_ns,
-        share=spent.self_time / total if total else 0.0,
+        time_ns=on_scale if scale.split.timed else None,
+        share=on_scale / scale.split.whole_ns if scale.split.whole_ns else 0.0,
+        traced_ns=traced_ns,
         handles=list(facts.handles),
         module=facts.module,
         source=facts.source,
@@ -259,12 +208,10 @@ def _operator(
         shape=facts.shape,
         flops=flops,
         weight_bytes=weights,
-        gmacs=_rate(macs, time_ns, uncertainty),
-        gbytes=_rate(moved, time_ns, uncertainty),
+        gmacs=_rate(macs, traced_ns, uncertainty),
+        gbytes=_rate(moved, traced_ns, uncertainty),
         change=facts.change,
         activation=facts.activation,
-        headline_ns=on_headline[0],
-        share_of_headline=on_headline[1],
     )
 
 
@@ -286,35 +233,48 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
     return amount / longest, amount / time_ns if time_ns else None
 
 
-def categories(rows: Iterable[Operator], copies_ns: float = 0.0, headline_ns: float = 0.0) -> list[CategoryTime]:
-    """Time by category, all five of them, in the taxonomy's order."""
+def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> list[CategoryTime]:
+    """Time by category, all five of them, in the taxonomy's order; copies of inputs and outputs move data."""
     listed = list(rows)
-    found = [CategoryTime(category, *_sums(o for o in listed if o.category is category)) for category in Category]
-    return [_with_copies(row, copies_ns, headline_ns) for row in found] if copies_ns and headline_ns else found
+    found = [CategoryTime(category, *sums(o for o in listed if o.category is category)) for category in Category]
+    if any(row.time_ns is None for row in listed):
+        found = [CategoryTime(row.category, None, row.share) for row in found]
+    return [_with_copies(row, copies) for row in found] if copies else found
 
 
-def _with_copies(row: CategoryTime, copies_ns: float, headline_ns: float) -> CategoryTime:
-    if row.category is not Category.DATA_MOVEMENT:
+def dominant(rows: Sequence[Operator], copies: OutsideTime | None = None) -> CategoryTime | None:
+    """The category whose operators take most, as its row of the split has it; None without any operator."""
+    work = [row for row in rows if row.kind != FRAMEWORK.kind]
+    if not work:
+        return None
+    largest = max(categories(work, copies), key=lambda row: row.share).category
+    return next(row for row in categories(rows, copies) if row.category is largest)
+
+
+def _with_copies(row: CategoryTime, copies: OutsideTime) -> CategoryTime:
+    if row.category is not copies.category:
         return row
-    time_ns = (row.headline_ns or 0.0) + copies_ns
-    return msgspec.structs.replace(row, headline_ns=time_ns, share_of_headline=time_ns / headline_ns)
+    time_ns = None if row.time_ns is None or copies.time_ns is None else row.time_ns + copies.time_ns
+    return CategoryTime(row.category, time_ns, row.share + copies.share)
 
 
 def backends(rows: Iterable[Operator]) -> list[BackendTime]:
     """Time by backend, longest first."""
     listed = list(rows)
     names = dict.fromkeys(operator.backend for operator in listed)
-    found = [BackendTime(name, *_sums(o for o in listed if o.backend == name)) for name in names]
-    return sorted(found, key=lambda backend: -backend.shown_ns)
+    found = [BackendTime(name, *sums(o for o in listed if o.backend == name)) for name in names]
+    return sorted(found, key=lambda backend: -backend.share)
 
 
-def _sums(rows: Iterable[Operator]) -> tuple[float, float, float | None, float | None]:
+class _Timed(Protocol):
+    @property
+    def time_ns(self) -> float | None: ...
+    @property
+    def share(self) -> float: ...
+
+
+def sums(rows: Iterable[_Timed]) -> tuple[float | None, float]:
+    """Time and share of operators together; no time where only shares are known."""
     listed = list(rows)
-    return sum(o.time_ns for o in listed), sum(o.share for o in listed), *headline_sums(listed)
-
-
-def headline_sums(rows: Sequence[Operator]) -> tuple[float | None, float | None]:
-    """Time and share of operators together on the scale of the headline; None where it is not known."""
-    if any(row.headline_ns is None for row in rows):
-        return None, None
-    return sum((o.headline_ns or 0.0 for o in rows), 0.0), sum((o.share_of_headline or 0.0 for o in rows), 0.0)
+    times = [row.time_ns for row in listed if row.time_ns is not None]
+    return sum(times, 0.0) if len(times) == len(listed) else None, sum((row.share for row in listed), 0.0)

@@ -68,7 +68,7 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
     interval = f" [{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else ""
-    times = f"{time_text(pair.comparison.baseline.shown_ns)} to {time_text(pair.comparison.candidate.shown_ns)}"
+    times = f"{time_text(pair.comparison.baseline.headline_ns)} to {time_text(pair.comparison.candidate.headline_ns)}"
     figures = times if result.speedup is None else f"{ratio_text(result.speedup)}{interval}, {times}"
     problem = not_switched(pair) or undecided(pair)
     if problem or result.speedup is None:
@@ -80,7 +80,7 @@ def acceleration_effect(pair: PairEvidence) -> Message:
             "leave it off for this model, or try another number type; the table of operators shows what became slower"
         )
         # By the ratio, which the verdict is on: it cannot be more than the candidate takes.
-        lost = pair.comparison.candidate.shown_ns * (1 - result.speedup)
+        lost = pair.comparison.candidate.headline_ns * (1 - result.speedup)
         saving = Saving(lost, _lost(pair), "if it ran as the baseline does")
         words = "Acceleration makes the model slower", figures, step
         return finding(rule, Severity.HIGH, words, saving)
@@ -101,7 +101,7 @@ def _lost(pair: PairEvidence) -> tuple[float, float] | None:
     result = pair.comparison.end_to_end
     if result.ci95 is None:
         return None
-    low, high = (pair.comparison.candidate.shown_ns * (1 - speedup) for speedup in reversed(result.ci95))
+    low, high = (pair.comparison.candidate.headline_ns * (1 - speedup) for speedup in reversed(result.ci95))
     return max(0.0, low), max(0.0, high)
 
 

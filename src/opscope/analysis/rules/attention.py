@@ -63,7 +63,7 @@ def attention_masking(evidence: Evidence) -> Message:
         return passed(rule, f"masking inside of attention takes {share_text(share)} ({count(members)})")
     title = f"Masking and scaling inside of {_ATTENTION} take {share_text(share)} of the latency"
     told = (
-        f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.whole)} ms; longest: {longest(members)}; "
+        f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms; longest: {longest(members)}; "
         "the exporter writes the softmax of this function so that it allows for rows without any element"
     )
     found = finding(rule, Severity.HIGH, (title, told, STEP), evidence.limit(members), places(members))

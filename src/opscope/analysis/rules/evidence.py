@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.latency.headline import HeadlineSplit
     from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.latency.timing import TracingCost
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
+    from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_ceiling import Placement
     from opscope.analysis.roofline.roofline import Roofline
@@ -56,7 +56,8 @@ class Evidence(NamedTuple):
     delegates: Sequence[DelegateTime] = ()  # calls of delegates, in program order
     roofline: Roofline | None = None  # operators under the ceilings of the machine; None where none were measured
     attributed: float = 0.0  # share of delegate time whose nodes are known
-    untraced: Untraced | None = None  # latency without event tracing; None where only traced runs were made
+    untraced: Latency | None = None  # latency without event tracing; None where only traced runs were made
+    tracing: TracingCost | None = None  # what tracing costs; likewise
     # of each operator in each process, on the scale of the headline; shape (processes, operators); None where
     # that is not known
     times: Floats | None = None
@@ -72,27 +73,18 @@ class Evidence(NamedTuple):
         return self.latency.mean_ns if self.headline is None else self.headline.headline_ns
 
     @property
-    def whole(self) -> float:
-        """What times of operators are parts of, in ns: the headline, or the traced call where that takes longer.
-
-        A share of it is never above 1; one of a headline that lacks the cost of tracing could be.
-        """
-        return self.total if self.headline is None else max(self.total, self.headline.call_ns)
-
-    @property
     def copies_ns(self) -> float:
         """Copying inputs and outputs, per inference; 0 where that is not known."""
         return 0.0 if self.headline is None else self.headline.copies_ns
 
     def saved(self, saving: Saving) -> Saving:
-        """A saving as it can be said: all of them together are less than the headline, which tracing makes longer."""
-        scale = 1.0 if self.headline is None else self.headline.saving_scale
+        """A saving as it can be said: none is more than the headline."""
         if saving.ns is None:
             return saving
-        ns = min(saving.ns * scale, self.total)
+        ns = min(saving.ns, self.total)
         if saving.ci95 is None:
             return saving._replace(ns=ns)
-        low, high = (min(end * scale, self.total) for end in saving.ci95)
+        low, high = (min(end, self.total) for end in saving.ci95)
         return saving._replace(ns=ns, ci95=(min(low, ns), max(high, ns)))
 
     def work(self) -> list[Operator]:
@@ -109,7 +101,7 @@ class Evidence(NamedTuple):
 
     def part(self, ns: float) -> float:
         """A time as a share of end-to-end latency; 0 of a latency of 0."""
-        return ns / self.whole if self.whole else 0.0
+        return ns / self.total if self.total else 0.0
 
     def limit(self, operators: Sequence[Operator], copies_ns: float = 0.0) -> Saving:
         """What would be saved if these operators, and as much of the copies, took no time."""
@@ -137,17 +129,13 @@ class Evidence(NamedTuple):
         if self.untraced is None:
             return 0.0
         several = len({operator.method for operator in self.operators}) > 1
-        return self.untraced.latency.mean_ns if several else self.untraced.latency.median_ns
+        return self.untraced.mean_ns if several else self.untraced.median_ns
 
     def is_uneven(self) -> bool:
         """Whether the operators' inferences were slower than tracing explains: they then tell nothing of ceilings."""
-        if self.untraced is None or self.untraced.tracing is None:
+        if self.tracing is None or self.headline is None:
             return False
-        return self.traced_ns() > (1 + UNEVEN) * self.usual_ns() * self.untraced.tracing.ratio
-
-    def traced_ns(self) -> float:
-        """What the operators and the framework add up to."""
-        return self.latency.mean_ns if self.headline is None else self.headline.execute_ns
+        return self.headline.factor > (1 + UNEVEN) * self.tracing.ratio
 
     def of_nodes(self) -> bool:
         """Whether ONNX Runtime ran it, which has nodes and no delegates."""

@@ -72,8 +72,7 @@ def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
 
 
 def _latency(ran: MeasuredVariant) -> Latency:
-    untraced = ran.evidence.untraced
-    return untraced.latency if untraced else ran.evidence.latency
+    return ran.evidence.untraced or ran.evidence.latency
 
 
 @declare_rule(Severity.HIGH)

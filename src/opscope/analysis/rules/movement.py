@@ -185,7 +185,7 @@ def fragmentation(evidence: Evidence) -> Message:
     step = "merge delegates: replace the operators between them, the most frequent first"
     kept = (len(calls) - 1) / len(calls)
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
-    whole = sum(call.shown_boundary_ns for call in calls)
+    whole = sum(call.boundary_ns or 0.0 for call in calls)
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
     basis = "if one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
@@ -208,7 +208,8 @@ def _borders(evidence: Evidence) -> list[float]:
             place = operator.method, operator.instruction
             lost[place] = lost.get(place, 0.0) + operator.uncertainty_ns / 2
     return [
-        max(0.0, call.shown_boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates
+        max(0.0, (call.boundary_ns or 0.0) - lost.get((call.method, call.instruction), 0.0))
+        for call in evidence.delegates
     ]
 
 

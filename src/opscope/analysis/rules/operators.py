@@ -71,16 +71,15 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         told = ", ".join(f"{kind} {ratio_text(_speedup(own))}" for kind, own in groups.items()) or "there are none"
         return passed(rule, f"delegated convolutions and products that weigh: {told}")
     members = [change for own in unhelped.values() for change in own]
-    time = sum(change.shown_candidate_ns or 0.0 for change in members)
+    time = sum(change.candidate_ns or 0.0 for change in members)
     told = ", ".join(
-        f"{kind} {_side(own, 'shown_baseline_ns')} to {_side(own, 'shown_candidate_ns')} ms, at most "
+        f"{kind} {_side(own, 'baseline_ns')} to {_side(own, 'candidate_ns')} ms, at most "
         f"{ratio_text(_best_speedup(pair, kind, own))}"
         for kind, own in unhelped.items()
     )
     title = f"Acceleration leaves {' and '.join(unhelped)} operators as they were"
-    words = (
-        f"{share_text(time / pair.comparison.candidate.shown_ns)} of the latency: {told}{_limits_text(pair, members)}"
-    )
+    share = share_text(time / pair.comparison.candidate.headline_ns)
+    words = f"{share} of the latency: {told}{_limits_text(pair, members)}"
     found = finding(
         rule,
         Severity.MEDIUM,
@@ -97,11 +96,11 @@ def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
     if SME & set(pair.switched or ()) and pair.evidence is not None:
         cannot = {place for place, one in pair.evidence.sme.items() if one.verdict is Eligible.NOT_ELIGIBLE}
         shared = [change for change in shared if operator_key(change) not in cannot]
-    least = OPERATOR_SHARE * pair.comparison.candidate.shown_ns
+    least = OPERATOR_SHARE * pair.comparison.candidate.headline_ns
     return {
         kind: own
         for kind, own in grouped(shared, lambda change: change.kind).items()
-        if sum(c.shown_candidate_ns or 0.0 for c in own) > least
+        if sum(c.candidate_ns or 0.0 for c in own) > least
     }
 
 
@@ -122,8 +121,7 @@ def _best_speedup(pair: PairEvidence, kind: str, own: Sequence[OperatorChange]) 
 
 def _speedup(own: Sequence[OperatorChange]) -> float:
     before, after = (
-        sum(times)
-        for times in zip(*[(c.shown_baseline_ns or 0.0, c.shown_candidate_ns or 0.0) for c in own], strict=True)
+        sum(times) for times in zip(*[(c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in own], strict=True)
     )
     return before / after if after else float("inf")
 
@@ -192,13 +190,13 @@ def slowed_operators(pair: PairEvidence) -> Message:
     if problem:
         return not_checked(rule, problem)
     slower = [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict is Verdict.SLOWER]
-    lost = -sum(change.shown_saved_ns for change in slower)
-    share = lost / pair.comparison.candidate.shown_ns
+    lost = -sum(change.saved_ns for change in slower)
+    share = lost / pair.comparison.candidate.headline_ns
     if share <= SLOWED_SHARE:
         figures = f"{counted_text(len(slower), 'operator')} shown to be slower"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
-    top = sorted(slower, key=lambda change: change.shown_saved_ns)[:_NAMED]
-    told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.shown_saved_ns)} ms)" for c in top)
+    top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
+    told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
     title = (
         f"{counted_text(len(slower), 'operator')} became slower with acceleration: {share_text(share)} of the latency"
     )

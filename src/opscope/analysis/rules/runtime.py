@@ -91,7 +91,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     """Delegates that report no operators, so that their time is one block."""
     rule = "silent_delegate"
     silent = [call for call in evidence.delegates if not call.events]
-    time = sum(call.shown_ns for call in silent)
+    time = sum(call.time_ns or 0.0 for call in silent)
     if not evidence.delegates:
         return not_checked(rule, "there is no call of a delegate")
     if not silent:
@@ -203,14 +203,14 @@ def slow_loading(evidence: Evidence) -> Message:
 
 def _product_latency(evidence: Evidence) -> Latency:
     """Latency without tracing where it was measured."""
-    return evidence.untraced.latency if evidence.untraced else evidence.latency
+    return evidence.untraced or evidence.latency
 
 
 @declare_rule(Severity.INFO, TRACER_SHARE=TRACER_SHARE)
 def tracer_cost(evidence: Evidence) -> Message:
     """Tracing that makes a call at least 5 % longer: the split is of longer inferences than the product's."""
     rule = "tracer_cost"
-    cost = evidence.untraced.tracing if evidence.untraced else None
+    cost = evidence.tracing
     if cost is None:
         return not_checked(rule, "tracing overhead was not measured")
     interval = f", 95 % interval {ratio_text(cost.ci95[0])} to {ratio_text(cost.ci95[1])}" if cost.ci95 else ""
@@ -218,21 +218,23 @@ def tracer_cost(evidence: Evidence) -> Message:
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
     title = f"Tracing slows inferences by {share_text(cost.ratio - 1)}"
-    told = f"{figures}; operator times come from traced inferences; the difference has its own row"
+    told = f"{figures}; operator times come from traced inferences, scaled to the latency"
     step = "trust the ranking of operators; part of each one's time is tracing overhead, mostly for short operators"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
 @declare_rule(Severity.MEDIUM)
 def uneven_split(evidence: Evidence) -> Message:
-    """Traced inferences whose mean is 10 % above the latency without tracing, beyond what tracing itself costs."""
+    """Traced inferences that take 10 % more than the latency without tracing, beyond what tracing itself costs."""
     rule = "uneven_split"
-    if evidence.untraced is None or evidence.untraced.tracing is None:
+    if evidence.tracing is None or evidence.headline is None:
         return not_checked(rule, "latency without tracing was not measured")
-    typical = evidence.usual_ns()
-    figures = f"traced inferences take {time_text(evidence.traced_ns())}, untraced ones {time_text(typical)}"
+    factor, usual = evidence.headline.factor, evidence.tracing.ratio
+    figures = (
+        f"traced inferences take {ratio_text(factor)} the untraced latency, where tracing costs {ratio_text(usual)}"
+    )
     if not evidence.is_uneven():
         return passed(rule, figures)
-    title = f"Traced inferences took {ratio_text(evidence.traced_ns() / typical)} as long as untraced ones"
+    title = f"Traced inferences took {ratio_text(factor)} as long as untraced ones"
     step = "use shares, not milliseconds; measure again on a quiet machine"
     return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving("it is a limit of the measurement"))

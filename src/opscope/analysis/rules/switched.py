@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.compare.compare import NOT_FASTER
 from opscope.analysis.operators.delegates import delegated_kernels, is_delegated
+from opscope.analysis.rules.evidence import time_of
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import rate_text, ratio_text, share_text
@@ -96,7 +97,7 @@ def _gain(use: KernelUse, rows: Sequence[Operator], baseline: Ceilings, candidat
     before, after = (ceiling.rate if ceiling else None for ceiling in pair)
     if before is None or after is None:
         return None
-    time = sum(row.time_ns for row in rows)
+    time = time_of(rows)
     return KernelGain(f"{use.dtype} {use.kernel.value}", before.best, after.best, time)
 
 

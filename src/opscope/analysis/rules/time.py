@@ -9,7 +9,7 @@ import numpy as np
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
-from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant
 from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.attention import masking_operators
 from opscope.analysis.rules.evidence import (
@@ -56,7 +56,7 @@ def portable_operators(evidence: Evidence) -> Message:
     rule = "portable_operators"
     portable = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     share, time = evidence.share(portable), time_of(portable)
-    figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.whole)} ms"
+    figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     if share <= PORTABLE_SHARE:
         return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
@@ -78,7 +78,7 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
     """The first row of each name and cause, those that take most together first."""
     together = grouped(rows, lambda row: (row.name, row.cause))
-    groups = sorted(together.values(), key=lambda own: -sum(row.shown_ns for row in own))
+    groups = sorted(together.values(), key=lambda own: -sum(row.share for row in own))
     return [own[0] for own in groups]
 
 
@@ -136,7 +136,7 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 
 def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
-    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.whole]
+    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.total]
     found = [placed[place] for place in places(weighty) if place in placed]
     fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
     if len(fractions) < _FEWEST:
@@ -180,23 +180,22 @@ def bottleneck(evidence: Evidence) -> Message:
     """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
     rule = "bottleneck"
     work = evidence.work()
-    if not work:
+    largest = dominant(evidence.operators, evidence.headline.copies if evidence.headline else None)
+    if largest is None:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
-    times = {category: time_of(o for o in work if o.category is category) for category in Category}
-    times[Category.DATA_MOVEMENT] += evidence.copies_ns
-    category = max(times, key=lambda candidate: times[candidate])
-    if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.whole:
+    category, time = largest.category, largest.time_ns or 0.0
+    if category is Category.DATA_MOVEMENT and largest.share > DATA_MOVEMENT_SHARE:
         return passed(rule, "data movement dominates, which is a separate finding")
     members = [operator for operator in work if operator.category is category]
-    rest = evidence.total - (evidence.limit(members).ns or 0.0)
+    rest = evidence.total - time
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
     told = (
-        f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; the rest takes "
+        f"{len(members)} of {len(work)} operators, {milliseconds(time)} ms; the rest takes "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
-    title = f"{category.value}{kinds} dominates: {share_text(evidence.part(times[category]))} of the latency"
+    title = f"{category.value}{kinds} dominates: {share_text(largest.share)} of the latency"
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")

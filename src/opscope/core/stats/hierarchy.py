@@ -112,7 +112,12 @@ def _of_rounds(baseline: Floats, candidate: Floats) -> Effect:
 
 
 def process_level(ordered: Floats) -> float:
-    """Logarithm of the median of a process.
+    """Logarithm of the median of a process."""
+    return math.log(process_median(ordered))
+
+
+def process_median(ordered: Floats) -> float:
+    """The median of a process, at least 1 ns.
 
     Durations in whole units of a coarse clock tie, and their median jumps from one to the next. Where the middle value
     occurs more than once, the median is taken inside of it, as if durations were spread evenly over its unit.
@@ -125,9 +130,23 @@ def process_level(ordered: Floats) -> float:
     neighbours = np.abs(np.diff(ordered))
     unit = float(neighbours[neighbours > 0].min(initial=math.inf))
     if through - below < _TIED or not math.isfinite(unit):
-        return float(np.log(np.median(ordered)))
+        return max(float(np.median(ordered)), _LEAST)
     share = (len(ordered) / 2 - below) / (through - below) - 0.5
-    return math.log(max(middle + unit * share, _LEAST))
+    return max(middle + unit * share, _LEAST)
+
+
+def typical(processes: Sequence[Floats]) -> float:
+    """Latency by which sides are compared: the median of the geometric means of all pairs of process medians.
+
+    Each is paired with itself, too. It hardly notices single processes that were slow. Of two sides whose processes share
+    what a round adds to both, the ratio of theirs loses that as the ratio of means does.
+
+    Source: Hodges and Lehmann, "Estimates of Location Based on Rank Tests", Ann. Math. Statist. 34 (1963).
+    """
+    medians = np.array([process_median(np.sort(np.maximum(np.asarray(own, np.float64), _LEAST))) for own in processes])
+    first, second = np.triu_indices(len(medians))
+    means = np.sort(np.sqrt(medians[first] * medians[second]))
+    return math.sqrt(float(means[(len(means) - 1) // 2]) * float(means[len(means) // 2]))
 
 
 def resampled_medians(ordered: Floats, count: int, generator: np.random.Generator) -> Floats:

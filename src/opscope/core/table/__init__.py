@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.table.events import Clock, EventTable, TraceWarning
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 from opscope.core.table.segment import Coded, Inferences, Segment
 
 if TYPE_CHECKING:

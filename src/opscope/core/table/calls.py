@@ -9,7 +9,7 @@ import numpy as np
 
 from opscope.core.table.events import Clock, EventTable
 from opscope.core.table.nesting import NO_PARENT
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 from opscope.core.table.segment import Coded, Segment
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from opscope.core.errors import InvariantError
 from opscope.core.table.places import self_times, weighted_self_times
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment, coded_from
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from opscope.core.table import nesting
-from opscope.core.table.schema import LEAVES
+from opscope.core.table.scope import LEAVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

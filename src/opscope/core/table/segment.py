@@ -15,7 +15,7 @@ import numpy as np
 
 from opscope.core.errors import InvariantError
 from opscope.core.table import nesting
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.core.table.events import Clock, EventTable, TraceWarning
-from opscope.core.table.schema import Scope
+from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, Coded, coded_from
 
 if TYPE_CHECKING:

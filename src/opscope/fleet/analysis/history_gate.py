@@ -130,8 +130,8 @@ def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequen
         place = (operator.method, operator.instruction, operator.position, operator.name)
         own = predecessors.operators.get(place, {})
         times = [own[bundle] for bundle in bundles if own.get(bundle, 0) > 0]
-        if len(times) >= FEWEST and operator.time_ns > 0:
-            pairs.append((operator, predict(np.log(times), math.log(operator.time_ns))))
+        if len(times) >= FEWEST and operator.shown_ns > 0:
+            pairs.append((operator, predict(np.log(times), math.log(operator.shown_ns))))
     corrected = adjust_for_many([found.p_value or 0.0 for _, found in pairs]) if pairs else []
     return [_change(operator, found, p) for (operator, found), p in zip(pairs, corrected, strict=True)]
 
@@ -149,8 +149,8 @@ def _change(operator: Operator, found: PredictionInterval, corrected: float) -> 
         kind=operator.kind,
         backend=operator.backend,
         baseline_ns=level,
-        candidate_ns=operator.time_ns,
-        saved_ns=level - operator.time_ns,
+        candidate_ns=operator.shown_ns,
+        saved_ns=level - operator.shown_ns,
         speedup=math.exp(-found.excess),
         ci95_saved_ns=interval_of(found, lambda excess: -level * math.expm1(excess)),
         verdict=found.verdict(corrected),

@@ -12,13 +12,13 @@ import numpy as np
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade
+from opscope.analysis.operators.operators import sums
 from opscope.bundle.manifest import TracingMode, device_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.fleet.store.schema import Row
@@ -92,7 +92,7 @@ def moment(text: str | None) -> datetime | None:
 def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
-    arm = TracingMode.TIMED if analysis and analysis.untraced else TracingMode.TRACED
+    arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
     return (
         "bundle",
         moment(manifest.created),
@@ -129,11 +129,10 @@ def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
     machine = float(np.median(loads)) if loads else None, max(memory, default=None)
     if analysis is None:
         return (None,) * 9 + machine
-    shown = analysis.untraced.latency if analysis.untraced else analysis.latency
+    shown = analysis.latency
     ends = shown.ci95_median_ns or (None, None)
     quantiles = shown.p90_ns, shown.p95_ns, shown.p99_ns
-    arm = "untraced" if analysis.untraced else "traced"
-    return (arm, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv, *machine)
+    return (shown.source, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv, *machine)
 
 
 def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
@@ -154,12 +153,9 @@ def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], v
 
 
 def _latency(analysis: Analysis) -> Iterator[Row]:
-    arms: list[tuple[str, Latency]] = [("traced", analysis.latency)]
-    if analysis.untraced:
-        arms.insert(0, ("untraced", analysis.untraced.latency))
-    for arm, latency in arms:
+    for latency in filter(None, (analysis.latency, analysis.traced)):
         for one in latency.processes:
-            yield arm, one.process, one.n, one.median_ns, one.mean_ns, one.load_ns, one.first_ns
+            yield latency.source, one.process, one.n, one.median_ns, one.mean_ns, one.load_ns, one.first_ns
 
 
 def _operator(row: Operator) -> Row:
@@ -204,6 +200,6 @@ def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
         if row.kind != _FRAMEWORK:
             name = _NUMBER.sub("", row.name).removeprefix("native_call_")
             groups.setdefault((name, row.kernel, row.category.value, row.kind, row.backend), []).append(row)
-    for sort, own in sorted(groups.items(), key=lambda group: -sum(row.time_ns for row in group[1])):
+    for sort, own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
         macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
-        yield (*sort, len(own), sum(row.time_ns for row in own), sum(row.share for row in own), macs)
+        yield (*sort, len(own), *sums(own), macs)

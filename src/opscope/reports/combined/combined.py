@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import note
+from opscope.analysis.operators.operators import dominant
 from opscope.core import units
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -19,7 +20,6 @@ from opscope.reports.combined.values import (
     CombinedBundle,
     CombinedReport,
     Configuration,
-    HeadlineShares,
     OperatorGroup,
     Shares,
     TopOperator,
@@ -29,11 +29,8 @@ from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
     headline,
-    headline_ns,
     limits,
-    measured_latency,
     missing,
-    side_latencies,
     threads_text,
     top_operators,
     verdict_text,
@@ -122,20 +119,20 @@ def _configuration(content: ReportContent, result: VariantResult) -> Configurati
     variant, analysis = result.variant, result.analysis
     found = next((c for c in content.comparisons if _is_of(c, content, variant.name)), None)
     baseline = content.result(found.baseline.label) if found else None
-    latency = measured_latency(analysis) if analysis else None
+    latency = analysis.latency if analysis else None
     end = found.end_to_end if found else None
     return Configuration(
         threads=variant.threads,
         variant=variant.name,
         baseline=found.baseline.label if found else None,
         off=baseline.variant.ablated if baseline else None,
-        latency_ns=headline_ns(analysis) if analysis else None,
-        baseline_ns=side_latencies(found, content)[0] if found else None,
+        latency_ns=analysis.headline_ns if analysis else None,
+        baseline_ns=end.baseline_ns if end else None,
         speedup=end.speedup if end else None,
         ci95=end.ci95 if end else None,
         verdict=end.verdict if end else None,
         processes=end.candidate_processes if end else len(latency.processes) if latency else 0,
-        arm=end.arm if end else _arm(analysis),
+        arm=end.arm if end else latency.source if latency else "",
     )
 
 
@@ -145,60 +142,35 @@ def _is_of(comparison: Comparison, content: ReportContent, name: str) -> bool:
     return comparison.candidate.label == name and baseline is not None and baseline.variant.role is not None
 
 
-def _arm(analysis: Analysis | None) -> str:
-    if analysis is None:
-        return ""
-    return "untraced" if analysis.untraced else "traced"
-
-
 def _categories(content: ReportContent) -> list[CategoryShift]:
-    comparison, shown = content.primary, content.shown
-    changes = {change.category: change for change in comparison.categories} if comparison else {}
-    means = {row.category: row for row in shown.categories} if shown else {}
-    before = side_latencies(comparison, content)[0] if comparison else 0.0
-    total = comparison.baseline.mean_ns if comparison else 0.0
-    found = []
-    for row in category_rows(content):
-        change, own = changes.get(row.category), means[row.category]
-        found.append(
-            CategoryShift(
-                category=row.category,
-                baseline_ns=change.baseline_ns if change else None,
-                baseline_share=change.baseline_ns / total if change and total else None,
-                time_ns=own.time_ns,
-                share=own.share,
-                speedup=change.speedup if change else None,
-                verdict=row.verdict,
-                baseline_headline_ns=row.baseline_ns,
-                baseline_share_of_headline=None if row.baseline_ns is None else row.baseline_ns / before,
-                headline_ns=row.time_ns,
-                share_of_headline=row.share,
-                shown_speedup=row.speedup,
-            )
+    before = content.primary.end_to_end.baseline_ns if content.primary else 0.0
+    return [
+        CategoryShift(
+            category=row.category,
+            baseline_ns=row.baseline_ns,
+            baseline_share=None if row.baseline_ns is None else row.baseline_ns / before,
+            time_ns=row.time_ns,
+            share=row.share,
+            speedup=row.speedup,
+            verdict=row.verdict,
         )
-    return found
+        for row in category_rows(content)
+    ]
 
 
 def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
     work = top_operators(content)
-    if not work:
+    largest = dominant(shown.operators, shown.copies)
+    if largest is None:
         return None
-    times, mean = dict.fromkeys(Category, 0.0), dict.fromkeys(Category, 0.0)
-    for row in work:
-        times[row.operator.category] += row.operator.shown_ns
-        mean[row.operator.category] += row.operator.time_ns
-    headline, whole = shown.headline, headline_ns(shown)
-    times[Category.DATA_MOVEMENT] += headline.copies_ns if headline else 0.0
-    category = max(times, key=lambda one: times[one])
-    rest = whole - times[category] * (headline.saving_scale if headline else 1.0)
     before = _before(content.primary)
     return Bottleneck(
-        category=category,
-        share=mean[category] / shown.latency.mean_ns,
-        time_ns=mean[category],
+        category=largest.category,
+        share=largest.share,
+        time_ns=largest.time_ns,
         before=before[0] if before else None,
         before_share=before[1] if before else None,
-        limit=whole / rest if rest > 0 else None,
+        limit=1 / (1 - largest.share) if largest.share < 1 else None,
         groups=[_group(row) for row in kernel_rows(content)[:_TOP]],
         operators=[
             TopOperator(
@@ -209,59 +181,36 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
                 time_ns=row.operator.time_ns,
                 share=row.operator.share,
                 speedup=row.change.speedup if row.change else None,
-                headline_ns=row.operator.shown_ns,
-                share_of_headline=row.operator.shown_share,
-                shown_speedup=row.change.shown_speedup if row.change else None,
             )
             for row in work[:_TOP]
         ],
-        share_of_headline=times[category] / whole,
-        headline_ns=times[category],
-        before_share_of_headline=before[2] if before else None,
     )
 
 
 def _group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
-    return OperatorGroup(
-        name,
-        row.category,
-        row.backend,
-        row.count,
-        row.mean_ns,
-        row.mean_share,
-        row.mean_speedup,
-        row.time_ns,
-        row.share,
-        row.speedup,
-    )
+    return OperatorGroup(name, row.category, row.backend, row.count, row.time_ns, row.share, row.speedup)
 
 
-def _before(comparison: Comparison | None) -> tuple[Category, float, float] | None:
-    """The category that takes most on the baseline, framework left out, and its shares of mean and headline."""
-    if comparison is None or not comparison.baseline.mean_ns:
+def _before(comparison: Comparison | None) -> tuple[Category, float] | None:
+    """The category that takes most on the baseline, framework left out, and its share."""
+    if comparison is None or not comparison.kinds:
         return None
-    times, mean = dict.fromkeys(Category, 0.0), dict.fromkeys(Category, 0.0)
+    times = dict.fromkeys(Category, 0.0)
     for change in comparison.kinds:
         if change.kind != FRAMEWORK.kind:
-            times[change.category] += change.shown_baseline_ns or 0.0
-            mean[change.category] += change.baseline_ns
-    baseline = comparison.baseline
-    times[Category.DATA_MOVEMENT] += baseline.headline.copies_ns if baseline.headline else 0.0
+            times[change.category] += change.baseline_ns or 0.0
+    times[Category.DATA_MOVEMENT] += comparison.baseline.copies_ns
     category = max(times, key=lambda one: times[one])
-    return category, mean[category] / baseline.mean_ns, times[category] / baseline.shown_ns
+    return category, times[category] / comparison.baseline.headline_ns
 
 
 def _shares(shown: Analysis) -> Shares:
-    backends = {row.backend: row for row in shown.backends}
+    backends = {row.backend: row.share for row in shown.backends}
     [moving] = [row for row in shown.categories if row.category is Category.DATA_MOVEMENT]
-    portable, framework = (backends.get(name) for name in ("portable", "framework"))
-    parts = portable.share if portable else 0.0, framework.share if framework else 0.0
-    shown_parts = portable.shown_share if portable else 0.0, framework.shown_share if framework else 0.0
-    delegated = sum((row.shown_share for row in shown.backends), 0.0) - sum(shown_parts)
-    of_headline = HeadlineShares(max(0.0, delegated), *shown_parts, moving.shown_share)
-    return Shares(max(0.0, 1 - sum(parts)), *parts, moving.share, of_headline)
+    parts = backends.get("portable", 0.0), backends.get("framework", 0.0)
+    return Shares(max(0.0, sum(backends.values()) - sum(parts)), *parts, moving.share)
 
 
 def where_text(bundle: CombinedBundle) -> str:
@@ -302,7 +251,7 @@ def _environment() -> jinja2.Environment:
         {
             "message": message_of,
             "note": note,
-            "ms": lambda value: units.milliseconds(value) if value is not None else "",
+            "ms": units.milliseconds_if_known,
             "share": lambda value: units.share_text(value) if value is not None else "",
             "ratio": lambda value: units.ratio_text(value) if value is not None else "",
             "interval": _interval,
@@ -310,11 +259,7 @@ def _environment() -> jinja2.Environment:
             "off": _off,
             "threads": threads_text,
             "where": where_text,
-            "faster": lambda row: (
-                units.ratio_text(row.shown_speedup)
-                if row.shown_speedup and (row.share_of_headline or 0.0) >= _FEW
-                else ""
-            ),
+            "faster": lambda row: units.ratio_text(row.speedup) if row.speedup and (row.share or 0.0) >= _FEW else "",
             "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
             "width": width_class,
         }

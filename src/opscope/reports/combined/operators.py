@@ -30,13 +30,10 @@ class SharedOperator(msgspec.Struct, frozen=True):
         layer: that it belongs to; empty where that is not known.
         category: as the first platform that has it has it.
         names: as recorded on each platform.
-        times_ns: mean self time per inference.
-        shares: of each platform's own mean of traced inferences.
+        times_ns: self time per inference on the scale of each platform's headline.
+        shares: of that headline.
         speedups: what acceleration does to it there.
         spread: largest share minus smallest, one that is absent counting as nothing.
-        headline_ns: time on the scale of each platform's headline.
-        shares_of_headline: it as a share of that.
-        shown_speedups: speedups on that scale, null where a time is too short to be shown.
     """
 
     method: str
@@ -49,9 +46,6 @@ class SharedOperator(msgspec.Struct, frozen=True):
     shares: list[float | None]
     speedups: list[float | None]
     spread: float
-    headline_ns: list[float | None] = []
-    shares_of_headline: list[float | None] = []
-    shown_speedups: list[float | None] = []
 
 
 class SharedProgram(msgspec.Struct, frozen=True):
@@ -142,7 +136,4 @@ def _operator(line: Sequence[Operator | None], tables: Sequence[dict[_Place, Ope
         shares=shares,
         speedups=[change.speedup if change else None for change in changes],
         spread=max(known) - min(known),
-        headline_ns=[operator.shown_ns if operator else None for operator in line],
-        shares_of_headline=[operator.shown_share if operator else None for operator in line],
-        shown_speedups=[change.shown_speedup if change else None for change in changes],
     )

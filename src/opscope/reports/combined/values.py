@@ -1,4 +1,4 @@
-"""The values of a report over several bundles: schema ``opscope.combined/1``."""
+"""The values of a report over several bundles: schema ``opscope.combined/2``."""
 
 from __future__ import annotations
 
@@ -42,24 +42,19 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 class CategoryShift(msgspec.Struct, frozen=True):
-    """A category before and after acceleration, in ns and as shares of each side's mean; null without a comparison.
+    """A category before and after acceleration, in ns and as shares of each side's headline.
 
-    Times and shares of the headline are those that reports show, copies of inputs and outputs with data movement;
-    ``shown_speedup`` is their ratio, null where one of them is too short to be shown.
+    The baseline's are null without a comparison, times where only shares are known, ``speedup`` where a time is too
+    short to be shown.
     """
 
     category: Category
     baseline_ns: float | None
     baseline_share: float | None
-    time_ns: float
+    time_ns: float | None
     share: float
     speedup: float | None
     verdict: Verdict | None
-    baseline_headline_ns: float | None = None
-    baseline_share_of_headline: float | None = None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-    shown_speedup: float | None = None
 
 
 class TopOperator(msgspec.Struct, frozen=True):
@@ -69,30 +64,21 @@ class TopOperator(msgspec.Struct, frozen=True):
     layer: str
     category: Category
     backend: str
-    time_ns: float
+    time_ns: float | None
     share: float
     speedup: float | None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-    shown_speedup: float | None = None
 
 
 class OperatorGroup(msgspec.Struct, frozen=True):
-    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison.
-
-    ``headline_ns``, ``share_of_headline`` and ``shown_speedup`` are on the scale of the headline.
-    """
+    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison."""
 
     name: str
     category: Category
     backend: str
     operators: int
-    time_ns: float
+    time_ns: float | None
     share: float
     speedup: float | None
-    headline_ns: float | None = None
-    share_of_headline: float | None = None
-    shown_speedup: float | None = None
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
@@ -100,51 +86,32 @@ class Bottleneck(msgspec.Struct, frozen=True):
 
     Attributes:
         category: that takes most of the headline, copies of inputs and outputs with data movement.
-        share: of its operators, of the mean of traced inferences.
-        time_ns: of its operators, likewise.
+        share: of the category.
+        time_ns: of the category; null where only shares are known.
         before: category that takes most on the baseline; null without a comparison.
         before_share: of that one.
         limit: speedup over the headline if the category took no time at all; null if nothing else takes any.
         groups: operators that are alike, the longest first, of all categories.
         operators: the longest ones, of all categories.
-        share_of_headline: of the category.
-        headline_ns: of the category, on the scale of the headline.
-        before_share_of_headline: as ``before_share``, of the baseline's headline; null without a comparison.
     """
 
     category: Category
     share: float
-    time_ns: float
+    time_ns: float | None
     before: Category | None
     before_share: float | None
     limit: float | None
     groups: list[OperatorGroup]
     operators: list[TopOperator]
-    share_of_headline: float | None = None
-    headline_ns: float | None = None
-    before_share_of_headline: float | None = None
-
-
-class HeadlineShares(msgspec.Struct, frozen=True):
-    """Parts of the headline by where operators run; beside them are copies, and what tracing costs."""
-
-    delegated: float
-    portable: float
-    framework: float
-    data_movement: float
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """Parts of the mean latency by where operators run, and of data movement wherever it runs.
-
-    ``of_headline`` are the same of the headline, copies of inputs and outputs with data movement.
-    """
+    """Parts of the headline by where operators run, and of data movement wherever it runs, copies included."""
 
     delegated: float
     portable: float
     framework: float
     data_movement: float
-    of_headline: HeadlineShares | None = None
 
 
 class CombinedBundle(msgspec.Struct, frozen=True):
@@ -204,7 +171,7 @@ class Version(msgspec.Struct, frozen=True):
         label: of the bundle.
         variant: of it.
         created: when it was measured.
-        latency_ns: median of the variant; null without a result.
+        latency_ns: of the variant; null without a result.
         speedup: first / this.
         ci95: 95 % interval of it.
         verdict: whether this one is faster than the first.
@@ -232,7 +199,7 @@ class VersionSeries(msgspec.Struct, frozen=True):
     versions: list[Version]
 
 
-class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.combined/1"):
+class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.combined/2"):
     """Several bundles side by side.
 
     Attributes:

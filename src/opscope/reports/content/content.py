@@ -14,6 +14,7 @@ from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
+from opscope.analysis.operators.operators import sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
@@ -25,12 +26,11 @@ from opscope.reports.content.text import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.compare.compare import CategoryChange, EndToEnd, MethodChange, OperatorChange
+    from opscope.analysis.compare.compare import CategoryChange, EndToEnd, OperatorChange
     from opscope.analysis.findings.message import Message
     from opscope.analysis.kernels.ladder import VariantLadder
-    from opscope.analysis.latency.headline import HeadlineSplit
     from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
     from opscope.program.operators.kinds import Category
 
@@ -43,6 +43,7 @@ _ALIKE = 0.02
 NOT_BETWEEN = "between-process spread unknown"
 """Why one process a side decides nothing."""
 _MOST_BESIDE = 3
+_LATENCY = "latency, the sum"
 SHORTEST_NS = 1_000
 """Operators that take less are one line of a table: in milliseconds they would read as nothing."""
 
@@ -76,7 +77,7 @@ def foreground(variants: Sequence[VariantResult]) -> Analysis | None:
     return chosen[0].analysis if chosen else None
 
 
-class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.profile/1"):
+class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.profile/2"):
     """Everything that a report of one bundle shows.
 
     Attributes:
@@ -130,8 +131,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def has_split(self) -> bool:
         """Whether there is a split of the latency into operators to show."""
-        compared = self.primary is None or self.primary.no_split is None
-        return self.shown is not None and self.shown.has_split and compared
+        return self.shown is not None and self.shown.has_split
 
     @property
     def has_gaps(self) -> bool:
@@ -220,18 +220,18 @@ def _headline(content: ReportContent) -> Headline:
             return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
-        return Headline(f"{time_text(headline_ns(analysis))} per {_unit(analysis)}", _why_alone(content))
+        return Headline(f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}", _why_alone(content))
     if comparison.methods:
         told = [
-            f"{plain(one.method, 60)} {_speed(content, one.end_to_end, method_latencies(content, one))}"
+            f"{plain(one.method, 60)} {_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
             for one in comparison.methods
         ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
     if len(rows := by_threads(content)) > 1:
-        speeds = [_speed(content, one.end_to_end, side_latencies(one, content)) for one in rows.values()]
+        speeds = [_speed(content, one.end_to_end, side_latencies(one.end_to_end)) for one in rows.values()]
         told = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
         return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
-    speed = _speed(content, comparison.end_to_end, side_latencies(comparison, content))
+    speed = _speed(content, comparison.end_to_end, side_latencies(comparison.end_to_end))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
 
 
@@ -266,7 +266,7 @@ def _within_processes(content: ReportContent) -> str:
     comparison = content.primary
     labels = (comparison.candidate.label, comparison.baseline.label) if comparison else ()
     told = [
-        f"{plain(label, 60)} {_spread(measured_latency(result.analysis))}"
+        f"{plain(label, 60)} {_spread(result.analysis.latency)}"
         for label in labels
         if (result := content.result(label)) and result.analysis
     ]
@@ -325,40 +325,21 @@ def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float])
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
 
-def side_latencies(comparison: Comparison, content: ReportContent | None = None) -> tuple[float, float]:
-    """Latency of baseline and candidate as every table shows it, not as the verdict weighs processes."""
-    end, found = comparison.end_to_end, []
-    for side, otherwise in ((comparison.baseline, end.baseline_ns), (comparison.candidate, end.candidate_ns)):
-        result = content.result(side.label) if content else None
-        known = result.analysis.headline if result and result.analysis else side.headline
-        found.append(known.headline_ns if known else otherwise)
-    return found[0], found[1]
+def side_latencies(end: EndToEnd) -> tuple[float, float]:
+    """Latency of baseline and candidate, whose ratio is the speedup."""
+    return end.baseline_ns, end.candidate_ns
 
 
-def method_latencies(content: ReportContent, change: MethodChange) -> tuple[float, float]:
-    """Latency of one method on baseline and candidate of the primary comparison: medians, as in its table."""
-    end, comparison = change.end_to_end, content.primary
-    found = [content.result(side.label) for side in (comparison.baseline, comparison.candidate)] if comparison else []
-    medians = [
-        (row.untraced or row.latency).median_ns
-        for result in found
-        if result and result.analysis
-        for row in result.analysis.methods
-        if row.method == change.method
-    ]
-    both = len(medians) == len(found) == 2  # noqa: PLR2004 - baseline and candidate
-    return (medians[0], medians[1]) if both else (end.baseline_ns, end.candidate_ns)
-
-
-def headline_ns(analysis: Analysis) -> float:
-    """The latency that stands above a split: the median of an inference, or the mean of calls of several methods."""
-    return analysis.headline.headline_ns if analysis.headline else measured_latency(analysis).median_ns
-
-
-def _unit(analysis: Analysis) -> str:
+def unit_of(analysis: Analysis) -> str:
     """What the headline is of."""
-    mean = analysis.headline is not None and analysis.headline.statistic == "mean"
-    return "call of a method on average" if mean else "inference"
+    if is_of_calls(analysis):
+        return "call of a method on average"
+    return "inference on average" if analysis.statistic == "mean" else "inference"
+
+
+def is_of_calls(analysis: Analysis) -> bool:
+    """Whether the headline is the mean of calls of several methods."""
+    return len({operator.method for operator in analysis.operators}) > 1
 
 
 def _agreed(content: ReportContent) -> str:
@@ -425,29 +406,15 @@ def trust_text(comparison: Comparison) -> str:
     low, high = result.ci95
     shown = result.verdict in {Verdict.FASTER, Verdict.SLOWER}
     smallest = "" if shown else f"; minimum detectable change: {share_text(result.minimum_detectable)}"
-    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}{ratio_note(comparison)}"
-
-
-def ratio_note(comparison: Comparison) -> str:
-    """That the two latencies have another ratio than the speedup, which compares processes; empty where they agree."""
-    ratio = ratio_of_times(*side_latencies(comparison))
-    if (
-        ratio is None
-        or comparison.end_to_end.speedup is None
-        or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE
-    ):
-        return ""
-    return (
-        f"; speedup and interval are of process medians; over all calls, latencies have a ratio of {ratio_text(ratio)}"
-    )
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}"
 
 
 class CategoryRow(NamedTuple):
-    """One line of the category table; baseline columns are null without a comparison."""
+    """One line of the category table; baseline columns are null without a comparison, times where shares are known."""
 
     category: Category
     baseline_ns: float | None
-    time_ns: float
+    time_ns: float | None
     share: float
     speedup: float | None
     verdict: Verdict | None
@@ -459,26 +426,27 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
     rows = analysis.categories if analysis else []
     result = content.result(comparison.baseline.label) if comparison else None
     if comparison is None or result is None or result.analysis is None:
-        return [CategoryRow(c.category, None, c.shown_ns, c.shown_share, None, None) for c in rows]
-    before = {row.category: row.shown_ns for row in result.analysis.categories}
+        return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
+    before = {row.category: row.time_ns for row in result.analysis.categories}
     verdicts = {change.category: None if _is_copies(change) else change.verdict for change in comparison.categories}
     return [
         CategoryRow(
             row.category,
             before[row.category],
-            row.shown_ns,
-            row.shown_share,
-            None if comparison.end_to_end.reason else ratio_of_times(before[row.category], row.shown_ns),
-            verdicts[row.category] if before[row.category] or row.shown_ns else None,
+            row.time_ns,
+            row.share,
+            None if comparison.end_to_end.reason else ratio_of_times(before[row.category], row.time_ns),
+            verdicts.get(row.category) if before[row.category] or row.time_ns else None,
         )
         for row in rows
     ]
 
 
 def _is_copies(change: CategoryChange) -> bool:
-    """Whether most of a category's time is copies of inputs and outputs, which no verdict on operators knows."""
-    known = (change.baseline_headline_ns or 0.0) + (change.candidate_headline_ns or 0.0)
-    return known > 2 * (change.baseline_ns + change.candidate_ns)
+    """Whether copies of inputs and outputs move most of what its interval, which is of operators, knows nothing of."""
+    if change.ci95_saved_ns is None:
+        return False
+    return not change.ci95_saved_ns[0] <= change.saved_ns <= change.ci95_saved_ns[1]
 
 
 class ClosingRow(NamedTuple):
@@ -486,34 +454,36 @@ class ClosingRow(NamedTuple):
 
     name: str
     baseline_ns: float | None
-    time_ns: float
+    time_ns: float | None
     share: float
     whole: bool = False
 
 
 def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
-    """What joins a split of the shown variant to its headline; empty where that is not known."""
-    headline = content.shown.headline if content.shown else None
+    """What joins a split of the shown variant to its headline; empty without one."""
     result = content.result(content.primary.baseline.label) if content.primary else None
-    baseline = result.analysis.headline if result and result.analysis else None
-    return closing_rows_of(headline, copies=copies, baseline=baseline)
-
-
-def closing_rows_of(
-    headline: HeadlineSplit | None, *, copies: bool, baseline: HeadlineSplit | None = None
-) -> list[ClosingRow]:
-    """The same of one analysis, beside a baseline where there is one."""
-    if headline is None:
+    if content.shown is None:
         return []
-    whole = headline.headline_ns
-    sides = [{row.name: row for row in side.rows} if side else {} for side in (baseline, headline)]
+    return closing_rows_of(content.shown, copies=copies, baseline=result.analysis if result else None)
+
+
+def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSplit | None = None) -> list[ClosingRow]:
+    """The same of one analysis, beside a baseline where there is one."""
+    sides = [{row.name: row for row in side.outside} if side else {} for side in (baseline, split)]
     found = []
     for name, row in {**sides[0], **sides[1]}.items():
         if copies or row.category is None:
-            before, after = (side[name].headline_ns if name in side else 0.0 for side in sides)
-            found.append(ClosingRow(name, before if baseline else None, after, after / whole))
-    last = ClosingRow("latency, the sum", baseline.headline_ns if baseline else None, whole, 1.0, whole=True)
-    return [*found, last]
+            before, after = (side.get(name) for side in sides)
+            there = before.time_ns if before else 0.0
+            found.append(
+                ClosingRow(
+                    name, there if baseline else None, after.time_ns if after else 0.0, after.share if after else 0
+                )
+            )
+    return [
+        *found,
+        ClosingRow(_LATENCY, baseline.headline_ns if baseline else None, split.headline_ns, 1.0, whole=True),
+    ]
 
 
 class OperatorRow(NamedTuple):
@@ -535,7 +505,7 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     changes = {_place(change): change for change in there}
     rows, running = [], 0.0
     for operator in sorted(analysis.operators, key=lambda o: -o.shown_ns):
-        running += operator.shown_share
+        running += operator.share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows
 
@@ -554,11 +524,9 @@ def listed_operators(content: ReportContent) -> SplitRows:
     short = rows[len(long) :]
     if len(short) < 2:  # noqa: PLR2004 - one alone needs no line for several
         return SplitRows(rows, None)
-    before = [row.change.shown_baseline_ns for row in short if row.change and row.change.shown_baseline_ns is not None]
+    before = [row.change.baseline_ns for row in short if row.change and row.change.baseline_ns is not None]
     name = f"{len(short)} operators below {SHORTEST_NS // 1_000} µs, together"
-    time, share = (
-        sum(values) for values in zip(*((r.operator.shown_ns, r.operator.shown_share) for r in short), strict=True)
-    )
+    time, share = sums(row.operator for row in short)
     return SplitRows(long, ClosingRow(name, sum(before) if content.primary else None, time, share))
 
 
@@ -582,21 +550,21 @@ def no_split_sentence(content: ReportContent) -> str:
 def _refused(content: ReportContent) -> str | None:
     """Why the trace that is there is not split; None when it is, or when there is none."""
     warnings = list(content.shown.trace.warnings) if content.shown else []
-    warnings += [content.primary.no_split] if content.primary and content.primary.no_split else []
     return next((warning.message for warning in warnings if warning.code in NO_SPLIT), None)
 
 
 def split_sentence(analysis: Analysis) -> str:
-    """That the split is complete, in figures."""
-    headline, count = analysis.headline, len(analysis.operators)
-    total = sum(operator.shown_ns for operator in analysis.operators)
-    if headline is None:
-        mean = time_text(analysis.latency.mean_ns)
-        return f"{count} operators and framework steps add up to {time_text(total)}, the mean latency is {mean}"
-    parts = [f"{count} operators and framework steps ({time_text(total)})"]
-    parts += [f"{row.name} ({time_text(row.headline_ns)})" for row in headline.rows]
-    what = f"{headline.statistic} of {headline.arm} {'calls' if headline.rows else 'inferences'}"
-    return f"{', '.join(parts)} add up to {time_text(headline.headline_ns)}, the {what}; times: {headline.estimate}"
+    """That the split is complete, in figures, and what was done to the times of the trace."""
+    time, share = sums(analysis.operators)
+    own = share_text(share) if time is None else time_text(time)
+    parts = [f"{len(analysis.operators)} operators and framework steps ({own})"]
+    parts += [
+        f"{row.name} ({share_text(row.share) if row.time_ns is None else time_text(row.time_ns)})"
+        for row in analysis.outside
+    ]
+    what = "the traced call" if not analysis.timed else f"{time_text(analysis.headline_ns)}, the latency"
+    scaled = f"; {analysis.traced_text}" if analysis.traced_text else ""
+    return f"{', '.join(parts)} add up to {what}; times: {analysis.estimate}{scaled}"
 
 
 def missing(content: ReportContent) -> list[str]:
@@ -619,24 +587,10 @@ def missing(content: ReportContent) -> list[str]:
 def _how_timed(content: ReportContent) -> str:
     if content.manifest.left_out.trace:
         return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of the caller"
-    found = content.shown.untraced if content.shown else None
-    if found is None:
+    shown = content.shown
+    if shown is None or shown.traced is None:
         return "latencies were measured with event tracing on, which typically costs 1 to 4 %, more for tiny operators"
-    source = "end-to-end latencies come from runs without event tracing, the split into operators from traced runs"
-    return f"{source}{_tracing_text(found)}"
-
-
-def _tracing_text(found: Untraced) -> str:
-    if found.tracing is None:
-        return ""
-    interval = found.tracing.ci95
-    between = f" (95 % interval {ratio_text(interval[0])} to {ratio_text(interval[1])})" if interval else ""
-    return f", in which a call takes {ratio_text(found.tracing.ratio)} as long{between}"
-
-
-def measured_latency(analysis: Analysis) -> Latency:
-    """The latency to report: of untraced runs where there are any, else of the traces."""
-    return analysis.untraced.latency if analysis.untraced else analysis.latency
+    return "end-to-end latencies come from runs without event tracing, the split into operators from traced runs"
 
 
 class VariantLatency(NamedTuple):
@@ -645,7 +599,7 @@ class VariantLatency(NamedTuple):
     variant: Variant  # the variant
     latency: Latency | None  # null when no repetition succeeded
     arm: str  # where it is from, in words; without a latency why there is none
-    tracing: str  # what tracing costs, in words; empty when that is not known
+    tracing: str  # what tracing costs, in words; empty when that is not known, and when traced runs took less
 
 
 def variant_latencies(content: ReportContent) -> list[VariantLatency]:
@@ -660,12 +614,8 @@ def _variant_latency(result: VariantResult, otherwise: str) -> VariantLatency:
     analysis = result.analysis
     if analysis is None:
         return VariantLatency(result.variant, None, otherwise, "")
-    if analysis.untraced is None:
-        return VariantLatency(result.variant, analysis.latency, "traced", "")
-    cost = analysis.untraced.tracing
-    return VariantLatency(
-        result.variant, analysis.untraced.latency, "untraced", share_text(cost.ratio - 1) if cost else ""
-    )
+    cost = share_text(analysis.factor - 1) if analysis.tracing and analysis.factor > 1 else ""
+    return VariantLatency(result.variant, analysis.latency, analysis.latency.source, cost)
 
 
 class Resources(NamedTuple):

@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD
 from opscope.core.errors import MissingDependencyError
-from opscope.core.table.schema import LEAVES
+from opscope.core.table.scope import LEAVES
 from opscope.reports.formats.tables import OPERATOR_COLUMNS
 
 if TYPE_CHECKING:

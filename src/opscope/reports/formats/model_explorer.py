@@ -255,7 +255,7 @@ def _facts(method: str, analysis: Analysis | None, placed: Placed | None) -> dic
     return {
         "": {
             "measured": layer(analysis.variant or analysis.trace.path),
-            "mean end-to-end latency": unit(analysis.latency.mean_ns),
+            "latency": unit(analysis.headline_ns),
             "at the nodes": f"{unit(_time(shown))} of {len(shown)} operators",
             "of it at calls of delegates, for no single node": unit(_time(inside)),
             "not shown: the framework's own time": f"{unit(_time(framework))} ({share_text(_share(framework))})",
@@ -265,7 +265,7 @@ def _facts(method: str, analysis: Analysis | None, placed: Placed | None) -> dic
 
 
 def _time(operators: Iterable[Operator]) -> float:
-    return sum(operator.time_ns for operator in operators)
+    return sum(operator.shown_ns for operator in operators)
 
 
 def _share(operators: Iterable[Operator]) -> float:

@@ -170,23 +170,21 @@ def _measured(manifest: Manifest, model: Model) -> Labels:
 
 def _variant(labels: Labels, analysis: Analysis) -> Iterator[Sample]:
     """Latency of a variant and its split."""
-    latencies = (analysis.untraced.latency if analysis.untraced else None, analysis.latency)
-    for arm, latency in zip(_ARMS, latencies, strict=True):
-        if latency is not None:
-            yield from _latency(labels | {"arm": arm}, latency)
+    for latency in filter(None, (analysis.latency, analysis.traced)):
+        yield from _latency(labels | {"arm": latency.source}, latency)
     for category in analysis.categories:
-        yield Sample(
-            "opscope_category_seconds", labels | {"category": category.category.value}, category.time_ns / _NANO
-        )
+        if category.time_ns is not None:
+            own = labels | {"category": category.category.value}
+            yield Sample("opscope_category_seconds", own, category.time_ns / _NANO)
     names = _shown(backend.backend for backend in analysis.backends)
     for backend, name in zip(analysis.backends, names, strict=True):
         own = labels | {"backend": name}
-        yield Sample("opscope_backend_seconds", own, backend.time_ns / _NANO)
+        if backend.time_ns is not None:
+            yield Sample("opscope_backend_seconds", own, backend.time_ns / _NANO)
         count = sum(1 for operator in analysis.operators if operator.backend == backend.backend)
         yield Sample("opscope_operators", own, count)
-    tracing = analysis.untraced.tracing if analysis.untraced else None
-    if tracing:
-        yield Sample("opscope_tracing_cost_ratio", labels, tracing.ratio)
+    if analysis.tracing:
+        yield Sample("opscope_tracing_cost_ratio", labels, analysis.factor)
 
 
 def _latency(labels: Labels, latency: Latency) -> Iterator[Sample]:

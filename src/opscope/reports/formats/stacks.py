@@ -50,7 +50,7 @@ class Stack(NamedTuple):
 def stacks(analysis: Analysis, by: By) -> list[Stack]:
     """The stacks of all operators of an analysis, in program order; one that took no time has the weight 0."""
     make = _by_module(analysis) if by is By.MODULE else _by_call(analysis)
-    weights = _whole([operator.time_ns for operator in analysis.operators])
+    weights = _whole([operator.shown_ns for operator in analysis.operators])
     return [Stack(make(o), weight) for o, weight in zip(analysis.operators, weights, strict=True)]
 
 

@@ -48,7 +48,9 @@ def csv_files(analysis: Analysis) -> dict[str, str]:
 def variant_tables(results: Sequence[tuple[str, Analysis]]) -> dict[str, str]:
     """The operators and the categories of several analyses, each in one file whose first column names the analysis."""
     operators = ([name, *_values(row, OPERATOR_COLUMNS)] for name, analysis in results for row in analysis.operators)
-    categories = ([name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories)
+    categories: Iterable[list[object]] = (
+        [name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories
+    )
     return {
         "operators.csv": _table(["variant", *OPERATOR_COLUMNS], operators),
         "categories.csv": _table(["variant", "category", "time_ns", "share"], categories),

@@ -20,10 +20,8 @@ from opscope.reports.content.content import (
     category_rows,
     closing_rows,
     headline,
-    headline_ns,
     limits,
     listed_operators,
-    measured_latency,
     missing,
     no_split_sentence,
     off_text,
@@ -104,7 +102,7 @@ def _rendered(template: str, content: ReportContent, own: Callable[[ReportConten
 def _environment() -> jinja2.Environment:
     return environment(
         {
-            "ms": units.milliseconds,
+            "ms": units.milliseconds_if_known,
             "ms_or_blank": units.milliseconds_or_blank,
             "share": units.share_text,
             "ratio": units.ratio_text,
@@ -159,9 +157,9 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "on_the_device": ON_THE_DEVICE,
         "categories": category_rows(content),
         "category_sums": closing_rows(content, copies=False) if content.has_split else [],
-        "headline_ns": headline_ns(shown) if shown else 0.0,
+        "headline_ns": shown.headline_ns if shown else 0.0,
         "operator_sums": closing_rows(content, copies=True) if content.has_split else [],
-        "compared_latencies": [side_latencies(one, content) for one in content.comparisons],
+        "compared_latencies": [side_latencies(one.end_to_end) for one in content.comparisons],
         "operators": listed.rows,
         "short_operators": listed.short,
         **part("lines beside the headings", lambda: section_answers(content), {}),
@@ -186,7 +184,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
 def _change(content: ReportContent) -> ShiftSection | None:
     if content.primary is None or not content.has_split:
         return None
-    return shift_section(content.primary, side_latencies(content.primary, content))
+    return shift_section(content.primary)
 
 
 def _accuracy(content: ReportContent) -> AccuracySection | None:
@@ -240,7 +238,7 @@ def _known(value: object) -> str:
 
 def _load(shown: Analysis | None) -> str:
     """Loading as traces tell it, else as it was timed where nothing was traced: not every runtime's trace has it."""
-    arms = [shown.latency, *([shown.untraced.latency] if shown.untraced else [])] if shown else []
+    arms = list(filter(None, (shown.traced, shown.latency))) if shown else []
     told = ([own.load_ns for own in arm.processes if own.load_ns is not None] for arm in arms)
     known = next(filter(None, told), [])
     return units.time_text(median(known)) if known else "an unknown time"
@@ -250,25 +248,23 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
-    measured = measured_latency(analysis)
+    measured = analysis.latency
     note = f"p90 {units.time_text(measured.p90_ns)}"
     if comparison is None:
-        tiles = [HeadlineFigure("latency", units.time_text(headline_ns(analysis)), note)]
+        tiles = [HeadlineFigure("latency", units.time_text(analysis.headline_ns), note)]
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)
-        times = side_latencies(comparison, content)
+        times = side_latencies(result)
         tiles = [HeadlineFigure(candidate, units.time_text(times[1]), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
         tiles.append(HeadlineFigure(baseline, units.time_text(times[0]), _off(content)))
         tiles.append(HeadlineFigure("speedup", speedup_text(result), interval))
     if not analysis.has_split:
         return tiles
-    # Of a traced call that takes longer than the headline: a part of the headline could be more than the whole.
-    scale = analysis.headline.saving_scale if analysis.headline else 1.0
-    moving = sum(row.shown_share for row in analysis.categories if row.category is Category.DATA_MOVEMENT) * scale
-    portable = sum(row.shown_share for row in analysis.backends if row.backend == "portable") * scale
-    delegated = sum(r.shown_share for r in analysis.backends if r.backend not in {"portable", "framework"}) * scale
+    moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
+    portable = sum(row.share for row in analysis.backends if row.backend == "portable")
+    delegated = sum(r.share for r in analysis.backends if r.backend not in {"portable", "framework"})
     if is_delegated(analysis):
         tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
         tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
@@ -277,8 +273,7 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
 
 
 def _moving_note(analysis: Analysis) -> str:
-    copies = analysis.headline is not None and analysis.headline.copies_ns > 0
-    return "of the latency, inputs and outputs with it" if copies else "of the latency"
+    return "of the latency, inputs and outputs with it" if analysis.copies else "of the latency"
 
 
 def _off(content: ReportContent) -> str:

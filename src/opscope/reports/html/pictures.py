@@ -15,7 +15,6 @@ from opscope.bundle.manifest import Role, TracingMode
 from opscope.core.errors import MemoryLimitError
 from opscope.core.system.memory import addresses_left
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.content import measured_latency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +54,12 @@ def category_shift(content: ReportContent) -> str | None:
         {
             "variant": variant.name,
             "category": c.category.value,
-            "ms": c.shown_ns / 1e6,
+            "ms": c.time_ns / 1e6,
             "order": order.index(c.category),
         }
         for variant, analysis in done
         for c in analysis.categories
+        if c.time_ns is not None
     ]
     names = [variant.name for variant, _ in done]
     scale = alt.Scale(domain=[c.value for c in order], range=[COLOURS[c] for c in order])
@@ -111,11 +111,11 @@ def round_medians(content: ReportContent) -> str | None:
         if result.analysis is None:
             continue
         names.append(result.variant.name)
-        arm = TracingMode.TIMED if result.analysis.untraced else TracingMode.TRACED
+        arm = TracingMode.TIMED if result.analysis.traced else TracingMode.TRACED
         rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
         rows += [
             {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}
-            for number, process in zip(rounds, measured_latency(result.analysis).processes, strict=False)
+            for number, process in zip(rounds, result.analysis.latency.processes, strict=False)
         ]
     if not rows:
         return None
@@ -139,7 +139,7 @@ def rows_of(rows: Rows) -> alt.Data:
 
 def _series(name: str, analysis: Analysis) -> Rows:
     """Rows of the latency picture; long series are binned so that a picture stays a picture."""
-    latency = measured_latency(analysis)
+    latency = analysis.latency
     runs = [
         np.concatenate([np.asarray(warmup), own]) / 1e6
         for warmup, own in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)

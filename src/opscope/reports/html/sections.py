@@ -20,7 +20,7 @@ from opscope.core.table.places import by_operator
 from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
-from opscope.reports.content.content import SHORTEST_NS, headline_ns
+from opscope.reports.content.content import SHORTEST_NS
 from opscope.reports.content.template import NOT_DRAWN
 from opscope.reports.content.text import plain
 from opscope.reports.html import icicle, pictures
@@ -209,7 +209,7 @@ def html_values(content: ReportContent) -> dict[str, Any]:
         "pictures": {name: _drawn(name, draw) for name, draw in _pictures(content, shown).items()},
         "categories_in_order": list(Category),
         "roofline_points": MOST_POINTS,
-        "kernels": [row for row in kernels if row.time_ns >= SHORTEST_NS],
+        "kernels": [row for row in kernels if row.time_ns is None or row.time_ns >= SHORTEST_NS],
         "short_kernels": _short_kernels(kernels),
         "modules": part("the tree of modules", lambda: module_rows(shown.modules, _MOST_MODULES), None)
         if shown
@@ -228,7 +228,7 @@ def _pictures(content: ReportContent, shown: Analysis | None) -> dict[str, Calla
     if shown is not None:
         found |= {
             "roofline": lambda: roofline_picture(shown),
-            "program": lambda: icicle.draw(icicle.by_program(shown), _BY_PROGRAM, headline_ns(shown)),
+            "program": lambda: icicle.draw(icicle.by_program(shown), _BY_PROGRAM, shown.headline_ns),
             "layers": lambda: _layers(shown),
         }
     return found
@@ -244,10 +244,10 @@ def _drawn(name: str, draw: Callable[[], str | None]) -> str:
 
 
 def _short_kernels(rows: Sequence[KernelRow]) -> str:
-    short = [row for row in rows if row.time_ns < SHORTEST_NS]
+    short = [row.time_ns for row in rows if row.time_ns is not None and row.time_ns < SHORTEST_NS]
     if not short:
         return ""
-    together = time_text(sum(row.time_ns for row in short))
+    together = time_text(sum(short))
     return f"{counted_text(len(short), 'further line')} below {SHORTEST_NS // 1_000} µs, {together} together."
 
 
@@ -283,7 +283,7 @@ def fused_text(names: Sequence[str]) -> str:
 
 def _layers(shown: Analysis) -> str:
     modules = icicle.by_module(shown)
-    return icicle.draw(modules, "One inference by module and operator", headline_ns(shown)) if modules else ""
+    return icicle.draw(modules, "One inference by module and operator", shown.headline_ns) if modules else ""
 
 
 def style_sheet(*more: str) -> str:
@@ -340,21 +340,21 @@ def shift_chart(comparison: Comparison) -> alt.LayerChart:
 
 
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:
-    changed = sorted(comparison.kinds, key=lambda change: -abs(change.shown_saved_ns))
-    large = sum(abs(change.shown_saved_ns) >= _LEAST * comparison.baseline.shown_ns for change in changed)
+    changed = sorted(comparison.kinds, key=lambda change: -abs(change.saved_ns))
+    large = sum(abs(change.saved_ns) >= _LEAST * comparison.baseline.headline_ns for change in changed)
     named, rest = changed[: min(_STEPS, large)], changed[min(_STEPS, large) :]
-    start, end = comparison.baseline.shown_ns / 1e6, comparison.candidate.shown_ns / 1e6
+    start, end = comparison.baseline.headline_ns / 1e6, comparison.candidate.headline_ns / 1e6
     rows = [_bar(f"{plain(comparison.baseline.label, _NAME)}: latency", 0, start, _WHOLE, f"{start:.3f}")]
     level = start
-    for change in sorted(named, key=lambda change: -change.shown_saved_ns):
+    for change in sorted(named, key=lambda change: -change.saved_ns):
         label = plain(f"{change.kind} ({change.backend})", _NAME)
-        level = _add(rows, label, change.category, change.shown_saved_ns / 1e6, level)
+        level = _add(rows, label, change.category, change.saved_ns / 1e6, level)
     if rest:
-        left = sum(change.shown_saved_ns for change in rest) / 1e6
+        left = sum(change.saved_ns for change in rest) / 1e6
         level = _add(rows, f"{len(rest)} other kinds" if named else "all kinds", Category.OTHER, left, level)
     for row in comparison.shift.outside:
-        if abs(row.saved_headline_ns) >= _LEAST * comparison.baseline.shown_ns:
-            level = _add(rows, row.name, row.category or Category.OTHER, row.saved_headline_ns / 1e6, level)
+        if abs(row.saved_ns) >= _LEAST * comparison.baseline.headline_ns:
+            level = _add(rows, row.name, row.category or Category.OTHER, row.saved_ns / 1e6, level)
     rows.append(_bar(f"{plain(comparison.candidate.label, _NAME)}: latency", 0, end, _WHOLE, f"{end:.3f}"))
     return rows
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import warning
-from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, milliseconds, milliseconds_if_known, ratio_text, share_text, time_text
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
     closing_rows_of,
     headline,
-    headline_ns,
-    measured_latency,
+    is_of_calls,
     missing,
     side_latencies,
     speedup_text,
     top_operators,
     trust_text,
+    unit_of,
     variant_latencies,
     verdict_text,
 )
@@ -42,16 +42,18 @@ _TOP = 8
 
 def analysis_card(analysis: Analysis) -> Card:
     """Latency, categories and the longest operators of one variant or trace."""
-    latency = measured_latency(analysis)
+    latency = analysis.latency
     low_high = latency.ci95_median_ns
     interval = f", 95 % interval {time_text(low_high[0])} to {time_text(low_high[1])}" if low_high else ""
-    categories = [[c.category.value, milliseconds(c.shown_ns), share_text(c.shown_share)] for c in analysis.categories]
-    closing = closing_rows_of(analysis.headline, copies=False)
-    categories += [[row.name, milliseconds(row.time_ns), share_text(row.share)] for row in closing]
+    categories = [
+        [c.category.value, milliseconds_if_known(c.time_ns), share_text(c.share)] for c in analysis.categories
+    ]
+    closing = closing_rows_of(analysis, copies=False)
+    categories += [[row.name, milliseconds_if_known(row.time_ns), share_text(row.share)] for row in closing]
     grids = [Grid(["category", "ms", "share"], categories), _operators(longest_operators(analysis))]
-    answer = f"median {time_text(headline_ns(analysis))} per inference{interval}"
-    if analysis.headline is not None and analysis.headline.statistic == "mean":
-        answer = f"mean {time_text(headline_ns(analysis))} per call of a method"
+    answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+    if not is_of_calls(analysis):
+        answer += f"; median {time_text(latency.median_ns)}{interval}"
     return Card(analysis.trace.path, answer, None, grids, _quality(analysis.quality))
 
 
@@ -63,7 +65,7 @@ def longest_operators(analysis: Analysis) -> list[Operator]:
 def comparison_card(comparison: Comparison) -> Card:
     """Verdict, categories, and the operators that changed most."""
     result = comparison.end_to_end
-    baseline_ns, candidate_ns = side_latencies(comparison)
+    baseline_ns, candidate_ns = side_latencies(result)
     ends = f" [{', '.join(map(ratio_text, result.ci95))}]" if result.ci95 else ""
     answer = f"{speedup_text(result)}{ends}: {result.reason or verdict_text(result.verdict)}"
     sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
@@ -85,14 +87,14 @@ def content_card(content: ReportContent, path: Path) -> Card:
     categories = [
         [
             row.category.value,
-            milliseconds(row.time_ns),
+            milliseconds_if_known(row.time_ns),
             share_text(row.share),
             ratio_text(row.speedup) if row.speedup else "",
         ]
         for row in category_rows(content)
     ]
     closing = closing_rows(content, copies=False)
-    categories += [[row.name, milliseconds(row.time_ns), share_text(row.share), ""] for row in closing]
+    categories += [[row.name, milliseconds_if_known(row.time_ns), share_text(row.share), ""] for row in closing]
     grids = [
         Grid(["variant", "median ms", "p90 ms"], variants),
         Grid(["category", "ms", "share", "speedup"], categories),
@@ -130,7 +132,7 @@ def _quality(quality: Quality | None) -> list[str]:
 
 def _operators(rows: Sequence[Operator]) -> Grid:
     cells = [
-        [o.name, layer_text(o), o.category.value, o.backend, milliseconds(o.shown_ns), share_text(o.shown_share)]
+        [o.name, layer_text(o), o.category.value, o.backend, milliseconds_if_known(o.time_ns), share_text(o.share)]
         for o in rows[:_TOP]
     ]
     return Grid(["operator", "layer", "category", "backend", "ms", "share"], cells, texts=4)
@@ -141,9 +143,9 @@ def _category_changes(comparison: Comparison) -> Grid:
         [
             change.category.value,
             verdict_text(change.verdict),
-            milliseconds(change.shown_baseline_ns or 0.0),
-            milliseconds(change.shown_candidate_ns or 0.0),
-            milliseconds(change.shown_saved_ns),
+            milliseconds(change.baseline_ns or 0.0),
+            milliseconds(change.candidate_ns or 0.0),
+            milliseconds(change.saved_ns),
         ]
         for change in comparison.categories
     ]
@@ -155,17 +157,14 @@ def _category_changes(comparison: Comparison) -> Grid:
 
 
 def _changes(comparison: Comparison) -> Grid:
-    longest = sorted(comparison.operators, key=lambda change: -abs(change.shown_saved_ns))[:_TOP]
+    longest = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))[:_TOP]
     rows = [
         [
             change.name,
             change.module or "",
             verdict_text(change.verdict) if change.is_judged else matched_text(change),
-            *(
-                "" if side is None else milliseconds(side)
-                for side in (change.shown_baseline_ns, change.shown_candidate_ns)
-            ),
-            milliseconds(change.shown_saved_ns),
+            *("" if side is None else milliseconds(side) for side in (change.baseline_ns, change.candidate_ns)),
+            milliseconds(change.saved_ns),
         ]
         for change in longest
     ]

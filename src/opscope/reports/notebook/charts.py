@@ -38,7 +38,7 @@ def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
     used = {row["category"] for row in rows}
     domain = [category.value for category in Category if category.value in used]
     scale = alt.Scale(domain=domain, range=[COLOURS[Category(name)] for name in domain])
-    share = share_text(sum(row.shown_share for row in shown))
+    share = share_text(sum(row.share for row in shown))
     title = f"{len(shown)} of {counted_text(len(work), 'operator')}, {share} of the latency"
     chart: alt.Chart = (
         alt.Chart(rows_of(rows), title=title)
@@ -66,5 +66,5 @@ def _row(label: str, row: Operator) -> dict[str, Any]:
         "category": row.category.value,
         "backend": plain(row.backend),
         "ms": row.shown_ns / 1e6,
-        "share": share_text(row.shown_share),
+        "share": share_text(row.share),
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from opscope.core.units import counted_text, share_text, size_text, time_text
-from opscope.reports.content.content import headline_ns, operator_rows, resources
+from opscope.analysis.operators.operators import sums
+from opscope.core.units import counted_text, share_text, size_text
+from opscope.reports.content.content import operator_rows, resources
 from opscope.reports.content.text import plain
 from opscope.reports.sections.program import layer_text
 
@@ -37,7 +38,7 @@ def _operators(content: ReportContent) -> str:
         return ""
     first = next((row.operator for row in rows if row.operator.kind != "framework"), rows[0].operator)
     longest = plain(layer_text(first) or first.name, _NAME)
-    return f"{counted_text(len(rows), 'row')}; the longest is {longest}, {share_text(first.shown_share)}"
+    return f"{counted_text(len(rows), 'row')}; the longest is {longest}, {share_text(first.share)}"
 
 
 def _kernels(content: ReportContent) -> str:
@@ -48,17 +49,17 @@ def _kernels(content: ReportContent) -> str:
 
 
 def _layers(shown: Analysis) -> str:
-    leaves = [row for row in shown.modules if row.path and row.shown_self_ns > 0]
+    leaves = [row for row in shown.modules if row.path and row.self_share > 0]
     if not leaves:
         return "modules are not known"
-    first = max(leaves, key=lambda row: row.shown_self_ns)
-    return f"the longest is {plain(first.path, _NAME)}, {share_text(first.shown_self_ns / headline_ns(shown))}"
+    first = max(leaves, key=lambda row: row.self_share)
+    return f"the longest is {plain(first.path, _NAME)}, {share_text(first.self_share)}"
 
 
 def _delegates(shown: Analysis) -> str:
-    tax = sum(row.shown_ns for row in shown.layout)
+    tax = sums(shown.layout)[1]
     calls, portable = counted_text(len(shown.delegates), "call"), counted_text(len(shown.portable), "operator")
-    return f"{calls} of delegates, layout tax {time_text(tax)}, {portable} not delegated"
+    return f"{calls} of delegates, layout tax {share_text(tax)}, {portable} not delegated"
 
 
 def _memory(content: ReportContent) -> str:

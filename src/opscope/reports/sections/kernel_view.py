@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.operators.operators import sums
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import range_text, rate_text, ratio_of_times
@@ -36,13 +37,10 @@ class KernelRow(msgspec.Struct, frozen=True):
     evidence: str | None  # what the name or a record shows of the kernels; null when nothing
     kernel: str | None  # the microkernel; null when not known
     count: int  # of operators
-    time_ns: float  # together, per inference, on the scale of the headline
+    time_ns: float | None  # together, per inference; null where only shares are known
     share: float  # of the headline
     rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known
     baseline_ns: float | None  # on the baseline; null where one of them is not there
-    mean_ns: float  # mean per traced inference
-    mean_share: float  # it as a share of the mean of traced inferences
-    mean_speedup: float | None  # ratio of such means; null where one of them is not there, or where it is withheld
     withheld: bool = False  # whether other processes disturbed the sides so much that no ratio is told
 
     @property
@@ -54,7 +52,7 @@ class KernelRow(msgspec.Struct, frozen=True):
 def kernel_rows(content: ReportContent) -> list[KernelRow]:
     """Every sort of operator of the shown variant, longest first; the framework's own time is in none."""
     groups = grouped(top_operators(content), _sort)
-    return sorted((_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.time_ns)
+    return sorted((_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.share)
 
 
 def _sort(row: OperatorRow) -> tuple[str | None, ...]:
@@ -70,10 +68,9 @@ def _sort(row: OperatorRow) -> tuple[str | None, ...]:
 
 def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
     name, _, kind, backend, algorithm, types, kernel = sort
-    time_ns = sum(row.operator.shown_ns for row in rows)
-    before = [row.change.shown_baseline_ns if row.change else None for row in rows]
+    time_ns, share = sums(row.operator for row in rows)
+    before = [row.change.baseline_ns if row.change else None for row in rows]
     withheld = any(row.change is not None and row.change.verdict is Verdict.WITHHELD for row in rows)
-    mean, means = sum(r.operator.time_ns for r in rows), [r.change.baseline_ns if r.change else None for r in rows]
     return KernelRow(
         operator=(name or "").removeprefix("native_call_"),
         category=rows[0].operator.category,
@@ -85,12 +82,9 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         kernel=kernel,
         count=len(rows),
         time_ns=time_ns,
-        share=sum(row.operator.shown_share for row in rows),
+        share=share,
         rate=_rate([row.operator for row in rows]),
         baseline_ns=None if None in before else sum(each or 0.0 for each in before),
-        mean_ns=mean,
-        mean_share=sum(row.operator.share for row in rows),
-        mean_speedup=None if None in means or not mean or withheld else sum(each or 0.0 for each in means) / mean,
         withheld=withheld,
     )
 

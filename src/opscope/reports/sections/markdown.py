@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
-from opscope.analysis.compare.shift import Remaining
+from opscope.analysis.operators.operators import dominant, sums
 from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
 from opscope.analysis.rules.switched import HEAVY
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
-from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     category_rows,
     no_difference_text,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.bundle.manifest import Manifest
+    from opscope.program.operators.kinds import Category
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.sections.kernel_view import KernelRow
 
@@ -49,8 +49,8 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "config": content.config or _config(content.manifest),
         "accelerated": accelerated(content),
         "remaining": remaining(content),
-        "heavy": [row for row in rows if row.operator.shown_share > OPERATOR_SHARE] or rows[:_TOP],
-        "above": sum(1 for row in rows if row.operator.shown_share > OPERATOR_SHARE),
+        "heavy": [row for row in rows if row.operator.share > OPERATOR_SHARE] or rows[:_TOP],
+        "above": sum(1 for row in rows if row.operator.share > OPERATOR_SHARE),
         "sorts": groups(content),
         "kernel_sentences": kernel_sentences(content),
         "most_operators": _OPERATORS,
@@ -62,7 +62,7 @@ class FurtherGroups(msgspec.Struct, frozen=True):
 
     operator: str  # how many groups, in words
     count: int  # of their operators
-    time_ns: float  # together, per inference, on the scale of the headline
+    time_ns: float | None  # together, per inference
     share: float  # of the headline
     algorithm: None = None
     types: None = None
@@ -77,13 +77,17 @@ def groups(content: ReportContent) -> list[KernelRow | FurtherGroups]:
     That line is left out where it would read as nothing, too.
     """
     rows = kernel_rows(content)
-    listed = [row for row in rows[:_SORTS] if milliseconds(row.time_ns) != _NOTHING]
+    listed = [row for row in rows[:_SORTS] if not _is_nothing(row.time_ns)]
     rest = rows[len(listed) :]
-    together = sum(row.time_ns for row in rest)
-    if milliseconds(together) == _NOTHING:
+    together, share = sums(rest)
+    if not rest or _is_nothing(together):
         return [*listed]
     name = f"{counted_text(len(rest), 'further group')}, together"
-    return [*listed, FurtherGroups(name, sum(r.count for r in rest), together, sum(r.share for r in rest))]
+    return [*listed, FurtherGroups(name, sum(r.count for r in rest), together, share)]
+
+
+def _is_nothing(time_ns: float | None) -> bool:
+    return time_ns is not None and milliseconds(time_ns) == _NOTHING
 
 
 def _config(manifest: Manifest) -> str | None:
@@ -112,7 +116,7 @@ def _changed(content: ReportContent) -> list[str]:
     if found is None or found.before is None or found.after is None:
         return []
     before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
-    shares = share_text(found.before.shown_share), share_text(found.after.shown_share)
+    shares = share_text(found.before.share), share_text(found.after.share)
     if before == after:
         return [f"What changed: {after} is still the largest, {shares[0]} before and {shares[1]} now."]
     return [f"What changed: the largest was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
@@ -120,31 +124,32 @@ def _changed(content: ReportContent) -> list[str]:
 
 def _slow_now(content: ReportContent) -> list[str]:
     """The category whose operators take most, the framework's own time left out."""
-    rows = top_operators(content)
     if content.shown is None or content.manifest.target.emulated:
         return []
-    if not rows:
+    largest = dominant(content.shown.operators, content.shown.copies)
+    if largest is None:
         return ["Slow now: not known, the trace holds no operator."]
-    headline = content.shown.headline
-    times = {
-        category: sum(r.operator.shown_share for r in rows if r.operator.category is category) for category in Category
-    }
-    times[Category.DATA_MOVEMENT] += headline.copies_ns / headline.headline_ns if headline else 0.0
-    category = max(times, key=lambda one: times[one])
-    rest = 1 - times[category] * (headline.saving_scale if headline else 1.0)
+    rest = 1 - largest.share
     limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
-    return [f"Slow now: {category.value}, {share_text(times[category])} of the latency{limit}."]
+    return [f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."]
 
 
-def remaining(content: ReportContent) -> list[Remaining]:
+class RemainingShare(NamedTuple):
+    """A category as it is now, and the speedup over it if it took nothing; None if nothing else is."""
+
+    category: Category
+    time_ns: float | None
+    share: float
+    limit: float | None
+
+
+def remaining(content: ReportContent) -> list[RemainingShare]:
     """Every category as it is now, longest first."""
-    rows, headline = category_rows(content), content.shown.headline if content.shown else None
-    total = headline.headline_ns if headline else sum(row.time_ns for row in rows)
-    scale = headline.saving_scale if headline else 1.0
-    rests = [total - row.time_ns * scale for row in rows]
-    limits = [total / rest if rest > 0 else None for rest in rests]
-    found = [Remaining(row.category, row.time_ns, row.share, limit) for row, limit in zip(rows, limits, strict=True)]
-    return sorted(found, key=lambda row: -row.time_ns)
+    rows = sorted(category_rows(content), key=lambda row: -row.share)
+    return [
+        RemainingShare(row.category, row.time_ns, row.share, 1 / (1 - row.share) if row.share < 1 else None)
+        for row in rows
+    ]
 
 
 def accelerated(content: ReportContent) -> list[str]:
@@ -156,9 +161,9 @@ def accelerated(content: ReportContent) -> list[str]:
         return [_speed_line(comparison)]
     told = [
         f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
-        f"{milliseconds(row.time_ns)} ms)"
+        f"{milliseconds(row.time_ns or 0)} ms)"
         for row in sorted(category_rows(content), key=lambda row: -(row.speedup or 0))
-        if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.shown_ns
+        if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.headline_ns
     ]
     lines = [f"By category: {', '.join(told)}."] if told else []
     if content.manifest.programs:
@@ -188,7 +193,7 @@ def _unhelped(content: ReportContent) -> list[str]:
         for row in top_operators(content)
         if row.operator.category in HEAVY
         and row.operator.backend != "portable"
-        and row.operator.shown_share > OPERATOR_SHARE
+        and row.operator.share > OPERATOR_SHARE
         and row.change is not None
         and shown_not_faster(row.change)
     ]

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.units import ratio_text
-from opscope.reports.content.content import method_latencies, side_latencies, speedup_text
+from opscope.reports.content.content import speedup_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class MethodRow(NamedTuple):
     method: MethodTime  # its figures
     latency: Latency  # untraced where there is such, else traced
     verdict: EndToEnd | None  # against the baseline; None without one
-    baseline_ns: float | None = None  # median of the baseline; likewise
+    baseline_ns: float | None = None  # latency of the baseline; likewise
 
     @property
     def speedup(self) -> str:
@@ -39,13 +39,13 @@ class MethodRow(NamedTuple):
 def method_rows(content: ReportContent) -> list[MethodRow]:
     """The methods of the shown variant in the order of their first calls; empty when there is one and no tokens."""
     changes = content.primary.methods if content.primary else []
-    known = {change.method: (change.end_to_end, method_latencies(content, change)[0]) for change in changes}
+    known = {change.method: (change.end_to_end, change.end_to_end.baseline_ns) for change in changes}
     if content.primary and not changes:
         # Of a single method, the verdict on all calls is its own.
-        alone = content.primary.end_to_end, side_latencies(content.primary, content)[0]
+        alone = content.primary.end_to_end, content.primary.end_to_end.baseline_ns
         known = {row.method: alone for row in _shown(content)}
     rows = [(row, *known.get(row.method, (None, None))) for row in _shown(content)]
-    return [MethodRow(row, row.untraced or row.latency, verdict, before) for row, verdict, before in rows]
+    return [MethodRow(row, row.latency, verdict, before) for row, verdict, before in rows]
 
 
 def _shown(content: ReportContent) -> list[MethodTime]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timezone
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
+from opscope.analysis.operators.operators import sums
 from opscope.analysis.roofline.operator_ceiling import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import range_text, rate_text, share_text, time_text
 from opscope.program.ceilings.ceilings import Origin
 from opscope.program.operators.attribution import Attribution
-from opscope.reports.content.content import headline_ns
+from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.content.text import plain
 from opscope.runtimes.registry import runtime_of_format
 
@@ -118,7 +120,7 @@ class PortableRow(NamedTuple):
     name: str
     layers: str
     times: int
-    time_ns: float
+    time_ns: float | None
     share: float
     reason: str
 
@@ -150,21 +152,21 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
     if analysis.program is None:
         return None
     modules = module_rows(analysis.modules)
-    delegates = sorted(analysis.delegates, key=lambda row: -row.shown_ns)
-    outside = sum(row.shown_boundary_ns for row in delegates)
-    whole, known = headline_ns(analysis), attributed_share(analysis.coverage)
-    tax = sum(row.shown_ns for row in analysis.layout)
-    layout = [row for row in analysis.layout if row.shown_share >= _SMALLEST][:_MOST_DELEGATES]
+    delegates = sorted(analysis.delegates, key=lambda row: -row.share)
+    outside = [row.boundary_ns for row in delegates if row.boundary_ns is not None]
+    whole, known = analysis.headline_ns, attributed_share(analysis.coverage)
+    tax, tax_share = sums(analysis.layout)
+    layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     return ProgramSections(
         modules=modules.rows,
         hidden_modules=modules.hidden,
         sources=analysis.sources[:_MOST_DELEGATES],
         delegates=delegates[:_MOST_DELEGATES],
         hidden_delegates=max(0, len(delegates) - _MOST_DELEGATES),
-        boundary=f"{time_text(outside)}, {share_text(outside / whole)} of the latency",
+        boundary=_of_latency(sum(outside), sum(outside) / whole) if analysis.timed and whole else NOT_KNOWN,
         layout=layout,
-        hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.shown_ns for row in layout)),
-        layout_total=f"{time_text(tax)}, {share_text(tax / whole)} of the latency",
+        hidden_layout=(len(analysis.layout) - len(layout), tax_share - sums(layout)[1]),
+        layout_total=_of_latency(tax, tax_share),
         layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
         portable=_portable_rows(analysis.portable),
         roofline_rows=_roofline_rows(analysis),
@@ -285,6 +287,11 @@ def bound_text(bound: Bound | None) -> str:
     return "not known" if bound is None else _BOUNDS[bound.value]
 
 
+def _of_latency(time_ns: float | None, share: float) -> str:
+    told = f"{share_text(share)} of the latency"
+    return told if time_ns is None else f"{time_text(time_ns)}, {told}"
+
+
 class ModuleRows(NamedTuple):
     """Lines of the module tree; how many modules are left out, and their own time together."""
 
@@ -297,8 +304,8 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
 
     A container that adds nothing of its own to its only part is written as a part of its name.
     """
-    order = sorted(range(len(modules)), key=lambda number: (-modules[number].shown_ns, number))
-    largest = {number for number in order[:most] if modules[number].shown_share >= _SMALLEST}
+    order = sorted(range(len(modules)), key=lambda number: (-modules[number].share, number))
+    largest = {number for number in order[:most] if modules[number].share >= _SMALLEST}
     shown: list[ModuleRow] = []
     parents: list[ModuleTime] = []
     depths: dict[str, int] = {}
@@ -314,18 +321,17 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
         depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
         shown.append(_module_row(module, module.path[len(above) :].lstrip(".") or "the model", depth))
         parents = []
-    hidden = [module.shown_self_ns for number, module in enumerate(modules) if number not in largest]
+    hidden = [module.self_share for number, module in enumerate(modules) if number not in largest]
     return ModuleRows(shown, (len(hidden), sum(hidden)))
 
 
 def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
     inside = following.path.startswith(f"{module.path}.")
-    return inside and not module.self_ns and following.total_ns == module.total_ns
+    return inside and not module.self_share and math.isclose(following.share, module.share)
 
 
 def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
-    share = module.shown_share
-    own = module.shown_self_ns / module.shown_ns * share if module.shown_ns else 0.0
+    share, own = module.share, module.self_share
     return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((share - own) * 100, 2))
 
 
@@ -335,13 +341,13 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
             name=name.removeprefix("native_call_"),
             layers=boundary_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
             times=len(own),
-            time_ns=sum(row.shown_ns for row in own),
-            share=sum(row.shown_share for row in own),
+            time_ns=sums(own)[0],
+            share=sums(own)[1],
             reason=reason,
         )
         for (name, reason), own in grouped(rows, _name_and_reason).items()
     ]
-    return sorted(found, key=lambda row: -row.time_ns)[:_MOST_DELEGATES]
+    return sorted(found, key=lambda row: -row.share)[:_MOST_DELEGATES]
 
 
 def _name_and_reason(row: PortableTime) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.latency.latency import latency_effect
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
-from opscope.reports.content.content import measured_latency
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ class ThreadSweep(NamedTuple):
 def sweep(content: ReportContent) -> ThreadSweep | None:
     """The sweep over threads; None with one thread count."""
     measured = [
-        (result.variant, measured_latency(result.analysis))
+        (result.variant, result.analysis.latency)
         for result in content.variants
         if result.analysis is not None and result.variant.threads
     ]

@@ -49,22 +49,20 @@ class ShiftSection(NamedTuple):
     remaining: list[Remaining]
 
 
-def shift_section(comparison: Comparison, shown: tuple[float, float] | None = None) -> ShiftSection | None:
+def shift_section(comparison: Comparison) -> ShiftSection | None:
     """Where the change of a comparison comes from; None when no operator was recorded."""
-    if not comparison.operators or comparison.baseline.shown_ns <= 0:
+    if not comparison.operators or comparison.baseline.headline_ns <= 0:
         return None
-    return ShiftSection(_sentences(comparison, shown), _rows(comparison), comparison.shift.remaining)
+    return ShiftSection(_sentences(comparison), _rows(comparison), comparison.shift.remaining)
 
 
 def _rows(comparison: Comparison) -> list[ShiftRow]:
     """The operators that changed most, the others in one row, and the sum of all."""
-    total = comparison.baseline.shown_ns, comparison.candidate.shown_ns
+    total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     work = [change.kind != FRAMEWORK.kind for change in comparison.operators]
-    before = _places([c.shown_baseline_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
-    after = _places([c.shown_candidate_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
-    order = sorted(
-        range(len(comparison.operators)), key=lambda number: -abs(comparison.operators[number].shown_saved_ns)
-    )
+    before = _places([c.baseline_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
+    after = _places([c.candidate_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
+    order = sorted(range(len(comparison.operators)), key=lambda number: -abs(comparison.operators[number].saved_ns))
     rows = []
     for number in order[:_ROWS]:
         change = comparison.operators[number]
@@ -72,11 +70,11 @@ def _rows(comparison: Comparison) -> list[ShiftRow]:
             ShiftRow(
                 change,
                 "",
-                _rank(change.shown_baseline_ns, total[0], before[number] if work[number] else None),
-                _rank(change.shown_candidate_ns, total[1], after[number] if work[number] else None),
-                change.shown_saved_ns,
+                _rank(change.baseline_ns, total[0], before[number] if work[number] else None),
+                _rank(change.candidate_ns, total[1], after[number] if work[number] else None),
+                change.saved_ns,
                 change.ci95_saved_ns,
-                change.shown_saved_ns / total[0],
+                change.saved_ns / total[0],
                 change.verdict if change.is_judged else None,
                 matched_text(change),
             )
@@ -84,10 +82,7 @@ def _rows(comparison: Comparison) -> list[ShiftRow]:
     others = [comparison.operators[number] for number in order[_ROWS:]]
     if others:
         rows.append(_sum(f"{len(others)} others", others, total))
-    closing = closing_changes(comparison)
-    if not closing:
-        return [*rows, _sum("together", comparison.operators, total)]
-    return [*rows, *(_closing(row, total) for row in closing)]
+    return [*rows, *(_closing(row, total) for row in closing_changes(comparison))]
 
 
 def matched_text(change: OperatorChange) -> str:
@@ -111,24 +106,26 @@ class ClosingChange(NamedTuple):
 def closing_changes(
     comparison: Comparison, others: Sequence[OperatorChange] = (), *, copies: bool = True
 ) -> list[ClosingChange]:
-    """What joins the split of a change to the change of the headline, last; empty where that is not known."""
-    whole = comparison.shift.saved_headline_ns
-    if whole is None:
-        return []
+    """What joins the split of a change to the change of the headline, last."""
     found = []
     if others:
         sides = [sum(side or 0.0 for side in own) for own in zip(*map(_both, others), strict=True)]
         found.append(ClosingChange(f"{len(others)} others", sides[0], sides[1], sides[0] - sides[1]))
     found += [
-        ClosingChange(row.name, row.baseline_headline_ns, row.candidate_headline_ns, row.saved_headline_ns)
+        ClosingChange(row.name, row.baseline_ns, row.candidate_ns, row.saved_ns)
         for row in comparison.shift.outside
         if copies or row.category is None
     ]
-    return [*found, ClosingChange(_WHOLE, comparison.baseline.shown_ns, comparison.candidate.shown_ns, whole)]
+    return [
+        *found,
+        ClosingChange(
+            _WHOLE, comparison.baseline.headline_ns, comparison.candidate.headline_ns, comparison.shift.saved_ns
+        ),
+    ]
 
 
 def _both(change: OperatorChange) -> tuple[float | None, float | None]:
-    return change.shown_baseline_ns, change.shown_candidate_ns
+    return change.baseline_ns, change.candidate_ns
 
 
 def _closing(row: ClosingChange, total: tuple[float, float]) -> ShiftRow:
@@ -138,7 +135,7 @@ def _closing(row: ClosingChange, total: tuple[float, float]) -> ShiftRow:
 
 def _sum(label: str, changes: Sequence[OperatorChange], total: tuple[float, float]) -> ShiftRow:
     baseline, candidate = (sum(time or 0.0 for time in times) for times in zip(*map(_both, changes), strict=True))
-    saved = sum(change.shown_saved_ns for change in changes)
+    saved = sum(change.saved_ns for change in changes)
     sides = _rank(baseline, total[0], None), _rank(candidate, total[1], None)
     return ShiftRow(None, label, *sides, saved, None, saved / total[0], None)
 
@@ -158,17 +155,9 @@ def _places(times: Sequence[float | None]) -> list[int]:
     return places
 
 
-def _other_rounds(comparison: Comparison, shown: tuple[float, float]) -> list[str]:
-    """That the latencies of this section are of other rounds than those of the report, where they differ."""
-    own = tuple(time_text(side.shown_ns) for side in (comparison.baseline, comparison.candidate))
-    if own == tuple(map(time_text, shown)):
-        return []
-    return [f"Of the rounds that both sides have, in which they take {own[0]} and {own[1]}."]
-
-
-def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> list[str]:
+def _sentences(comparison: Comparison) -> list[str]:
     found = comparison.shift
-    lines = [] if shown is None else _other_rounds(comparison, shown)
+    lines = []
     if found.before and found.after:
         lines.append(f"Largest before: {_top(found.before)}. Largest after: {_top(found.after)}.")
     parts = (
@@ -179,21 +168,21 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
         _moved(found.unmatched, "have no counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
-    sides = comparison.baseline.shown_ns, comparison.candidate.shown_ns
+    sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     now = sides[0] / sides[1] if sides[1] else None
-    if found.shown_limit is not None and now is not None:
+    if found.limit is not None and now is not None:
         lines.append(
             "If the operators that became faster took no time at all, the candidate would be "
-            f"{ratio_text(found.shown_limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
+            f"{ratio_text(found.limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
             f"{ratio_text(now)} now."
         )
     if comparison.end_to_end.verdict not in _SHOWN:
         return lines
-    first = next((row for row in found.remaining if row.shown_limit is not None and row.shown_ns > 0), None)
-    if first is not None and first.shown_limit is not None:
+    first = next((row for row in found.remaining if row.limit is not None and row.time_ns > 0), None)
+    if first is not None and first.limit is not None:
         lines.append(
-            f"Of what remains, {first.category.value} dominates, {share_text(first.shown_share)}; without it the "
-            f"candidate would be {ratio_text(first.shown_limit)} as fast as it is."
+            f"Of what remains, {first.category.value} dominates, {share_text(first.share)}; without it the "
+            f"candidate would be {ratio_text(first.limit)} as fast as it is."
         )
     return lines
 
@@ -202,13 +191,11 @@ _SHOWN = (Verdict.FASTER, Verdict.SLOWER)
 
 
 def _top(top: Top) -> str:
-    return f"{top.kind} ({top.backend}), {share_text(top.shown_share)}, {time_text(top.shown_ns)}"
+    return f"{top.kind} ({top.backend}), {share_text(top.share)}, {time_text(top.time_ns)}"
 
 
 def _moved(moved: Moved, what: str) -> str:
     if not moved.operators:
         return ""
-    before = moved.baseline_ns if moved.baseline_headline_ns is None else moved.baseline_headline_ns
-    after = moved.candidate_ns if moved.candidate_headline_ns is None else moved.candidate_headline_ns
-    times = f"{milliseconds(before)} to {milliseconds(after)} ms"
+    times = f"{milliseconds(moved.baseline_ns)} to {milliseconds(moved.candidate_ns)} ms"
     return f"{counted_text(moved.operators, 'operator')} {what} ({times})"

@@ -1,15 +1,10 @@
-"""What a path holds, whatever it is: an analysis of a trace, or a summary of a file that is none.
-
-What :func:`opscope.workflows.analyze.inspection.inspect` can answer.
-"""
+"""What a path holds, whatever it is: an analysis of a trace, or a summary of a file that is none."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from opscope.analysis.analysis import Analysis
-from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.errors import UsageError
 from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of
@@ -17,10 +12,9 @@ from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:
     from opscope.runtimes.side import Warmup
-
+    from opscope.workflows.analyze.inspected import Inspected
 
 _HEAD = 1 << 16
-Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 
 
 def inspect(

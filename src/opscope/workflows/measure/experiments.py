@@ -26,7 +26,6 @@ from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
 from opscope.readers.registry import read_trace
-from opscope.reports.content.content import measured_latency
 from opscope.workflows.measure.ceilings import measure_ceilings
 from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.program_inputs import drawn_integers
@@ -277,7 +276,7 @@ def _rounds_wanted(bundle: Bundle, settings: ExperimentSettings) -> int:
 def _enough(content: ReportContent, settings: ExperimentSettings) -> bool:
     """Whether every variant was measured long enough, and every interval is narrow enough."""
     analyses = [result.analysis for result in content.variants if result.analysis]
-    if any(sum(measured_latency(one).samples_ns) < settings.min_seconds * 1e9 for one in analyses):
+    if any(sum(one.latency.samples_ns) < settings.min_seconds * 1e9 for one in analyses):
         return False
     if settings.until is None:
         return True

@@ -21,7 +21,7 @@ from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.sides import bundle_side
 from opscope.reports.combined.values import Version, VersionSeries
-from opscope.reports.content.content import NOT_KNOWN, measured_latency
+from opscope.reports.content.content import NOT_KNOWN
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.reports.combined_result import CombinedResult
 from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
@@ -88,7 +88,7 @@ def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
 def _version(part: BundlePart, first: Side, side: Side) -> Version:
     analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
     created = part.content.manifest.created
-    latency = measured_latency(analysis).median_ns if analysis else None
+    latency = analysis.latency.median_ns if analysis else None
     if side is first:
         return Version(part.label, side.label, created, latency)
     if {sha256 for _, sha256 in first.files} & {sha256 for _, sha256 in side.files}:

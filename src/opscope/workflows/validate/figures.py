@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     """A decoded document of any shape."""
 
 _PARTS = {
-    "latency": questions.LATENCY,
-    "untraced": questions.UNTRACED,
+    "traced": questions.LATENCY,
     "categories": questions.SPLIT,
     "backends": questions.SPLIT,
     "operators": questions.SPLIT,
@@ -52,17 +51,11 @@ _PARTS = {
     "program": questions.ORIGIN,
 }
 """Which check a part of an analysis belongs to; what is not named is a conclusion."""
-_UNTRACED = ("untraced", "latency")
-_ON_THE_HEADLINE = ("findings", "ruled_out", "roofline")
-"""Parts of an analysis that rest on times on the scale of the headline."""
-_INTERVAL = "ci95_median_ns"
 _ESTIMATED = re.compile(
-    r"(end_to_end|methods|quality|notes|findings|ruled_out|untraced\.tracing|shift\.(limit|remaining))\b"
+    r"(end_to_end|methods|quality|notes|findings|ruled_out|tracing|shift\.(limit|remaining))\b"
     r"|.*\.(speedup|limit|verdict)$"
 )
 """Parts of a document that depend on how an opscope estimates and on what its rules know."""
-_BY_TIME = ("backends", "sources", "layout", "portable")
-"""Lists that stand in the order of their times."""
 _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
@@ -114,7 +107,7 @@ def _earlier(manifest: Manifest) -> str:
 def _made_of(document: Json) -> tuple[list[str], int]:
     """The traces that an analysis is of, and the number of untraced processes."""
     files = _at(document, "trace", "files")
-    processes = _at(document, *_UNTRACED, "processes")
+    processes = _at(document, "latency", "processes") if _is_timed(document) else None
     paths = [_text(row, "path") for row in files] if isinstance(files, list) else []
     return paths, len(processes) if isinstance(processes, list) else 0
 
@@ -150,7 +143,7 @@ def _sum_check(stated: list[DerivedDocument]) -> BundleCheck:
     """Sums need nothing but the document itself."""
     problems = [Problem(one.file, *found) for one in stated for found in sum_problems(one.document)]
     files = counted_text(len(stated), "file")
-    return questions.SUMS.answered(problems, f"times add up to the mean latency and shares to 1 in {files}")
+    return questions.SUMS.answered(problems, f"times add up to the latency and shares to 1 in {files}")
 
 
 def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> Iterator[BundleCheck]:
@@ -175,14 +168,20 @@ def _doubt(name: str, doubts: Inconsistencies) -> str:
     return doubts.program if name == questions.SPLIT.name else ""
 
 
+def _is_timed(document: Json) -> bool:
+    """Whether the latency is of calls without event tracing."""
+    return bool(_at(document, "latency", "source") == "untraced")
+
+
 def _timed(known: Iterable[DerivedDocument]) -> bool:
-    return any((one.computed or {}).get("untraced") or one.document.get("untraced") for one in known)
+    return any(_is_timed(one.computed) or _is_timed(one.document) for one in known)
 
 
 def _passed(known: list[DerivedDocument]) -> dict[Question, str]:
     """What is said when nothing differs."""
     files = counted_text(len(known), "file")
-    traced, timed = (sum(_samples(one.computed, *path) for one in known) for path in (("latency",), _UNTRACED))
+    timed = sum(_samples(one.computed, "latency") for one in known if _is_timed(one.computed))
+    traced = sum(_samples(one.computed, "traced" if _is_timed(one.computed) else "latency") for one in known)
     return {
         questions.LATENCY: f"{traced:,} samples and their statistics in {files} are those of the traces",
         questions.UNTRACED: f"{timed:,} samples and their statistics in {files} are those of {MANIFEST}",
@@ -203,7 +202,7 @@ def _by_check(known: Iterable[DerivedDocument], doubts: Inconsistencies) -> dict
     for one in known:
         for found in one.differences():
             if not (doubts.program and found.at.startswith("program")):
-                wrong.setdefault(_check_of(found), []).append(Problem(one.file, *found))
+                wrong.setdefault(_check_of(one.document, found), []).append(Problem(one.file, *found))
     return wrong
 
 
@@ -211,44 +210,21 @@ def _of_the_same_rules(stated: Json, computed: Json) -> Json:
     """What was computed, without what rules ruled out that the writer of a document did not have.
 
     A rule of which neither a finding nor a word stands in the document is taken for one that came later; what it finds
-    stays, so that a finding that was taken out of a document is missed. What an earlier opscope concluded from means is
-    not compared with what follows from times on the scale of the headline.
+    stays, so that a finding that was taken out of a document is missed.
     """
     if not isinstance(stated, dict) or not isinstance(computed, dict):
         return computed
     rows = [*(stated.get("findings") or []), *(stated.get("ruled_out") or [])]
-    if _before_the_headline(stated):
-        means = {name: own for name, own in computed.items() if name not in _ON_THE_HEADLINE}
-        means |= {name: sorted(means[name], key=lambda row: -row["time_ns"]) for name in _BY_TIME if name in means}
-        return _with_stated_intervals(means, stated)
     names = {row.get("rule") for row in rows if isinstance(row, dict)}
     kept = [row for row in computed.get("ruled_out") or [] if row.get("rule") in names]
     return {**computed, "ruled_out": kept} if "ruled_out" in computed else computed
 
 
-def _with_stated_intervals(computed: Json, stated: Json) -> Json:
-    """What was computed, with the intervals of medians that are stated: earlier ones could leave their median out."""
-    if isinstance(computed, dict) and isinstance(stated, dict):
-        return {
-            name: stated[name]
-            if name == _INTERVAL and name in stated
-            else _with_stated_intervals(own, stated.get(name))
-            for name, own in computed.items()
-        }
-    if isinstance(computed, list) and isinstance(stated, list) and len(computed) == len(stated):
-        return [_with_stated_intervals(*pair) for pair in zip(computed, stated, strict=True)]
-    return computed
-
-
-def _before_the_headline(stated: Json) -> bool:
-    """Whether an analysis was written when findings and ceilings still rested on the means of all traced inferences."""
-    rows = [row for row in stated.get("operators") or [] if isinstance(row, dict)]
-    return bool(rows) and "headline" not in stated and not any("headline_ns" in row for row in rows)
-
-
-def _check_of(found: Difference) -> str:
+def _check_of(document: Json, found: Difference) -> str:
     if found.at.startswith("trace.warnings"):
         return questions.CONCLUSIONS.name
+    if found.at.startswith("latency"):
+        return (questions.UNTRACED if _is_timed(document) else questions.LATENCY).name
     return _PARTS.get(re.split(r"[.\[]", found.at, maxsplit=1)[0], questions.CONCLUSIONS).name
 
 

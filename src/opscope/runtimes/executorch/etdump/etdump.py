@@ -21,7 +21,7 @@ from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatErro
 from opscope.core.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
 from opscope.core.table.events import Allocation, LoggedValue, SideEvents
 from opscope.core.table.nesting import parents_from_levels
-from opscope.core.table.schema import LEAVES
+from opscope.core.table.scope import LEAVES
 from opscope.core.table.segment import SCOPES, coded_from
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names

@@ -1,0 +1,327 @@
+"""One scale for every figure of an answer: the split of the traced runs, scaled to the latency that stands above it.
+
+The headline is what an inference takes as its caller sees it, without event tracing. The split is that of traced runs:
+``Method::execute``, and copying inputs and outputs, which the caller's clock and the trace's tell together. What
+tracing costs is taken from the framework's own time first, where it is spent; what remains is spread in proportion.
+Estimator and reasons: ``docs/design/one-scale.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.core.stats.effect import interval_of, paired_effects
+from opscope.core.stats.hierarchy import typical
+from opscope.core.table import Clock, TraceWarning
+from opscope.core.units import ratio_text, time_text
+from opscope.program.operators.kinds import Category
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table import EventTable
+    from opscope.core.table.places import SelfTimeKey
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Ints: TypeAlias = NDArray[np.int64]
+
+COPIES, OUTSIDE = "input and output copies", "outside of Method::execute"
+"""What the rows are called that join the split to the headline."""
+PROCESS_MEDIANS = "process_medians"
+"""The statistic of a headline by which two sides are compared: see :func:`opscope.core.stats.hierarchy.typical`."""
+_EXACT = 1e-9
+FEW = 3
+"""So few processes all count: a half of them would be one or two."""
+LEAST_TRACED, MOST_TRACED = 0.7, 1.5
+"""How many headlines a traced call may take so that its split has times; docs/design/one-scale.md says why."""
+NOT_TIMED = "not_timed"
+"""Code of the warning that says that a split has shares and no times."""
+
+
+class OutsideTime(msgspec.Struct, frozen=True):
+    """Time outside of the operators, a row of every split.
+
+    Attributes:
+        name: what it is.
+        category: that it counts as; null where it is none of the model's work.
+        time_ns: per inference, on the scale of the headline; null where the split has shares only.
+        share: of the headline; of the traced call where times are not known.
+        traced_ns: as the traced calls took it; null for what no trace shows.
+        ci95_ns: the 95 % interval of ``traced_ns`` over processes; null with fewer than two.
+        basis: how it is known.
+    """
+
+    name: str
+    category: Category | None
+    time_ns: float | None
+    share: float
+    traced_ns: float | None
+    ci95_ns: tuple[float, float] | None
+    basis: str
+
+
+class HeadlineSplit(msgspec.Struct, frozen=True):
+    """The scale of a split: what its rows add up to, and what was done to them for that.
+
+    Attributes:
+        headline_ns: latency of an inference; operators and ``outside`` add up to it.
+        statistic: ``process_medians``, by which two sides are compared: what is typical of the medians of processes;
+            or ``mean``, of a trace alone and of calls of several methods.
+        factor: how many headlines a traced call takes.
+        timed: whether times are known; else rows have shares of the traced call, and no times.
+        framework_scale: what times of the framework were multiplied by: tracing spends its time there.
+        scale: what all other times were multiplied by.
+        outside: rows beside the operators.
+        estimate: which traced inferences operator times are of, in words.
+        split_inferences: how many these are.
+        split_processes: numbers of the traced processes that they are of.
+    """
+
+    headline_ns: float
+    statistic: str = PROCESS_MEDIANS
+    factor: float = 1.0
+    timed: bool = True
+    framework_scale: float = 1.0
+    scale: float = 1.0
+    outside: list[OutsideTime] = []
+    estimate: str = ""
+    split_inferences: int = 0
+    split_processes: list[int] = []
+
+    @property
+    def copies(self) -> OutsideTime | None:
+        """Copying inputs and outputs; None where that is not known."""
+        return next((row for row in self.outside if row.category is Category.DATA_MOVEMENT), None)
+
+    @property
+    def copies_ns(self) -> float:
+        """Their time; 0 where it is not known."""
+        return (self.copies.time_ns or 0.0) if self.copies else 0.0
+
+    @property
+    def whole_ns(self) -> float:
+        """What shares are of: the headline, or the traced call where times are not known."""
+        return self.headline_ns if self.timed else self.headline_ns * self.factor
+
+    @property
+    def traced_text(self) -> str:
+        """What was done to the times of the trace, as one sentence; empty where nothing was."""
+        if not self.timed:
+            return ""
+        told = f"traced runs took {ratio_text(self.factor)}"
+        if self.framework_scale != self.scale and self.scale == 1.0:
+            return f"{told}: what tracing costs is taken from the framework's own time"
+        if abs(self.scale - 1) < _EXACT:
+            return ""
+        before = "; what tracing costs is taken from the framework's own time first" if self.factor > 1 else ""
+        return f"{told}; times are scaled to the latency{before}"
+
+
+class HeadlineScale(NamedTuple):
+    """The scale of the headline, and the times on it."""
+
+    split: HeadlineSplit  # what they add up to
+    # of every place; they add up to `split.whole_ns` with the rows outside
+    times: Mapping[SelfTimeKey, float]
+    # mean of the typical inferences of each process, in the order of the table; empty for a process without a
+    # measured inference
+    by_process: Sequence[Mapping[SelfTimeKey, float]]
+
+    def of(self, place: SelfTimeKey) -> float:
+        """What times of a place were multiplied by."""
+        return self.split.scale if place.framework is None else self.split.framework_scale
+
+
+class _Chosen(NamedTuple):
+    """Weights of all inferences in the mean of their process, and what the processes' calls take by them."""
+
+    weights: list[Floats]
+    execute: Floats
+    calls: Floats
+    processes: list[int]
+    inferences: int
+    estimate: str
+
+
+def headline_scale(
+    table: EventTable,
+    untraced: Sequence[Floats] | None = None,
+    walls: Sequence[Sequence[int]] | None = None,
+    *,
+    alone: bool = False,
+) -> HeadlineScale:
+    """The scale of the headline: of a trace alone the mean of its inferences, else what sides are compared by."""
+    if table.clock is not Clock.NS:
+        untraced = None  # what the caller saw is in another unit
+    found = table.inference_times()
+    several = len(np.unique(found.method.codes[~found.warmup])) > 1
+    inside = [found.duration[(found.process == number) & ~found.warmup] for number in range(table.processes)]
+    processes = untraced or [own.astype(np.float64) for own in inside if len(own)]
+    statistic = "mean" if several or (alone and not untraced) else PROCESS_MEDIANS
+    headline = float(np.mean(np.concatenate(processes))) if statistic == "mean" else typical(processes)
+    called = _called(table, walls) if untraced else None
+    chosen = _all(table) if alone and not untraced else _chosen(table, called, headline)
+    by_process = table.weighted_self_times(chosen.weights)
+    times = _of_all(table) if alone and not untraced else _means([by_process[number] for number in chosen.processes])
+    copies = max(0.0, float((chosen.calls - chosen.execute)[chosen.processes].mean())) if called is not None else 0.0
+    scales = _scales(times, copies, headline, ends=bool(untraced) and called is None)
+    split = HeadlineSplit(
+        headline_ns=headline,
+        statistic=statistic,
+        factor=scales.factor,
+        timed=scales.timed,
+        framework_scale=scales.framework,
+        scale=scales.others,
+        outside=_outside(chosen, scales, headline, copies if called is not None else None),
+        estimate=chosen.estimate,
+        split_inferences=chosen.inferences,
+        split_processes=chosen.processes,
+    )
+    found_scale = HeadlineScale(split, times, by_process)
+    return found_scale._replace(
+        times={place: spent * found_scale.of(place) for place, spent in times.items()},
+        by_process=[{place: spent * found_scale.of(place) for place, spent in own.items()} for own in by_process],
+    )
+
+
+class _Scales(NamedTuple):
+    """What traced times are multiplied by, and what is left outside of them."""
+
+    framework: float
+    others: float
+    factor: float
+    timed: bool
+    rest_ns: float = 0.0
+
+
+def _scales(times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool) -> _Scales:
+    """What makes the times add up to the headline; ``ends``: the caller's view of traced calls is not known."""
+    framework = sum(spent for place, spent in times.items() if place.framework is not None)
+    traced = sum(times.values()) + copies
+    if headline <= 0 or traced <= 0:
+        return _Scales(1.0, 1.0, 1.0, timed=headline > 0 or traced <= 0)
+    factor = traced / headline
+    if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends):
+        return _Scales(1.0, 1.0, factor, timed=False)
+    if factor <= 1 and ends:
+        return _Scales(1.0, 1.0, factor, timed=True, rest_ns=headline - traced)
+    if abs(factor - 1) < _EXACT:
+        return _Scales(1.0, 1.0, 1.0, timed=True)
+    if factor < 1:
+        return _Scales(1 / factor, 1 / factor, factor, timed=True)
+    left = max(framework - (traced - headline), 0.0)
+    others = 1.0 if left > 0 else headline / (traced - framework)
+    return _Scales(left / framework * others if framework else others, others, factor, timed=True)
+
+
+def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
+    """Why a split has shares of the traced call and no times; None when it has times."""
+    if split.timed or split.headline_ns <= 0:
+        return None
+    message = (
+        f"traced inferences take {time_text(split.whole_ns)}, {ratio_text(split.factor)} the untraced latency of "
+        f"{time_text(split.headline_ns)}, so that the split has shares of the traced call and no times: "
+        + ("most of it may be the cost of tracing, or a disturbance" if split.factor > 1 else "other runs differed so")
+    )
+    hint = "run again on a quiet machine; a model of a few microseconds can be timed, but not split"
+    return TraceWarning(NOT_TIMED, message, hint)
+
+
+def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:
+    """What the caller saw of every inference; None unless that is known of all, in the unit of the trace."""
+    found = table.inference_times()
+    counts = np.bincount(found.process, minlength=table.processes).tolist()
+    if walls is None or [len(own) for own in walls] != counts:
+        return None
+    called = [np.asarray(own, np.float64) for own in walls]
+    inside = np.split(found.duration, np.cumsum(counts)[:-1])
+    # A call that is shorter than what happens in it was timed by another clock.
+    if any(np.median(own) < np.median(within) for own, within in zip(called, inside, strict=True) if len(own)):
+        return None
+    return called
+
+
+def _chosen(table: EventTable, called: Sequence[Floats] | None, headline: float) -> _Chosen:
+    """What was not disturbed: the middle half of each process's inferences, the processes nearest to the headline."""
+    found = table.inference_times()
+    weights, execute, calls = [], np.full(table.processes, np.nan), np.full(table.processes, np.nan)
+    counts = [0] * table.processes
+    for process in range(table.processes):
+        own = found.process == process
+        inside = found.duration[own].astype(np.float64)
+        whole = called[process] if called else inside
+        each = _typical(whole, found.method.codes[own], ~found.warmup[own])
+        weights.append(each)
+        counts[process] = int((each > 0).sum())
+        if counts[process]:
+            execute[process], calls[process] = each @ inside, each @ whole
+    measured = [process for process in range(table.processes) if counts[process]]
+    kept = measured
+    if len(measured) > FEW:
+        by_distance = sorted(measured, key=lambda process: abs(calls[process] - headline))
+        kept = sorted(by_distance[: (len(measured) + 1) // 2])
+    all_of = "all" if kept == measured else f"{len(kept)} of {len(measured)}"
+    nearest = "" if kept == measured else ", those whose calls are nearest to the headline"
+    estimate = f"mean of the middle half of each process's inferences, of {all_of} traced processes{nearest}"
+    return _Chosen(weights, execute, calls, kept, sum(counts[process] for process in kept), estimate)
+
+
+def _all(table: EventTable) -> _Chosen:
+    """Every measured inference."""
+    found = table.inference_times()
+    weights, kept, execute = [], [], np.full(table.processes, np.nan)
+    for process in range(table.processes):
+        measured = ~found.warmup[found.process == process]
+        weights.append(measured / max(1, int(measured.sum())))
+        if measured.any():
+            kept.append(process)
+            execute[process] = weights[-1] @ found.duration[found.process == process]
+    return _Chosen(weights, execute, execute, kept, int((~found.warmup).sum()), "mean of all traced inferences")
+
+
+def _of_all(table: EventTable) -> dict[SelfTimeKey, float]:
+    """Mean self time of every measured inference by place."""
+    count = int((~table.inference_times().warmup).sum())
+    spent: dict[SelfTimeKey, int] = {}
+    for process in table.self_times:
+        for place, own in process.items():
+            spent[place] = spent.get(place, 0) + own.self_time
+    return {place: total / count for place, total in spent.items()}
+
+
+def _means(processes: Sequence[Mapping[SelfTimeKey, float]]) -> dict[SelfTimeKey, float]:
+    """The mean over processes of each place; one that a process lacks took no time there."""
+    places = dict.fromkeys(place for own in processes for place in own)
+    return {place: sum(own.get(place, 0.0) for own in processes) / len(processes) for place in places}
+
+
+def _typical(durations: Floats, methods: Ints, measured: NDArray[np.bool_]) -> Floats:
+    """Weights of a process's inferences that add up to 1: the middle half of each method's, a method by its calls."""
+    weights = np.zeros(len(durations))
+    total = int(measured.sum())
+    for method in np.unique(methods[measured]):
+        own = np.flatnonzero(measured & (methods == method))
+        order = own[np.argsort(durations[own], kind="stable")]
+        middle = order[len(own) // 4 : len(own) - len(own) // 4]
+        weights[middle] = len(own) / (len(middle) * total)
+    return weights
+
+
+def _outside(chosen: _Chosen, scales: _Scales, headline: float, copies: float | None) -> list[OutsideTime]:
+    """The rows beside the operators: copies as they were measured, or what no trace shows."""
+    if copies is None:
+        if scales.rest_ns <= 0:
+            return []
+        told = "the latency less Method::execute of traced runs; what their callers saw is not known"
+        return [OutsideTime(OUTSIDE, None, scales.rest_ns, scales.rest_ns / headline, None, None, told)]
+    each = (chosen.calls - chosen.execute)[chosen.processes]
+    effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]
+    told = "the caller's traced call less Method::execute inside of it, in the same inferences as the operators"
+    time_ns = copies * scales.others if scales.timed else None
+    share = copies * scales.others / (headline if scales.timed else headline * scales.factor) if headline else 0.0
+    return [OutsideTime(COPIES, Category.DATA_MOVEMENT, time_ns, share, copies, interval_of(effect), told)]
