@@ -121,7 +121,7 @@ def _measured(pair: Pair, out: Path, settings: Settings) -> Bundle:
 
 
 def _predicted(analysis: Analysis, rule: str) -> tuple[str, str, str]:
-    latency = analysis.headline.headline_ns if analysis.headline else analysis.latency.median_ns
+    latency = analysis.headline_ns
     found = next((one for one in analysis.findings if one.rule == rule), None)
     if found is None or found.saving_ns is None:
         return _text(latency), "no finding", ""
@@ -151,10 +151,8 @@ def sums(home: Path) -> None:
         with FlopCounterMode(display=False) as counter:
             model(inputs)
         macs = sum(operator.macs or 0 for operator in analysis.operators)
-        head = analysis.headline
-        whole = sum(operator.headline_ns or 0.0 for operator in analysis.operators)
-        whole += sum(row.headline_ns for row in head.rows) if head else 0.0
-        off = abs(whole - head.headline_ns) / head.headline_ns if head else float("nan")
+        whole = sum(row.time_ns or 0.0 for row in (*analysis.operators, *analysis.outside))
+        off = abs(whole - analysis.headline_ns) / analysis.headline_ns
         rows.append((pair.name, f"{macs:,}", f"{counter.get_total_flops() // 2:,}", f"{off:.0e}"))
     print("## Counts and sums\n")
     print_table(("model", "multiplications counted", "by PyTorch", "rows against latency, relative"), rows)

@@ -177,7 +177,7 @@ def _profiled(record: Record, _entry: Entry, place: Path) -> Record:
 
 
 def _run(analysis: Analysis, preflight: Preflight, manifest: Manifest, comparison: Comparison | None) -> Run:
-    shares = {each.backend: each.time_ns / analysis.latency.mean_ns for each in analysis.backends}
+    shares = {each.backend: each.share for each in analysis.backends}
     peaks = [each.measurement.peak_rss_bytes for each in manifest.repetitions if each.measurement]
     return Run(
         measured=Counted(
@@ -186,8 +186,8 @@ def _run(analysis: Analysis, preflight: Preflight, manifest: Manifest, compariso
             sum(each.backend == _PORTABLE for each in analysis.operators),
         ),
         exact_operators=sum(each.operators for each in analysis.coverage if each.attribution == _EXACT),
-        delegate_ns=sum(each.time_ns for each in analysis.coverage),
-        exact_ns=sum(each.time_ns for each in analysis.coverage if each.attribution == _EXACT),
+        delegate_ns=sum(each.time_ns or 0.0 for each in analysis.coverage),
+        exact_ns=sum(each.time_ns or 0.0 for each in analysis.coverage if each.attribution == _EXACT),
         split=sum(shares.values()),
         framework=shares.get(_FRAMEWORK, 0.0),
         portable=shares.get(_PORTABLE, 0.0),

@@ -138,8 +138,8 @@ def process_median(ordered: Floats) -> float:
 def typical(processes: Sequence[Floats]) -> float:
     """Latency by which sides are compared: the median of the geometric means of all pairs of process medians.
 
-    Each is paired with itself, too. It hardly notices single processes that were slow. Of two sides whose processes share
-    what a round adds to both, the ratio of theirs loses that as the ratio of means does.
+    Each is paired with itself, too. It hardly notices single processes that were slow. Of two sides whose processes
+    share what a round adds to both, the ratio of theirs loses that as the ratio of means does.
 
     Source: Hodges and Lehmann, "Estimates of Location Based on Rank Tests", Ann. Math. Statist. 34 (1963).
     """
