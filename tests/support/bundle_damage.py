@@ -339,7 +339,7 @@ DAMAGES: Sequence[Damage] = (
     Damage("a bit of the program", flip("model/tiny.pte", -1), "program", "model/tiny.pte has"),
     Damage("another method", manifest("model.methods", ["backward"]), "program origin", "is backward"),
     Damage("truncated analysis", cut(ANALYSIS), "documents", "not valid JSON"),
-    Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "upgrade opscope"),
+    Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/3"), "documents", "upgrade opscope"),
     Damage("truncated ceilings", cut(f"{ACCELERATED}/ceilings.json"), "hashes documents", "not valid JSON"),
     Damage(
         "ceilings of before without a probe",
@@ -360,7 +360,7 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "a call shorter than its inference",
         record("baseline", 1, "measurement.wall_ns.2", 1000),
-        "hashes calls untraced reports",
+        "hashes calls reports",
         "1,000",
         "conclusions comparison split",  # operators on the scale of the headline rest on the callers' clocks, too
     ),
@@ -378,8 +378,8 @@ DAMAGES: Sequence[Damage] = (
         "[1, 3, 9, 9]",
     ),
     # figures
-    Damage("another sample", put(ANALYSIS, "latency.samples_ns.3", up), "latency", "latency.samples_ns[3]"),
-    Damage("another untraced sample", put(ANALYSIS, "untraced.latency.samples_ns.3", up), "untraced", "samples_ns[3]"),
+    Damage("another sample", put(ANALYSIS, "traced.samples_ns.3", up), "latency", "traced.samples_ns[3]"),
+    Damage("another untraced sample", put(ANALYSIS, "latency.samples_ns.3", up), "untraced", "samples_ns[3]"),
     Damage("another share", put(ANALYSIS, "operators.0.share", up), "sums split", "operators[0].share"),
     Damage(
         "times exchanged",
@@ -409,7 +409,7 @@ DAMAGES: Sequence[Damage] = (
         record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"),
         "hashes untraced comparison reports",
         "samples_ns",
-        "conclusions",
+        "conclusions split",
     ),
     Damage(
         "a call prolonged and all recomputed",

@@ -178,7 +178,8 @@ def _described(name: str, content: bytes) -> Any:
 def _module(number: int, operators: list[Any]) -> dict[str, Any]:
     spent, share = (sum(one[name] for one in operators) for name in ("time_ns", "share"))
     place = {"method": "forward", "path": f"layers.{number}", "type": "Block", "depth": 1}
-    return {**place, "self_ns": spent, "total_ns": spent, "share": share, "operators": len(operators), "macs": None}
+    counts = {"operators": len(operators), "macs": None}
+    return {**place, "self_ns": spent, "total_ns": spent, "share": share, **counts, "self_share": share}
 
 
 def _multiplied(value: Any, factor: float, name: str = "") -> Any:

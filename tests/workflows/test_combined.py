@@ -140,7 +140,7 @@ def test_each_platform_has_its_bottleneck(report):
         "native_call_add.out",
     ]
     shares = report.bundles[1].shares
-    assert shares.delegated + shares.portable + shares.framework == pytest.approx(1.0)
+    assert 0.9 < shares.delegated + shares.portable + shares.framework < 1, "copies are the rest"
 
 
 def test_machines_are_not_tested_against_each_other(bundles):

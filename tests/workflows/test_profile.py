@@ -187,9 +187,10 @@ def test_figures_of_a_bundle_are_those_of_its_traces(tmp_path: Path) -> None:
     table = opscope.read(out)
     measured = table.inferences().filter(~table.inferences()["warmup"])["duration"]
     found = analyze(out)
-    assert found.latency.median_ns == measured.median()
-    assert found.latency.n == 24
-    assert sum(operator.time_ns for operator in found.operators) == pytest.approx(found.headline_ns)
+    assert found.traced
+    assert found.traced.median_ns == measured.median()
+    assert found.traced.n == 24
+    assert sum(row.time_ns for row in (*found.operators, *found.outside)) == pytest.approx(found.headline_ns)
 
 
 def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path) -> None:
@@ -299,8 +300,7 @@ def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
     both = msgspec.structs.replace(shown, variants=[msgspec.structs.replace(result, analysis=twice)])
     text = markdown_report(both).partition("## All Operators")[2]
     names = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
-    assert result.analysis.headline is not None
-    closing = len(result.analysis.headline.rows) + 1  # what leads to the latency, and the latency
+    closing = len(result.analysis.outside) + 1  # what leads to the latency, and the latency
     short = 2 * sum(one.shown_ns < SHORTEST_NS for one in own)
     assert len(names) == len(set(names)) == 1 + 2 * len(own) - short + bool(short) + closing
     assert "| decode: " in text

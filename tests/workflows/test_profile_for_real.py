@@ -45,8 +45,9 @@ def test_both_variants_run_and_are_split(bundle: Path) -> None:
     for result in shown.variants:
         assert result.analysis is not None
         assert result.analysis.latency.n == 8
-        total = sum(operator.time_ns for operator in result.analysis.operators)
-        assert total == pytest.approx(result.analysis.latency.mean_ns)
+        assert result.analysis.traced is not None
+        total = sum(operator.traced_ns for operator in result.analysis.operators)
+        assert total == pytest.approx(result.analysis.traced.mean_ns)
         assert {backend.backend for backend in result.analysis.backends} == {"XNNPACK", "portable", "framework"}
     assert shown.primary is not None
     assert shown.primary.outputs is not None
@@ -75,13 +76,11 @@ def test_the_copies_of_large_tensors_are_in_the_table(tmp_path: Path) -> None:
     program = served(tmp_path / "program", f"{tmp_path}/large.py:model").program
     shown = profile(str(program), settings=once, out=tmp_path / "out").content.shown
     assert shown is not None
-    assert shown.headline is not None
-    assert shown.untraced is not None
-    assert shown.headline.headline_ns == shown.latency.median_ns
+    assert shown.traced is not None
+    assert shown.copies is not None
     # Two tensors in and one out, 12 MB: no core moves a byte in less than 5 ps, and a busy machine is only slower.
-    assert shown.headline.copies_ns > 12e6 * 0.005
-    rows = [*(o.headline_ns or 0.0 for o in shown.operators), *(row.headline_ns for row in shown.headline.rows)]
-    assert sum(rows) == pytest.approx(shown.headline.headline_ns)
+    assert shown.copies.traced_ns > 12e6 * 0.005
+    assert sum(row.share for row in (*shown.operators, *shown.outside)) == pytest.approx(1)
 
 
 def test_the_mask_is_proved_for_every_process(bundle: Path) -> None:
@@ -102,7 +101,9 @@ def test_the_trace_agrees_with_what_the_caller_saw(bundle: Path) -> None:
     manifest = Bundle.open(bundle).manifest
     repetition = manifest.completed("accelerated")[0]
     assert repetition.measurement is not None
-    samples = analyze(f"{bundle}#accelerated").latency.samples_ns[:4]
+    traced = analyze(f"{bundle}#accelerated").traced
+    assert traced is not None
+    samples = traced.samples_ns[:4]
     walls = repetition.measurement.wall_ns[2:]
     assert all(inside < outside < 3 * inside + 1_000_000 for inside, outside in zip(samples, walls, strict=True))
 

@@ -112,7 +112,7 @@ def test_rewriting_the_derived_files_makes_them_true(bundle: Path) -> None:
     put(ANALYSIS, "latency.median_ns", 1.5)(bundle)
     put("comparison.json", "end_to_end.speedup", 9.5)(bundle)
     found = validate(bundle)
-    assert failed(found) == ["latency", "comparison"]
+    assert failed(found) == ["untraced", "comparison"]
     assert f"`opscope report {bundle}`" in str(found.failed()[0].action)
     report(bundle, ("json", "md"))
     assert validate(bundle).valid
@@ -445,22 +445,22 @@ def test_long_texts_are_shown_from_where_they_differ() -> None:
 
 
 def test_sums_need_only_the_document() -> None:
-    """Times to the mean, shares to one, each share to its time; odd shapes are left to the schema."""
+    """Times to the latency, shares to one, each share to its time; odd shapes are left to the schema."""
     rows = [{"time_ns": 60.0, "share": 0.6}, {"time_ns": 40.0, "share": 0.4}]
-    good = {"latency": {"mean_ns": 100.0}, "operators": rows, "categories": rows, "backends": rows}
+    good = {"headline_ns": 100.0, "outside": [], "operators": rows, "categories": rows, "backends": rows}
     assert not list(sum_problems(good))
     bad = {**good, "backends": [{"time_ns": 60.0, "share": 0.5}, {"time_ns": 41.0, "share": 0.41}]}
     assert [found.at for found in sum_problems(bad)] == [
-        "backends[].time_ns",
         "backends[].share",
+        "backends[].time_ns",
         "backends[0].share",
     ]
     for odd in (
         None,
         [],
         {},
-        {"latency": 1},
-        {"latency": {"mean_ns": "x"}},
+        {"headline_ns": 1},
+        {"headline_ns": "x", "outside": []},
         {**good, "operators": [1], "backends": {}},
     ):
         assert not list(sum_problems(odd))

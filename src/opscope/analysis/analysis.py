@@ -1,4 +1,4 @@
-"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/1``.
+"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/2``.
 
 What operators did, as the roofline asks for it: their work, and which class of kernels ran them.
 """

@@ -223,4 +223,4 @@ def test_nodes_of_a_branch_are_those_of_the_model(tmp_path: Path) -> None:
     own = [one for one in analysis.operators if not one.name.startswith(("model_run", "SequentialExecutor"))]
     assert {one.attribution for one in own} == {Attribution.EXACT}
     assert {"Exp", "Neg"} & {one.name.partition(":")[0] for one in own}
-    assert sum(one.time_ns for one in analysis.operators) == pytest.approx(analysis.latency.mean_ns)
+    assert sum(one.traced_ns for one in analysis.operators) == pytest.approx(analysis.traced.mean_ns)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     _Walls: TypeAlias = Sequence[Sequence[int]] | None
 
 
+COMPARISON_SCHEMA = "opscope.comparison/2"
 _NORMAL_95 = 1.959964
 NOT_FASTER = 1.1
 """A group is not faster when its interval excludes this speedup; where it comes from: docs/design/rules.md."""
@@ -292,7 +293,7 @@ class ComparedSide(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/2"):
+class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON_SCHEMA):
     """Verdict and split of the difference of two variants.
 
     Attributes:

@@ -132,7 +132,7 @@ def process_median(ordered: Floats) -> float:
     if through - below < _TIED or not math.isfinite(unit):
         return max(float(np.median(ordered)), _LEAST)
     share = (len(ordered) / 2 - below) / (through - below) - 0.5
-    return max(middle + unit * share, _LEAST)
+    return float(max(middle + unit * share, _LEAST))
 
 
 def typical(processes: Sequence[Floats]) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.compare import ComparedSide, EndToEnd
+from opscope.analysis.compare.compare import COMPARISON_SCHEMA, ComparedSide, EndToEnd
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import sums
@@ -42,7 +42,7 @@ class BundleLabels(NamedTuple):
     backfill: bool = False
 
 
-class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
+class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON_SCHEMA):
     """As much of a comparison as the tables hold: decoding the rest takes as long as all else of a bundle."""
 
     baseline: ComparedSide

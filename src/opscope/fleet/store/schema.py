@@ -159,9 +159,11 @@ _OPERATORS = (
     StoreColumn("kind", _T, "lower level"),
     StoreColumn("backend", _T, "the delegate, `portable` or `framework`"),
     StoreColumn("calls", _N, "events per inference"),
-    StoreColumn("time_ns", _N, "mean self time per inference"),
+    StoreColumn(
+        "time_ns", _N, "self time per inference on the scale of the latency; null where only its share is known"
+    ),
     StoreColumn("share", _N, "of end-to-end latency, as a fraction"),
-    StoreColumn("uncertainty_ns", _N, "the true time is less than that above `time_ns`"),
+    StoreColumn("uncertainty_ns", _N, "so much of a traced inference may have been cut off its duration"),
     StoreColumn("module", _T, "the nn.Module; null where it is not known"),
     StoreColumn("aten", _T, "the aten operator; likewise"),
     StoreColumn("dtype", _T, "number type of its first input; likewise"),
@@ -176,7 +178,7 @@ _MODULES = (
     StoreColumn("path", _T, "name of the module in the model; empty for the model itself"),
     StoreColumn("type", _T, "its class; null for a container that is never called"),
     StoreColumn("depth", _I, "modules above it"),
-    StoreColumn("self_ns", _N, "mean time per inference of its operators"),
+    StoreColumn("self_ns", _N, "time per inference of its operators; null likewise"),
     StoreColumn("total_ns", _N, "with those of the modules below it"),
     StoreColumn("share", _N, "`total_ns` of end-to-end latency"),
     StoreColumn("operators", _I, "its own operators"),
@@ -197,7 +199,7 @@ _KERNELS = (
     StoreColumn("kind", _T, "lower level"),
     StoreColumn("backend", _T, "that ran it"),
     StoreColumn("operators", _I, "how many operators of the program"),
-    StoreColumn("time_ns", _N, "their mean self time per inference, together"),
+    StoreColumn("time_ns", _N, "their self time per inference, together; null likewise"),
     StoreColumn("share", _N, "of end-to-end latency"),
     StoreColumn("macs", _I, "multiply-accumulates per inference, together; null where one is not known"),
 )

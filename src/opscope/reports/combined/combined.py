@@ -252,6 +252,7 @@ def _environment() -> jinja2.Environment:
             "message": message_of,
             "note": note,
             "ms": units.milliseconds_if_known,
+            "ms_or_blank": units.milliseconds_or_blank,
             "share": lambda value: units.share_text(value) if value is not None else "",
             "ratio": lambda value: units.ratio_text(value) if value is not None else "",
             "interval": _interval,

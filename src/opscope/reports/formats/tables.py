@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
 
 OPERATOR_COLUMNS = (
-    "method instruction position name category kind backend calls time_ns share uncertainty_ns attribution "
+    "method instruction position name category kind backend calls time_ns share traced_ns uncertainty_ns attribution "
     "aten module source macs flops bytes"
 ).split()
 """Columns of a table of operators; their meaning is that of :class:`opscope.analysis.operators.operators.Operator`."""

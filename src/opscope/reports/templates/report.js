@@ -63,6 +63,7 @@
     const heads = [...table.tHead.rows[0].cells];
     const time = heads.findIndex((head) => head.dataset.sum !== undefined);
     const total = Number(heads[time]?.dataset.sum);  // the headline, of which every share is one
+    const timed = !heads[time]?.hasAttribute("data-untimed");
     const texts = new Map();
     const text = make("input", { type: "search", name: "find", placeholder: "name, layer, kind ...", spellcheck: false });
     const output = make("output", {});
@@ -95,7 +96,8 @@
         row.classList.toggle("off", !found || count > limit);
       }
       const share = total ? (sum / total) * 100 : 0;
-      output.textContent = `${count} of ${rows.length} rows: ${(sum / 1e6).toFixed(3)} ms, ${share.toFixed(1)} %`;
+      const spent = timed ? `${(sum / 1e6).toFixed(3)} ms, ` : "";
+      output.textContent = `${count} of ${rows.length} rows: ${spent}${share.toFixed(1)} %`;
       more.hidden = count <= limit;
       more.textContent = `show all ${count}, not only the first ${limit}`;
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from opscope.analysis.operators.headline import HeadlineSplit
 from opscope.analysis.validation import differences, sum_problems
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST, VARIANTS
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _PARTS = {
     "traced": questions.LATENCY,
+    **dict.fromkeys(HeadlineSplit.__struct_fields__, questions.SPLIT),
     "categories": questions.SPLIT,
     "backends": questions.SPLIT,
     "operators": questions.SPLIT,
