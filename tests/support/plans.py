@@ -16,11 +16,8 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    Nothing,
     PlannedStep,
     PlannedTensor,
-    Scalar,
-    Scalars,
     Value,
     ValueList,
 )
@@ -74,17 +71,13 @@ class Method:
         if isinstance(argument, Given):
             return argument.value
         if isinstance(argument, Computed):
-            return Scalar(0)
-        if argument is None:
-            return Nothing()
-        if isinstance(argument, tuple):
-            return Scalars(argument)
+            return 0
         if isinstance(argument, list):
             members = tuple(-1 if each is None else self.number(each) for each in argument)
             kinds = {type(each) for each in argument}
             optional = ListKind.OPTIONAL_TENSORS if type(None) in kinds else ListKind.TENSORS
             return ValueList(optional if Given in kinds else ListKind.INTEGERS, members)
-        return Scalar(argument)
+        return argument
 
     def call(self, operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> PlannedStep:
         """An instruction that calls a kernel; several outputs are listed one by one, and then as a list."""

@@ -98,18 +98,6 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
         return self.dtype.bytes_of(self.sizes)
 
 
-class Scalar(msgspec.Struct, frozen=True, tag=True):
-    """An integer, a boolean, a floating-point number or a text."""
-
-    value: bool | int | float | str
-
-
-class Scalars(msgspec.Struct, frozen=True, tag=True):
-    """A list of booleans or of floating-point numbers."""
-
-    items: tuple[bool | float, ...]
-
-
 class ListKind(str, enum.Enum):
     """What the members of a list of values are."""
 
@@ -125,17 +113,15 @@ class ValueList(msgspec.Struct, frozen=True, tag=True):
     members: tuple[int, ...]
 
 
-class Nothing(msgspec.Struct, frozen=True, tag=True):
-    """Python's None."""
-
-
 class UnknownValue(msgspec.Struct, frozen=True, tag=True):
     """A value of a type newer than this version, with the number of that type."""
 
     number: int
 
 
-Value: TypeAlias = PlannedTensor | Scalar | Scalars | ValueList | Nothing | UnknownValue
+Scalar: TypeAlias = bool | int | float | str
+Value: TypeAlias = PlannedTensor | Scalar | tuple[bool | float, ...] | ValueList | UnknownValue | None
+"""Anything that instructions refer to; a tuple is a list of booleans or of floating-point numbers, None is Python's."""
 
 
 class Delegate(msgspec.Struct, frozen=True):
@@ -209,13 +195,6 @@ class MethodPlan(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-class NamedData(msgspec.Struct, frozen=True):
-    """Data that are found by a key, and the number of the segment that holds them."""
-
-    key: str
-    segment: int
-
-
 class Subsegments(msgspec.Struct, frozen=True):
     """Data that share a segment, with the byte offset of each inside it; number 0 is reserved."""
 
@@ -230,7 +209,7 @@ class Executable(msgspec.Struct, frozen=True):
     version: int  # of the schema, as the file states it
     plans: tuple[MethodPlan, ...]  # its methods
     segments: tuple[Span, ...]  # stretches of the file behind the program
-    named_data: tuple[NamedData, ...]  # keys of data, mostly weights
+    named_data: dict[str, int]  # keys of data, mostly weights, and the number of the segment that holds them
     # weights of portable operators; None when there are none or they stand inside the program
     constants: Subsegments | None
     mutable_data: tuple[Subsegments, ...]  # initial states

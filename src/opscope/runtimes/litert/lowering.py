@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
-from opscope.program.model import OwnCosts, ProgramModel, StayedOutside
+from opscope.program.model import ProgramModel, StayedOutside
 from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
@@ -158,8 +158,8 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
         names = layer_names(model.subgraphs[signature.subgraph])
         layers |= {(signature.key, number): name for number, name in names.items()}
-    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), (), None, ())
-    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), OwnCosts(costs), layers)
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None, ())
+    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
 
 
 class _Lowering:
