@@ -64,7 +64,7 @@ def find_pattern(kinds: Kinds) -> CallPattern | None:
     if period is None:
         return None
     phases = [_usual(runs, phase, period) for phase in range(period)]
-    if not any(kinds.kinds[run.kind].works for run in phases):
+    if not any(kinds.kinds[run.kind].multiplies for run in phases):
         return None
     opener = _opener(phases, kinds)
     ordered = (*phases[opener:], *phases[:opener])
@@ -119,7 +119,7 @@ def _usual(runs: Runs, phase: int, period: int) -> KindRun:
 
 def _opener(phases: list[KindRun], kinds: Kinds) -> int:
     """Which run opens a period: a zero-fill behind work; else work behind something else; else the trace's first."""
-    works = [kinds.kinds[run.kind].works for run in phases]
+    works = [kinds.kinds[run.kind].multiplies for run in phases]
     fills = [kinds.kinds[run.kind].fills for run in phases]
     after_work = [at for at in range(len(phases)) if fills[at] and not fills[at - 1]]
     work = [at for at in range(len(phases)) if works[at] and not works[at - 1]]
@@ -141,11 +141,11 @@ def _pattern(runs: Runs, ordered: tuple[KindRun, ...], openings: Ints, kinds: Ki
     calls = np.diff(np.append(starts, total))
     work = np.add.reduceat(kinds.work.astype(np.int64), starts)
     whole = sum(run.calls for run in ordered)
-    whole_work = sum(run.calls for run in ordered if kinds.kinds[run.kind].works)
+    whole_work = sum(run.calls for run in ordered if kinds.kinds[run.kind].multiplies)
     count = np.diff(np.append(begins, len(runs.first)))
     complete = (calls == whole) & (work == whole_work) & (count == len(ordered))
     words = ", ".join(
-        f"{run.calls:,} x {kinds.kinds[run.kind].name}" if run.calls > 1 else kinds.kinds[run.kind].name
+        f"{run.calls:,} x {kinds.kinds[run.kind].kind}" if run.calls > 1 else kinds.kinds[run.kind].kind
         for run in ordered
     )
     return CallPattern(ordered, starts, complete, work, words, whole, whole_work)

@@ -175,8 +175,8 @@ class _Order(NamedTuple):
 def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
     orders = _orders(gathered, columns)
     slots: dict[int, list[tuple[int, str, SlotEvents]]] = {pid: [] for pid in gathered.processes}
-    for key, events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
-        slots.setdefault(key.pid, []).append((key.tid, key.name, events))
+    for (pid, tid, name), events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
+        slots.setdefault(pid, []).append((tid, name, events))
     tiles, strangers = [], 0
     for pid, own in sorted(slots.items()):
         named = _tile_of(gathered.processes.get(pid, ""))
@@ -201,9 +201,9 @@ def _by_slot(columns: EventColumns, count: int) -> list[SlotEvents]:
 
 def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
     """How the times of each process run in stream order."""
-    pids = list(dict.fromkeys(key.pid for key in gathered.slots))
+    pids = list(dict.fromkeys(pid for pid, _, _ in gathered.slots))
     place = {pid: number for number, pid in enumerate(pids)}
-    owner = np.array([place[key.pid] for key in gathered.slots], np.int32)[columns.code]
+    owner = np.array([place[pid] for pid, _, _ in gathered.slots], np.int32)[columns.code]
     time = columns.time
     if (owner[1:] < owner[:-1]).any():
         rows = np.argsort(owner, kind="stable")
