@@ -17,21 +17,19 @@ from opscope.program.structure.plan import (
     Delegate,
     Dynamism,
     Executable,
-    Instruction,
     InstructionKind,
     ListKind,
-    Method,
     MethodPlan,
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Program,
     Span,
     Subsegments,
     UnknownValue,
     ValueList,
 )
 from opscope.runtimes.executorch.pte import decode_executable, is_program, read_executable
+from plans import outline
 
 TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
 DUMPS = Path(__file__).resolve().parents[3] / "shared" / "data" / "xnnpack"
@@ -178,11 +176,10 @@ def test_instructions_carry_their_arguments():
     assert read.callers() == {0: (1,)}
 
 
-def test_the_outline_has_names_only():
-    """It is what ``read_program`` returns."""
+def test_an_instruction_says_what_it_calls():
+    """By its name."""
     plan = {0: "forward", 5: [{2: [instruction(1, {1: i32([])})]}], 6: [{0: "aten::add"}]}
-    expected = Method("forward", (Instruction(InstructionKind.KERNEL, "aten::add"),))
-    assert program(plan).outline() == Program((expected,))
+    assert outline(program(plan)) == {"forward": [(InstructionKind.KERNEL, "aten::add")]}
 
 
 def test_the_tensors_of_an_instruction():

@@ -13,6 +13,7 @@ from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,
     Dynamism,
+    Executable,
     InstructionKind,
     ListKind,
     MethodPlan,
@@ -109,3 +110,11 @@ def call(operator: str, *arguments: Any, out: Given | list[Given] | None = None)
     method = Method()
     step = method.call(operator, *arguments, out=out)
     return method.plan(), step
+
+
+def outline(program: Executable) -> dict[str, list[tuple[InstructionKind, str]]]:
+    """The methods of a program, and for each instruction its kind and what it calls."""
+    return {
+        plan.name: [(step.kind, plan.called(step)) for chain in plan.chains[:1] for step in chain.steps]
+        for plan in program.plans
+    }

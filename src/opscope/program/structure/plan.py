@@ -1,7 +1,7 @@
 """What a program will do: its methods, their instructions, and the delegates they call.
 
-:class:`Program` is the outline: names in the order in which they are called. :class:`Executable` is the whole program
-with its values, arguments and places in the file. Both are values; ``opscope.runtimes.executorch.pte`` makes them.
+:class:`Executable` is the whole program with its values, arguments and places in the file. It is a value;
+``opscope.runtimes.executorch.pte`` makes it.
 """
 
 from __future__ import annotations
@@ -23,31 +23,6 @@ class InstructionKind(str, enum.Enum):
     JUMP = "jump"
     FREE = "free"
     UNKNOWN = "unknown"
-
-
-class Instruction(msgspec.Struct, frozen=True):
-    """One instruction of a chain."""
-
-    kind: InstructionKind  # what it does
-    name: str  # operator with overload, or identifier of the delegate; empty for control flow
-
-
-class Method(msgspec.Struct, frozen=True):
-    """A method of the program: its name and the instructions of its first chain."""
-
-    name: str
-    instructions: tuple[Instruction, ...]
-
-
-class Program(msgspec.Struct, frozen=True):
-    """The methods of a program file."""
-
-    methods: tuple[Method, ...]
-
-    def backends(self) -> list[str]:
-        """Identifiers of the delegates that are called, each once."""
-        called = (i.name for m in self.methods for i in m.instructions if i.kind is InstructionKind.DELEGATE)
-        return list(dict.fromkeys(called))
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -163,11 +138,6 @@ class MethodPlan(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]  # the instructions; every known exporter writes one chain
     planned_buffers: tuple[int, ...]  # bytes of each buffer of planned memory; number 0 is reserved
 
-    def method(self) -> Method:
-        """Its outline."""
-        steps = self.chains[0].steps if self.chains else ()
-        return Method(self.name, tuple(Instruction(step.kind, self.called(step)) for step in steps))
-
     def called(self, step: PlannedStep) -> str:
         """Operator with overload or identifier of the delegate that a step calls; empty for control flow."""
         if step.kind is InstructionKind.KERNEL:
@@ -214,6 +184,7 @@ class Executable(msgspec.Struct, frozen=True):
     constants: Subsegments | None
     mutable_data: tuple[Subsegments, ...]  # initial states
 
-    def outline(self) -> Program:
-        """Names of what is called, in order."""
-        return Program(tuple(plan.method() for plan in self.plans))
+    def backends(self) -> list[str]:
+        """Identifiers of the delegates that are called, each once."""
+        called = (plan.delegates[number].id for plan in self.plans for number in plan.callers())
+        return list(dict.fromkeys(called))

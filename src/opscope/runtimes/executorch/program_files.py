@@ -60,7 +60,7 @@ def program_data(program: Path, named: Path | None) -> Path | None:
 
 def _check(program: Path, named: Path, needed: Sequence[str]) -> None:
     found = data_keys(named)
-    if not needed and set(read_executable(program).outline().backends()) <= {BACKEND}:
+    if not needed and set(read_executable(program).backends()) <= {BACKEND}:
         problem = f"{program.name} holds all its weights itself"
         raise UsageError(problem, where="--data", hint="leave it out")
     missing = [key for key in needed if key not in found]
@@ -117,7 +117,7 @@ def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: st
         dtype=record.dtype if record else None,
         etrecord=f"{home}/{etrecord.name}" if etrecord else None,
         etrecord_sha256=sha256_of(etrecord) if etrecord else None,
-        backends=executable.outline().backends(),
+        backends=executable.backends(),
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         tokens=recorded_tokens(program),

@@ -24,7 +24,6 @@ from opscope.program.structure.plan import (
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Program,
     Span,
     Subsegments,
     UnknownValue,
@@ -322,11 +321,6 @@ def is_program(head: bytes) -> bool:
     """Whether a file that starts with these bytes (at least 8) is a program."""
     identifier = head[_IDENTIFIER_AT:_IDENTIFIER_END]
     return identifier[:2] == _IDENTIFIER and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
-
-
-def read_program(path: Path) -> Program:
-    """The methods and instructions of a .pte, after checking that the file is whole."""
-    return read_executable(path).outline()
 
 
 def read_executable(path: Path) -> Executable:
