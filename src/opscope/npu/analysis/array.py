@@ -178,38 +178,36 @@ class Slowest(msgspec.Struct, frozen=True):
     why: str
 
 
-class _Means(NamedTuple):
-    """Means over the iterations of a tile."""
-
-    median: float  # of its cycles
-    calls: float  # in one
-    cycles: dict[str, float]  # by category
-
-
 def slowest(each: Sequence[_Own]) -> Slowest | None:
     """The slowest tile; None with fewer than two, and when it is no slower than the others."""
-    means = {own.core.tile.tile: _means(own) for own in each}
-    if len(means) < 2:  # noqa: PLR2004 - one tile has no others
+    seen = {own.core.tile.tile: own for own in each}
+    if len(seen) < 2:  # noqa: PLR2004 - one tile has no others
         return None
-    name = max(means, key=lambda own: means[own].median)
-    own, others = means[name], [other for key, other in means.items() if key != name]
-    usual = median(other.median for other in others)
-    if own.median <= usual * (1 + ALIKE):
+    spent = {tile: float(np.median(own.end - own.start)) for tile, own in seen.items()}
+    name = max(spent, key=lambda tile: spent[tile])
+    others = [tile for tile in seen if tile != name]
+    usual = median(spent[tile] for tile in others)
+    if spent[name] <= usual * (1 + ALIKE):
         return None
-    growth = {key: own.cycles[key] - median(other.cycles[key] for other in others) for key in own.cycles}
+    cycles = {tile: _cycles(own) for tile, own in seen.items()}
+    growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
-    excess = own.median - usual
-    calls = own.calls - median(other.calls for other in others)
+    excess = spent[name] - usual
+    calls = _calls(seen[name]) - median(_calls(seen[tile]) for tile in others)
     why = _why(category, growth[category], excess, calls)
-    return Slowest(name, own.median, usual, excess, category, growth[category], why)
+    return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _means(own: _Own) -> _Means:
-    calls, starts, ends = own.core.pairing.calls, own.start, own.end
-    split = split_spans(own.core.tile, starts, ends)
-    cycles = {key: float(values.mean()) for key, values in split.items()}
-    inside = np.searchsorted(calls.start, ends) - np.searchsorted(calls.start, starts)
-    return _Means(float(np.median(ends - starts)), float(inside.mean()), cycles)
+def _cycles(own: _Own) -> dict[str, float]:
+    """Cycles of an iteration by category, means."""
+    split = split_spans(own.core.tile, own.start, own.end)
+    return {category: float(values.mean()) for category, values in split.items()}
+
+
+def _calls(own: _Own) -> float:
+    """Calls in an iteration, mean."""
+    starts = own.core.pairing.calls.start
+    return float((np.searchsorted(starts, own.end) - np.searchsorted(starts, own.start)).mean())
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:

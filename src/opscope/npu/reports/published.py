@@ -95,12 +95,6 @@ class Aggregate(msgspec.Struct, frozen=True):
     assumed_clock: AssumedClock | UnsetType = UNSET
 
 
-class NoAggregate(msgspec.Struct, frozen=True):
-    """``aggregate_perf.json`` without such iterations."""
-
-    note: str
-
-
 class Index(msgspec.Struct, frozen=True):
     """``index.json``: what the user said about the run as a whole, null where nothing; notes; which files there are."""
 
@@ -184,13 +178,13 @@ def _note(row: TileRow) -> str | None:
     return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
 
 
-def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | NoAggregate:
-    """The system's runtime in each measured iteration that all cores have."""
+def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[str, str]:
+    """The system's runtime in each measured iteration that all cores have; only a note where there is none."""
     if not cores:
-        return NoAggregate(_NO_CORES)
+        return {"note": _NO_CORES}
     common = sorted(set.intersection(*(set(core.performance_window) for core in cores)))
     if not common:
-        return NoAggregate(_NO_COMMON)
+        return {"note": _NO_COMMON}
     rows = [_system(cores, index, run) for index in common]
     reason = _no_rate(cores, run)
     if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
@@ -308,5 +302,5 @@ def _detail(core: PublishedCore, row: PublishedIteration) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _json(value: msgspec.Struct) -> bytes:
+def _json(value: msgspec.Struct | dict[str, str]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
