@@ -211,9 +211,9 @@ def _read_onnx(data: bytes) -> object:
 
 
 def _read_program(data: bytes) -> object:
-    from opscope.runtimes.executorch.pte import read_program
+    from opscope.runtimes.executorch.pte import read_executable
 
-    return on_path(read_program)(data)
+    return on_path(read_executable)(data)
 
 
 def _read_data_keys(data: bytes) -> object:

@@ -164,6 +164,6 @@ def test_a_record_of_another_model_is_left_out(model):
 
 def test_a_record_of_other_calls_is_left_out(model):
     """It records a delegate at instruction 1, where the program calls a kernel."""
-    call = msgspec.structs.replace(model.record.delegates[0], instruction=1)
-    other = msgspec.structs.replace(model.record, delegates=(call,))
+    call = next(iter(model.record.delegates.values()))
+    other = msgspec.structs.replace(model.record, delegates={("forward", 1): call})
     assert "where there is none" in ProgramModel(model.executable, model.graphs, other).conflict

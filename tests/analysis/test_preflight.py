@@ -25,11 +25,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    Nothing,
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Scalar,
     Value,
     ValueList,
 )
@@ -91,8 +89,8 @@ def image_model() -> MethodPreflight:
     values: list[Value] = [
         tensor(1, 4, 8, 8),
         tensor(1, 16, 8, 8),
-        Scalar(1),
-        Scalar(value=False),
+        1,
+        False,
         tensor(1, 16, 8, 8),
     ]
     steps = [delegate(0, 0, 1), kernel(0, 1, 2, 3, 4, 4)]
@@ -238,7 +236,7 @@ def test_a_program_without_delegates() -> None:
 def test_a_program_that_is_cut_up() -> None:
     """Many calls of delegates: the portable operators between them are named, the most frequent first."""
     activation = "input x fp32 4x8\ny fp32 4x8 = Sigmoid x\noutput y"
-    values: list[Value] = [*(tensor(4, 8) for _ in range(18)), Nothing()]
+    values: list[Value] = [*(tensor(4, 8) for _ in range(18)), None]
     steps = []
     for number in range(0, 16, 2):
         steps += [delegate(0, number, number + 1), kernel(0, number + 1, 18, number + 2, number + 2)]
@@ -253,7 +251,7 @@ def test_shapes_that_can_differ_and_branches_are_said() -> None:
     """The figures are upper bounds, and every instruction counts once."""
     some = tensor(16, 8, dynamism=Dynamism.BOUNDED)
     steps = [kernel(0, 0, 1, 1), PlannedStep(InstructionKind.JUMP, 0, (2,))]
-    found = looked_at([some, some, Scalar(value=True), some], steps, {}, operators=("aten::relu.out",))
+    found = looked_at([some, some, True, some], steps, {}, operators=("aten::relu.out",))
     assert (found.dynamic, found.branches) == (True, True)
     assert {"dynamic", "branches"} <= {finding.rule for finding in found.findings}
     assert found.portable[0].reason.cause is Cause.NESTED
@@ -270,7 +268,7 @@ def test_integers_in_the_model_are_named() -> None:
 
 def test_sizes_are_no_operators() -> None:
     """Instructions that compute sizes are counted apart and stand in no table."""
-    values: list[Value] = [tensor(4, 8), Scalar(0), Scalar(0), tensor(4, 8)]
+    values: list[Value] = [tensor(4, 8), 0, 0, tensor(4, 8)]
     found = looked_at(values, [kernel(0, 0, 1, 2)], {}, operators=("aten::sym_size.int",))
     assert (found.partition.portable_operators, found.partition.size_operators) == (0, 1)
     assert (found.portable, found.work) == ([], [])

@@ -229,7 +229,7 @@ def test_a_compressed_trace_within_the_limit_is_read(pack, tmp_path: Path) -> No
     tile = Tile("core", 2, 0, ["INSTR_EVENT_0", *(f"SLOT {n}" for n in range(1, 8))], [Span(0, 10, 20)])
     (tmp_path / "tiles").write_bytes(pack(b"".join(json_text([tile]))))
     (tmp_path / "trace").write_bytes(pack(etdump(TRACE, repeat=3)))
-    assert len(read_tiles(tmp_path / "tiles").tiles) == 1
+    assert len(read_tiles(tmp_path / "tiles")[0].tiles) == 1
     assert read_trace(tmp_path / "trace").table.inferences().height == 3
 
 

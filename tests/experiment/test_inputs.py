@@ -10,7 +10,7 @@ import pytest
 from opscope.core.errors import NotFoundError, TraceFormatError, UsageError
 from opscope.experiment.inputs import AskedInput, MadeInputs, TensorRecipe, made_inputs, parse_input, read_input_file
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.plan import Dynamism, ListKind, PlannedTensor, Scalar, ValueList
+from opscope.program.structure.plan import Dynamism, ListKind, PlannedTensor, ValueList
 
 
 def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = Dynamism.STATIC) -> PlannedTensor:
@@ -59,7 +59,7 @@ def test_values_are_as_asked() -> None:
         tensor(100, dtype="int64"),
         tensor(2, 2),
         tensor(dtype="float32"),
-        Scalar(3),
+        3,
         tensor(3),
     ]
     found = made(declared, "int64[4]=range", "int64[100]=random(5,8)", "float32[2,2]=zeros", "0.5", "3")

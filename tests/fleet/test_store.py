@@ -20,6 +20,8 @@ import msgspec
 import polars as pl
 import pytest
 
+from aie_gemm import Gemm
+from aie_traces import json_text
 from many_bundles import Made, Mint, fleet
 from opscope.api import (
     add_to_store,
@@ -42,7 +44,8 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, framed_together, ready
+from opscope.fleet.stored_bundle import framed_together, ready
+from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
 from stored_rows import stored_rows
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -287,8 +290,8 @@ def test_a_bundle_that_two_add_at_one_moment_is_stored_once(mint: Mint, tmp_path
     log.create(place)
     batches = [Batch(), Batch()]
     for batch in batches:
-        (made,) = framed_together([ready(BundleRequest(str(mint.original)))])
-        batch.add([msgspec.structs.replace(one, placed="2026-01-01T00:00:00") for one in made.entries], made.frames)
+        ((entries, frames),) = framed_together([ready(str(mint.original))])
+        batch.add([msgspec.structs.replace(one, placed="2026-01-01T00:00:00") for one in entries], frames)
     waiting = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         stored = list(pool.map(lambda batch: (waiting.wait(), batch.write(place))[1], batches))
@@ -580,6 +583,9 @@ def test_names_of_any_form_stay_in_the_store(mint: Mint, tmp_path: Path) -> None
 def test_a_result_of_tiles_has_rows_of_its_own(tmp_path: Path) -> None:
     """What ``opscope aie --out`` writes: a run, and a row for every trace unit with its cycles."""
     split = {"vector": 60, "memory_stall": 5, "stream_stall": 0, "cascade_stall": 0, "lock_stall": 0, "other": 10}
+    counted = dict.fromkeys(("first_call", "last_call", "start", "end", "cycles"), 1)
+    iteration = {"number": 1, "phase": "measured", "complete": True, "calls": 4, "macs": None, "mac_per_cycle": None}
+    iteration |= counted
     tile = {
         "tile": "2,1",
         "unit": "core",
@@ -590,15 +596,15 @@ def test_a_result_of_tiles_has_rows_of_its_own(tmp_path: Path) -> None:
         "utilisation": 0.49,
         "coverage": None,
         "bound": {"by": "B input stream"},
-        "iterations": [{}, {}],
-    }
-    result = {
-        "schema": "opscope.tiles/1",
-        "trace": {"path": "traces/gemm.perfetto.json", "sha256": "0" * 64},
-        "given": {"device": {"name": "npu1"}, "dtype": "bf16"},
-        "tiles": [tile],
+        "iterations": [iteration, iteration],
     }
     (tmp_path / "aie").mkdir()
+    trace = tmp_path / "gemm.perfetto.json"
+    trace.write_bytes(b"".join(json_text([Gemm().tile()])))
+    result = json.loads(to_json(analyze_tiles(trace, TilesRequest(dtype="bf16", arch="npu1")).analysis))
+    (whole,) = result["tiles"]
+    tile["bound"] |= {name: whole["bound"][name] for name in whole["bound"].keys() - {"by"}}
+    result["tiles"] = [whole | tile]
     (tmp_path / "aie/analysis.json").write_text(json.dumps(result))
     add_to_store([tmp_path / "aie"], tmp_path / "store", given=BundleLabels(commit="abc"))
     assert query_store("SELECT kind, model, device, variant, commit FROM runs", tmp_path / "store").rows == [

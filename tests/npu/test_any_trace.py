@@ -15,10 +15,9 @@ from aie_gemm import NAMES
 from opscope.core.errors import EmptyTraceError
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import advise
-from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
+from opscope.npu.analysis.array import ArrayView, array_view
 from opscope.npu.analysis.bound import bound
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import account
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.iterations import find_iterations, without_damaged
 from opscope.npu.analysis.kinds import find_kinds, multiplying
@@ -26,6 +25,8 @@ from opscope.npu.analysis.prediction import against, cost_model, repeated_calls,
 from opscope.npu.analysis.rates import iteration_rates, rate
 from opscope.npu.analysis.roofline import roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
+from opscope.npu.analysis.tiles import TilesTerms, examine
+from opscope.npu.analysis.traced_core import TracedCore
 from opscope.npu.readers.json import read_json
 from opscope.program.cost.gemm import tiling
 
@@ -33,7 +34,7 @@ EVENTS = st.tuples(st.integers(0, 7), st.sampled_from("BE"), st.integers(0, 60),
 MODEL = cost_model(iteration_step=100, overlap=1, latency_per_iteration=90, total=1000)
 
 
-def looked_at(tile: TileTrace, said: RunSpecification) -> ArrayCore:
+def looked_at(tile: TileTrace, said: RunSpecification) -> TracedCore:
     """All that is said of one core, checked for what must hold of any."""
     pairing = pair_calls(tile)
     calls = pairing.calls
@@ -58,10 +59,10 @@ def looked_at(tile: TileTrace, said: RunSpecification) -> ArrayCore:
     assert all(step.reach > 1 for step in advice.steps)
     assert MODEL is not None
     msgspec.json.encode([rated, paced, advice, roofline(rated, paced, said), against(MODEL, repeated_calls(work, "x"))])
-    return ArrayCore(tile, calls, work, account(tile, calls), iterations, rated, damage.lost)
+    return examine(tile, TilesTerms(said))
 
 
-def together(cores: list[ArrayCore], said: RunSpecification) -> ArrayView:
+def together(cores: list[TracedCore], said: RunSpecification) -> ArrayView:
     """The array, checked likewise."""
     view = array_view(cores, said)
     for one in view.iterations:

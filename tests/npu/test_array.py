@@ -11,14 +11,14 @@ import pytest
 from aie_gemm import NAMES, NPU1_GEMM, Gemm, capture, read, traced
 from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
-from opscope.npu.analysis.array import AlignAt, ArrayCore, ArrayView, align, array_view, heat_map
-from opscope.npu.analysis.calls import CallSpans, pair_calls
-from opscope.npu.analysis.cycles import account
+from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
+from opscope.npu.analysis.calls import CallSpans
+from opscope.npu.analysis.damage import TraceDamage
 from opscope.npu.analysis.iterations import Iteration, Iterations
-from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
-from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.specification import RunSpecification, run_specification
+from opscope.npu.analysis.tiles import TilesTerms, examine
+from opscope.npu.analysis.traced_core import TracedCore
 from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 
@@ -50,11 +50,10 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
     return Iterations(found, "tiling", "as given", None)
 
 
-def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> ArrayCore:
+def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> TracedCore:
     """A core with all that the view needs."""
-    calls = pair_calls(tile).calls
-    work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    return ArrayCore(tile, calls, work, account(tile, calls), grouped(calls, each), rate(tile, calls, work, said))
+    core = examine(tile, TilesTerms(said))
+    return core._replace(iterations=grouped(core.pairing.calls, each), damage=TraceDamage())
 
 
 def viewed(*cores: Gemm, said: RunSpecification = SMALL, at: AlignAt = "auto", each: int = 4) -> ArrayView:

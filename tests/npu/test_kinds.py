@@ -34,7 +34,7 @@ def made(*calls: tuple[int, int], stalls: int = 0, traced: bool = True) -> TileT
 
 def told(found: Kinds) -> list[tuple[str, int, int | None]]:
     """Name, number of calls and vector cycles of each kind."""
-    return [(kind.name, kind.n, kind.vector_cycles) for kind in found.kinds]
+    return [(kind.kind, kind.n, kind.vector_cycles) for kind in found.kinds]
 
 
 def test_vector_cycles_tell_a_zero_fill_from_the_kernel() -> None:
@@ -150,7 +150,7 @@ def test_every_call_is_of_one_kind(calls: list[tuple[int, int]], stalls: int, tr
         own = durations[found.labels == number]
         assert (kind.n, kind.median_cycles) == (len(own), np.median(own))
         assert (kind.min_cycles, kind.max_cycles, kind.first_cycles) == (own.min(), own.max(), own[0])
-    assert len({kind.name for kind in found.kinds}) == len(found.kinds)
+    assert len({kind.kind for kind in found.kinds}) == len(found.kinds)
     assert found.work.any()
 
 
@@ -158,7 +158,7 @@ def test_the_two_kernels_of_a_sequence_are_two_kinds() -> None:
     """The one with a quarter of the vector cycles is not work of the tiling."""
     found = kinds_of(sequence("mmmeemmm"))
     assert told(found) == [("kernel 1", 6, 64), ("kernel 2", 2, 16)]
-    assert [kind.works for kind in found.kinds] == [True, False]
+    assert [kind.multiplies for kind in found.kinds] == [True, False]
 
 
 def test_which_kinds_count_as_work_can_be_said() -> None:
@@ -212,4 +212,4 @@ def test_the_small_captures_have_one_kind(name: str, kind: tuple[int, int, int])
     """Four calls of one length each."""
     (only,) = kinds_of(capture(name)).kinds
     assert (only.n, only.vector_cycles, only.median_cycles) == kind
-    assert only.works
+    assert only.multiplies

@@ -367,8 +367,8 @@ def test_files_may_be_compressed_and_become_tables(pack, tmp_path: Path) -> None
     """By their content, through the registry and with arrays; both tell the same hash of the file as it is."""
     path = tmp_path / "trace"
     path.write_bytes(pack(trace(tiles=(CORE, MANY))))
-    tables, arrays = read_trace(path), read_tiles(path)
-    assert (tables.format, tables.sha256) == ("aie-json", arrays.sha256)
+    tables, (arrays, sha256) = read_trace(path), read_tiles(path)
+    assert (tables.format, tables.sha256) == ("aie-json", sha256)
     assert tables.table.events == sum(tile.spans for tile in arrays.tiles)
     frame = tables.table.frame.filter(tables.table.frame["process"] == 0)
     assert frame.select("name", "start", "duration", "block").rows()[:2] == [
@@ -410,7 +410,7 @@ def test_a_compressed_file_that_is_cut_off_is_read_as_far_as_it_goes(whole: byte
     with pytest.raises(TraceFormatError, match="cut off"):
         read_tiles(path)
     path.write_bytes(whole[: len(whole) - 6])
-    found = read_tiles(path).traces
+    found, _ = read_tiles(path)
     assert [warning.code for warning in found.warnings].count("truncated") == 1
     assert found.tiles[0].spans == 4
 

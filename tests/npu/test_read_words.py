@@ -84,7 +84,7 @@ def test_captures_decode_to_what_their_golden_files_hold(name: str) -> None:
     units = {r["pid"]: Unit(r["args"]["name"].partition("_")[0]) for r in golden if r["name"] == "process_name"}
     threads = [r for r in golden if r["name"] == "thread_name"]
     slots = {unit: [r["args"]["name"] for r in threads if r["pid"] == pid] for pid, unit in units.items()}
-    found = read_tiles(CAPTURES / f"{name}.words.txt", slots).traces
+    found = read_tiles(CAPTURES / f"{name}.words.txt", slots)[0]
     assert found.all_warnings == ()
     assert {tile.unit for tile in found.tiles} == set(units.values())
     for pid, unit in units.items():

@@ -20,11 +20,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    Nothing,
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Scalar,
     Value,
     ValueList,
 )
@@ -48,7 +46,7 @@ def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend
     for argument in arguments:
         if isinstance(argument, list):
             first = len(values)
-            values += [Scalar(item) if isinstance(item, int) else item for item in argument]
+            values += argument
             kind = ListKind.TENSORS if argument and isinstance(argument[0], PlannedTensor) else ListKind.INTEGERS
             argument = ValueList(kind, tuple(range(first, len(values))))  # noqa: PLW2901 - a list becomes its value
         numbers.append(len(values))
@@ -69,12 +67,12 @@ def reason(
 
 
 IMAGE, MATRIX = tensor(1, 4, 8, 8), tensor(3, 4)
-YES, NO, NONE = Scalar(value=True), Scalar(value=False), Nothing()
+YES, NO, NONE = True, False, None
 
 
 def test_an_operator_without_a_rule() -> None:
     """Layer norm is not in the partitioner's list."""
-    found = reason("aten::native_layer_norm.out", IMAGE, [8], NONE, NONE, Scalar(1e-5), IMAGE)
+    found = reason("aten::native_layer_norm.out", IMAGE, [8], NONE, NONE, 1e-5, IMAGE)
     assert (found.cause, found.evidence) == (Cause.NO_RULE, None)
     assert found.source == "backends/xnnpack/partition/config/__init__.py"
 
@@ -115,27 +113,27 @@ def test_sizes_that_depend_on_data() -> None:
 
 
 OPTIONS: list[tuple[str, list[Value | list[int] | list[PlannedTensor]], str]] = [
-    ("aten::add.out", [IMAGE, IMAGE, Scalar(2), IMAGE], "alpha is 2"),
-    ("aten::sub.out", [IMAGE, IMAGE, Scalar(0.5), IMAGE], "alpha is 0.5"),
-    ("aten::_softmax.out", [IMAGE, Scalar(1), NO, IMAGE], "dimension 1 of float32[1, 4, 8, 8]"),
+    ("aten::add.out", [IMAGE, IMAGE, 2, IMAGE], "alpha is 2"),
+    ("aten::sub.out", [IMAGE, IMAGE, 0.5, IMAGE], "alpha is 0.5"),
+    ("aten::_softmax.out", [IMAGE, 1, NO, IMAGE], "dimension 1 of float32[1, 4, 8, 8]"),
     ("aten::mean.out", [IMAGE, [2, 3], NO, NONE, IMAGE], "keepdim is False"),
     ("aten::mean.out", [IMAGE, [1], YES, NONE, IMAGE], "dimensions [1]"),
     ("aten::mean.out", [MATRIX, [1], YES, NONE, MATRIX], "it has 2: float32[3, 4]"),
-    ("aten::mean.out", [IMAGE, [-1, -2], YES, Scalar(6), IMAGE], "dtype is given"),
-    ("aten::pow.Tensor_Scalar_out", [IMAGE, Scalar(3), IMAGE], "the exponent is 3"),
-    ("aten::pow.Tensor_Scalar_out", [IMAGE, Scalar(2.0), IMAGE], "the exponent is 2.0"),
-    ("aten::constant_pad_nd.out", [IMAGE, [-1, 0], Scalar(0), IMAGE], "[-1, 0]"),
-    ("aten::slice_copy.Tensor_out", [MATRIX, Scalar(0), Scalar(0), Scalar(3), Scalar(2), MATRIX], "the step is 2"),
-    ("aten::unsqueeze_copy.out", [MATRIX, Scalar(1), MATRIX], "dimension 1 of float32[3, 4]"),
-    ("aten::cat.out", [[MATRIX], Scalar(0), MATRIX], "there is 1"),
+    ("aten::mean.out", [IMAGE, [-1, -2], YES, 6, IMAGE], "dtype is given"),
+    ("aten::pow.Tensor_Scalar_out", [IMAGE, 3, IMAGE], "the exponent is 3"),
+    ("aten::pow.Tensor_Scalar_out", [IMAGE, 2.0, IMAGE], "the exponent is 2.0"),
+    ("aten::constant_pad_nd.out", [IMAGE, [-1, 0], 0, IMAGE], "[-1, 0]"),
+    ("aten::slice_copy.Tensor_out", [MATRIX, 0, 0, 3, 2, MATRIX], "the step is 2"),
+    ("aten::unsqueeze_copy.out", [MATRIX, 1, MATRIX], "dimension 1 of float32[3, 4]"),
+    ("aten::cat.out", [[MATRIX], 0, MATRIX], "there is 1"),
     ("aten::avg_pool2d.out", [IMAGE, [3], [2], [0], YES, NO, NONE, IMAGE], "ceil_mode is True"),
     ("aten::avg_pool2d.out", [IMAGE, [3], [2], [1], NO, YES, NONE, IMAGE], "count_include_pad is True"),
-    ("aten::avg_pool2d.out", [IMAGE, [3], [2], [0], NO, YES, Scalar(4), IMAGE], "divisor_override is 4"),
+    ("aten::avg_pool2d.out", [IMAGE, [3], [2], [0], NO, YES, 4, IMAGE], "divisor_override is 4"),
     ("aten::max_pool2d_with_indices.out", [IMAGE, [2], [3], [0], [1], NO, [IMAGE, IMAGE]], "(3, 3) and (2, 2)"),
     ("aten::convolution.out", [tensor(1, 2, 5, 5, 5), tensor(2, 2, 3, 3, 3, data=1), NONE, IMAGE], "5 dimensions"),
     ("aten::_native_batch_norm_legit_no_training.out", [tensor(1, 2, 3, 3, 3), NONE, IMAGE], "it has 5"),
     ("dim_order_ops::_to_dim_order_copy.out", [IMAGE, tensor(1, dtype="float16")], "from float32 to float16"),
-    ("aten::max.dim_max", [MATRIX, Scalar(0), NO, [MATRIX, tensor(3, dtype="int64")]], "it has 2"),
+    ("aten::max.dim_max", [MATRIX, 0, NO, [MATRIX, tensor(3, dtype="int64")]], "it has 2"),
 ]
 
 
@@ -153,15 +151,15 @@ def test_options(name: str, arguments: list[Value | list[int] | list[PlannedTens
 def test_gelu_in_half_precision() -> None:
     """GELU alone is refused in float16."""
     half = tensor(2, 3, dtype="float16")
-    assert reason("aten::gelu.out", half, Scalar("none"), half).cause is Cause.OPTION
-    assert reason("aten::gelu.out", MATRIX, Scalar("none"), MATRIX).cause is Cause.NOT_KNOWN
+    assert reason("aten::gelu.out", half, "none", half).cause is Cause.OPTION
+    assert reason("aten::gelu.out", MATRIX, "none", MATRIX).cause is Cause.NOT_KNOWN
 
 
 def test_weights_that_are_computed() -> None:
     """Matrix products and convolutions need weights, and a bias, that are stored with the model."""
     assert reason("aten::mm.out", MATRIX, tensor(4, 5), tensor(3, 5)).cause is Cause.COMPUTED_WEIGHTS
     assert reason("aten::mm.out", MATRIX, tensor(4, 5, data=1), tensor(3, 5)).cause is Cause.NOT_KNOWN
-    found = reason("aten::addmm.out", tensor(5), MATRIX, tensor(4, 5, data=1), Scalar(1), Scalar(1), tensor(3, 5))
+    found = reason("aten::addmm.out", tensor(5), MATRIX, tensor(4, 5, data=1), 1, 1, tensor(3, 5))
     assert (found.cause, found.evidence) == (Cause.COMPUTED_WEIGHTS, "float32[5] is computed or given")
     assert "bias" in found.text
 
@@ -169,7 +167,7 @@ def test_weights_that_are_computed() -> None:
 def test_shapes_that_can_differ() -> None:
     """Slices, resizes and pooling with ceil_mode need fixed shapes; most other operators do not."""
     some = tensor(16, 8, dynamism=BOUNDED)
-    numbers = Scalar(1), Scalar(0), Scalar(3), Scalar(1)
+    numbers = 1, 0, 3, 1
     found = reason("aten::slice_copy.Tensor_out", some, *numbers, some)
     assert (found.cause, found.evidence) == (Cause.DYNAMIC_SHAPE, "float32[16, 8] is an upper bound")
     assert reason("aten::upsample_bilinear2d.vec_out", some, NONE, NO, NONE, some).cause is Cause.DYNAMIC_SHAPE

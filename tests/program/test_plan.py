@@ -17,25 +17,19 @@ from opscope.program.structure.plan import (
     Delegate,
     Dynamism,
     Executable,
-    Instruction,
     InstructionKind,
     ListKind,
-    Method,
     MethodPlan,
-    NamedData,
-    Nothing,
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Program,
-    Scalar,
-    Scalars,
     Span,
     Subsegments,
     UnknownValue,
     ValueList,
 )
 from opscope.runtimes.executorch.pte import decode_executable, is_program, read_executable
+from plans import outline
 
 TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
 DUMPS = Path(__file__).resolve().parents[3] / "shared" / "data" / "xnnpack"
@@ -120,14 +114,14 @@ def test_scalars_and_lists_are_typed():
         value(11, {0: i32([-1, 0])}),
         value(12, {}),
     ) == (
-        Nothing(),
-        Scalar(-(2**40)),
-        Scalar(value=True),
-        Scalar(math.inf),
-        Scalar("same"),
+        None,
+        -(2**40),
+        True,
+        math.inf,
+        "same",
         ValueList(ListKind.INTEGERS, (1, 1)),
-        Scalars((0.5, -2.0)),
-        Scalars((True, False)),
+        (0.5, -2.0),
+        (True, False),
         ValueList(ListKind.TENSORS, (0,)),
         ValueList(ListKind.OPTIONAL_TENSORS, (-1, 0)),
         UnknownValue(12),
@@ -182,11 +176,10 @@ def test_instructions_carry_their_arguments():
     assert read.callers() == {0: (1,)}
 
 
-def test_the_outline_has_names_only():
-    """It is what ``read_program`` returns."""
+def test_an_instruction_says_what_it_calls():
+    """By its name."""
     plan = {0: "forward", 5: [{2: [instruction(1, {1: i32([])})]}], 6: [{0: "aten::add"}]}
-    expected = Method("forward", (Instruction(InstructionKind.KERNEL, "aten::add"),))
-    assert program(plan).outline() == Program((expected,))
+    assert outline(program(plan)) == {"forward": [(InstructionKind.KERNEL, "aten::add")]}
 
 
 def test_the_tensors_of_an_instruction():
@@ -216,7 +209,7 @@ def test_payloads_and_weights_have_a_place():
     assert read.segments == (Span(0, 16), Span(16, 8))
     assert read.plans[0].delegates[0].data == Span(16, 8)
     assert read.plans[0].delegates[1].data.size == 3
-    assert read.named_data == (NamedData("weight", 1),)
+    assert read.named_data == {"weight": 1}
     assert read.constants == Subsegments(0, (0, 0, 64))
     assert read.mutable_data == (Subsegments(1, (0,)),)
 
@@ -225,7 +218,7 @@ def test_a_program_of_the_first_release_lacks_later_fields():
     """Without segments, named data, plans' buffer sizes and tensors' details it reads all the same."""
     plan = {0: "forward", 2: [value(5, {0: u8(6), 2: i32([2])})], 3: i32([0]), 4: i32([0])}
     read = decode_executable(flat({1: [plan]}, b"ET09"), "old.pte")
-    assert (read.identifier, read.version, read.segments, read.named_data) == ("ET09", 0, (), ())
+    assert (read.identifier, read.version, read.segments, read.named_data) == ("ET09", 0, (), {})
     assert read.constants is None
     assert read.plans[0].values == (PlannedTensor(FLOAT32, (2,), (), Dynamism.STATIC, 0, None, "", external=False),)
 
@@ -354,7 +347,7 @@ def test_a_program_reads_as_the_reference_decoder_prints_it(toy_program, tmp_pat
     found, expected = read_executable(toy_program), flatc_json(toy_program, tmp_path)
     assert assert_same_plan(found.plans[0], expected["execution_plan"][0]) > 5
     assert [span.size for span in found.segments] == [segment["size"] for segment in expected["segments"]]
-    assert [data.key for data in found.named_data] == [data["key"] for data in expected["named_data"]]
+    assert list(found.named_data) == [data["key"] for data in expected["named_data"]]
 
 
 @pytest.mark.runtime

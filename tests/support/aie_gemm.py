@@ -115,4 +115,4 @@ def capture(name: str) -> TileTrace:
     path = CAPTURES / name
     if not path.exists():
         pytest.skip(f"the capture {name} is not on this machine")
-    return read_tiles(path).traces.cores[0]
+    return read_tiles(path)[0].cores[0]

@@ -85,8 +85,8 @@ def _attributes(kind: str, options: dict[str, str]) -> program.Attributes | None
     made: dict[str, program.Attributes] = {
         "AvgPooling2d": program.Pooling(0, 0, 0, 0, 2, 2, 2, 2, 1, 1),
         "MaxPooling2d": program.Pooling(0, 0, 0, 0, 2, 2, 2, 2, 1, 1),
-        "StaticTranspose": program.Transposition(numbers("perm")),
-        "StaticReshape": program.Reshaping(numbers("shape")),
+        "StaticTranspose": numbers("perm"),
+        "StaticReshape": numbers("shape"),
         "StaticConstantPad": program.Padding(numbers("before"), numbers("after"), 0.0),
         "StaticSlice": program.Slicing(numbers("at"), numbers("size")),
     }

@@ -16,7 +16,6 @@ from opscope.program.structure.etrecord import (
     EdgeNode,
     EdgeTensor,
     EtRecord,
-    InstructionHandles,
     ModuleScope,
     SourceLine,
 )
@@ -72,8 +71,8 @@ def record(modules: Sequence[str] = ("stem.conv", "stem", "head")) -> EtRecord:
         edge("mean", "aten.mean.dim", 3, modules[2]),
     )
     sizes = EdgeTensor("conv", NumberType("float32", 32), (1, 16, 8, 8))
-    handles = (InstructionHandles("forward", 0, (1, 2)), InstructionHandles("forward", 1, (3,)))
-    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, (), ())
+    handles = {("forward", 0): (1, 2), ("forward", 1): (3,)}
+    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, {}, {})
 
 
 def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "XnnpackBackend") -> ProgramModel:

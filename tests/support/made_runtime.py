@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from fakes import FakeTarget
@@ -25,7 +26,7 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import random_inputs
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.exported import NamedTensor, Signature
+from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.readers.outputs import values_sha256
 from opscope.runtimes.attribution import AttributedSide
@@ -125,7 +126,7 @@ class MadeRuntime(Runtime):
         """One function of one input."""
         sizes = tuple(json.loads(program.read_text())["sizes"])
         tensor = PlannedTensor(NumberType("float32", 32), sizes, (), Dynamism.STATIC, 0, None, "x", external=False)
-        return (Signature("main", (NamedTensor("x", tensor),), (NamedTensor("y", tensor),)),)
+        return (Signature("main", (tensor,), (msgspec.structs.replace(tensor, name="y"),)),)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """Operators by their numbers, which stand in the trace."""

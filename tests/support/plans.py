@@ -13,14 +13,12 @@ from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,
     Dynamism,
+    Executable,
     InstructionKind,
     ListKind,
     MethodPlan,
-    Nothing,
     PlannedStep,
     PlannedTensor,
-    Scalar,
-    Scalars,
     Value,
     ValueList,
 )
@@ -74,17 +72,13 @@ class Method:
         if isinstance(argument, Given):
             return argument.value
         if isinstance(argument, Computed):
-            return Scalar(0)
-        if argument is None:
-            return Nothing()
-        if isinstance(argument, tuple):
-            return Scalars(argument)
+            return 0
         if isinstance(argument, list):
             members = tuple(-1 if each is None else self.number(each) for each in argument)
             kinds = {type(each) for each in argument}
             optional = ListKind.OPTIONAL_TENSORS if type(None) in kinds else ListKind.TENSORS
             return ValueList(optional if Given in kinds else ListKind.INTEGERS, members)
-        return Scalar(argument)
+        return argument
 
     def call(self, operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> PlannedStep:
         """An instruction that calls a kernel; several outputs are listed one by one, and then as a list."""
@@ -116,3 +110,11 @@ def call(operator: str, *arguments: Any, out: Given | list[Given] | None = None)
     method = Method()
     step = method.call(operator, *arguments, out=out)
     return method.plan(), step
+
+
+def outline(program: Executable) -> dict[str, list[tuple[InstructionKind, str]]]:
+    """The methods of a program, and for each instruction its kind and what it calls."""
+    return {
+        plan.name: [(step.kind, plan.called(step)) for chain in plan.chains[:1] for step in chain.steps]
+        for plan in program.plans
+    }

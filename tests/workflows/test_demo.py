@@ -16,6 +16,7 @@ from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord, slim_etrecord
 from opscope.runtimes.exports import record_of_export
 from opscope.runtimes.registry import read_model
+from plans import outline
 from texts import CXX_DOES_NOT_WORK
 
 DEMO = ROOT / "demo"
@@ -54,7 +55,7 @@ def operators(model: ProgramModel) -> dict[str, object]:
     """What a program computes: its instructions, the nodes and shapes of its delegates, and their layers."""
     assert model.record is not None
     return {
-        "instructions": model.executable.outline(),
+        "instructions": outline(model.executable),
         "nodes": [found.graph.nodes for found in model.graphs],
         "shapes": [[(value.dtype, value.dims) for value in found.graph.values] for found in model.graphs],
         "layers": [

@@ -20,7 +20,7 @@ from opscope.core.errors import RunError, StorageError
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.runtimes.executorch.export.registry import build
-from opscope.runtimes.executorch.pte import read_executable, read_program
+from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.python import python_here
 from waiting import eventually
 
@@ -120,9 +120,9 @@ def test_the_manifest_tells_what_ran(bundle: Path) -> None:
 
 def test_exported_files_read_back(toy_program: Path) -> None:
     """The program has a method with delegates and portable kernels; the record lies beside it."""
-    (method,) = read_program(toy_program).methods
-    assert method.name == "forward"
-    assert [i.name for i in method.instructions if i.kind.value == "kernel"] == [
+    (plan,) = read_executable(toy_program).plans
+    assert plan.name == "forward"
+    assert [plan.called(step) for step in plan.chains[0].steps if step.kind.value == "kernel"] == [
         "aten::native_layer_norm.out",
         "aten::mean.out",
     ]

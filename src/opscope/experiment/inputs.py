@@ -19,7 +19,7 @@ import numpy as np
 from opscope.bundle.manifest import PlannedInput, Tensor
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
 from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
-from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar
+from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.readers.outputs import read_arrays
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ def described(value: Value) -> str:
         case PlannedTensor():
             bound = "" if value.dynamism is Dynamism.STATIC else "up to "
             return f"{bound}{value.dtype.name}[{','.join(map(str, value.sizes))}]"
-        case Scalar():
-            return f"the {type(value.value).__name__} {str(value.value).lower()}"
-        case Nothing():
+        case bool() | int() | float() | str():
+            return f"the {type(value).__name__} {str(value).lower()}"
+        case None:
             return "none"
         case _:
             return "a list"
@@ -176,14 +176,14 @@ def described(value: Value) -> str:
 def _planned(number: int, value: Value, asked: AskedInput | None) -> PlannedInput:
     if isinstance(value, PlannedTensor):
         return _planned_tensor(number, value, asked)
-    if isinstance(value, Scalar) and not isinstance(value.value, str):
-        return _planned_scalar(number, value.value, asked)
-    if isinstance(value, Nothing):
+    if isinstance(value, bool | int | float):
+        return _planned_scalar(number, value, asked)
+    if value is None:
         if asked is not None and asked.wish is not None:
             hint = "give none, or export the program with an example for it"
             raise _unfit(number, f"is {asked.source}, the program was exported for none", hint)
         return PlannedInput(None, "none", source=asked.source if asked else "")
-    kind = "a text" if isinstance(value, Scalar) else "a list"
+    kind = "a text" if isinstance(value, str) else "a list"
     raise _unfit(number, f"is {kind}, which ExecuTorch's runtime does not accept", "export with tensors and numbers")
 
 
@@ -194,7 +194,7 @@ def _planned_scalar(number: int, value: bool | float, asked: AskedInput | None) 
     alike = isinstance(wish, bool | int | float) and isinstance(wish, bool) == isinstance(value, bool)
     if not alike or not math.isclose(float(wish), float(value), rel_tol=1e-6):  # type: ignore[arg-type]
         said = asked.source if asked else ""
-        problem = f"is {said}, the program was exported for {described(Scalar(value))} and accepts no other"
+        problem = f"is {said}, the program was exported for {described(value)} and accepts no other"
         hint = "leave it as default, export the program for that value, or make it a tensor"
         raise _unfit(number, problem, hint)
     return PlannedInput(None, type(value).__name__, value, asked.source if asked else "")

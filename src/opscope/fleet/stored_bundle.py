@@ -19,8 +19,9 @@ from opscope.core.tracebacks import nothing_known
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows
 from opscope.fleet.store.schema import framed
-from opscope.fleet.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
+from opscope.fleet.store.tile_rows import tile_rows
 from opscope.measurements.sides import compared_pairs
+from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.workflows.reports.reports import content_of, file_name
 
 if TYPE_CHECKING:
@@ -32,16 +33,10 @@ if TYPE_CHECKING:
     from opscope.fleet.store.schema import Row
 
 ANALYSIS = "analysis.json"
+_TILES = b"opscope.tiles/1"
+_UNSAID = BundleLabels()
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
 _Document = TypeVar("_Document", Analysis, StoredComparison)
-
-
-class BundleRequest(NamedTuple):
-    """A bundle to make ready."""
-
-    path: str
-    given: BundleLabels = BundleLabels()  # what the person who adds it says
-    recompute: bool = False  # analyse its traces, also where the bundle has the analyses already
 
 
 class Ready(NamedTuple):
@@ -54,13 +49,6 @@ class Ready(NamedTuple):
     def size(self) -> int:
         """How many rows."""
         return sum(map(len, self.rows.values()))
-
-
-class Framed(NamedTuple):
-    """Bundles as a store takes them: with their rows in one data frame a table."""
-
-    entries: list[StoreEntry]
-    frames: dict[str, pl.DataFrame]
 
 
 class Refused(NamedTuple):
@@ -94,20 +82,26 @@ def content_id(path: Path) -> str:
         raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
 
 
-def ready(asked: BundleRequest) -> Ready | Refused:
-    """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on."""
+def ready(source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False) -> Ready | Refused:
+    """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on.
+
+    Args:
+        source: its path.
+        given: what the person who adds it says.
+        recompute: analyse its traces, also where the bundle has the analyses already.
+    """
     try:
-        path = Path(asked.path)
-        return _of_bundle(path, asked) if is_bundle(path) else _of_tiles(path, asked.given)
+        path = Path(source)
+        return _of_bundle(path, given, recompute=recompute) if is_bundle(path) else _of_tiles(path, given)
     except OpscopeError as error:
-        return Refused(asked.path, str(error), error.hint, error.exit_code)
+        return Refused(source, str(error), error.hint, error.exit_code)
     except RecursionError:
-        problem = f"{asked.path}: one of its files is nested too deeply"
-        return Refused(asked.path, problem, _RESTORE, TraceFormatError.exit_code)
+        problem = f"{source}: one of its files is nested too deeply"
+        return Refused(source, problem, _RESTORE, TraceFormatError.exit_code)
 
 
-def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
-    """Bundles with their rows as data frames, all in one where no value is in the way.
+def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], dict[str, pl.DataFrame]] | Refused]:
+    """Bundles with their rows in one data frame a table, all in one where no value is in the way.
 
     A data frame costs as much as some hundred rows in it, so those of many bundles are made at once. Where a value fits
     into no table, its bundle is found by halves and refused; the others go on.
@@ -119,7 +113,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
         for name, own in one.rows.items():
             rows.setdefault(name, []).extend(own)
     try:
-        yield Framed([one.entry for one in found], framed(rows, found[0].entry.source))
+        yield [one.entry for one in found], framed(rows, found[0].entry.source)
     except TraceFormatError as error:
         if len(found) == 1:
             yield Refused(found[0].entry.source, str(error), error.hint, error.exit_code)
@@ -149,27 +143,27 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     return Found(name, str(path), manifest, analyses, comparisons)
 
 
-def _of_bundle(path: Path, asked: BundleRequest) -> Ready:
-    found = read_found(path, recompute=asked.recompute)
+def _of_bundle(path: Path, given: BundleLabels, *, recompute: bool) -> Ready:
+    found = read_found(path, recompute=recompute)
     manifest = found.manifest
     entry = StoreEntry(
         bundle=found.bundle,
         origin=origin_of(manifest),
         repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
         model=manifest.model.name,
-        device=asked.given.device or device_text(manifest),
+        device=given.device or device_text(manifest),
         variants=tuple(variant.name for variant in manifest.variants),
         created=manifest.created,
         added=_now(),
         source=str(path),
     )
-    return Ready(entry, bundle_rows(found, asked.given))
+    return Ready(entry, bundle_rows(found, given))
 
 
 def _of_tiles(path: Path, given: BundleLabels) -> Ready:
     file = path / ANALYSIS
     try:
-        found = from_json(file.read_bytes(), TileResult)
+        found = from_json(file.read_bytes(), TilesAnalysis)
         written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     except OSError as error:
         raise NotFoundError("no bundle, and no result of a trace of tiles", where=path) from error
@@ -297,7 +291,7 @@ def _below(path: Path, seen: set[Path]) -> Iterator[Path]:
 def _holds_tiles(path: Path) -> bool:
     try:
         with (path / ANALYSIS).open("rb") as file:
-            return TILES_SCHEMA.encode() in file.read(200)
+            return _TILES in file.read(200)
     except OSError:
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, framed_together, ready
+from opscope.fleet.stored_bundle import Refused, bundles_in, content_id, framed_together, ready
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.parallel.workers import Lost, Where, calls
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_bundle import Ready
     from opscope.reports.notebook.card import Card
+
+    _Making = Callable[[str], Ready | Refused]
 
 DEFAULT_STORE = "opscope-store"
 STORE_VARIABLE = "OPSCOPE_STORE"
@@ -150,11 +153,10 @@ def add_to_store(
     now = log.snapshot(place)
     there = known(place, now, list(named))
     labels = given or BundleLabels()
-    asked = [
-        BundleRequest(str(path.absolute()), labels, recompute) for name, path in named.items() if name not in there
-    ]
+    sources = [str(path.absolute()) for name, path in named.items() if name not in there]
+    make = partial(ready, given=labels, recompute=recompute)
     filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
-    added = list(filling.stored(asked, where or Where(), progress))
+    added = list(filling.stored(sources, make, where or Where(), progress))
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped, damaged)
 
 
@@ -299,15 +301,15 @@ class _Filling:
         self._batch, self._began = Batch(), time.monotonic()
 
     def stored(
-        self, asked: Sequence[BundleRequest], where: Where, progress: Callable[[int, int], None]
+        self, sources: Sequence[str], make: _Making, where: Where, progress: Callable[[int, int], None]
     ) -> Iterator[StoreEntry]:
         """Store what becomes ready, batch by batch; what was stored."""
         try:
-            for number, (one, result) in enumerate(zip(asked, calls(where, ready, asked), strict=True), start=1):
-                self._take(_here_instead(one, result))
+            for number, (one, result) in enumerate(zip(sources, calls(where, make, sources), strict=True), start=1):
+                self._take(_here_instead(one, make, result))
                 if self._batch.full or time.monotonic() - self._began > _COMMIT_SECONDS:
                     yield from self._written()
-                progress(number, len(asked))
+                progress(number, len(sources))
         except (InterruptedRunError, KeyboardInterrupt, ClusterError):
             self._frame()
             self._batch.write(self._place)
@@ -329,7 +331,7 @@ class _Filling:
             if isinstance(found, Refused):
                 self._take(found)
             else:
-                self._batch.add(found.entries, found.frames)
+                self._batch.add(*found)
 
     def _written(self) -> list[StoreEntry]:
         self._frame()
@@ -339,10 +341,10 @@ class _Filling:
         return stored
 
 
-def _here_instead(asked: BundleRequest, result: Ready | Refused | Lost) -> Ready | Refused:
+def _here_instead(source: str, make: _Making, result: Ready | Refused | Lost) -> Ready | Refused:
     """What a worker gave; where it does not see the bundle, the bundle is made ready here."""
     if isinstance(result, Lost):
-        return Refused(asked.path, result.reason, "add it again, with fewer workers or more memory for each", 1)
+        return Refused(source, result.reason, "add it again, with fewer workers or more memory for each", 1)
     if isinstance(result, Refused) and result.exit_code == NotFoundError.exit_code:
-        return ready(asked)
+        return make(source)
     return result

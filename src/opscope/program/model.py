@@ -25,13 +25,6 @@ class StayedOutside(NamedTuple):
     reasons: Mapping[tuple[str, int], PortableReason]  # by method and instruction
 
 
-class OwnCosts(NamedTuple):
-    """What operators of the runtime's own kernels cost, where their names are not those of ATen."""
-
-    # what gives that of an operator, by method and instruction; None of one whose cost is not known
-    costs: Mapping[tuple[str, int], Callable[[], Cost | None]]
-
-
 class ProgramModel:
     """A model as its files tell it.
 
@@ -40,7 +33,8 @@ class ProgramModel:
         graphs: of its XNNPACK delegates.
         record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
         outside: why operators were not delegated; None where the exporter decided that.
-        own_costs: of the runtime's own kernels; None where they compute operators of ATen, whose costs are known.
+        own_costs: what gives that of an operator of the runtime's own kernels, by method and instruction, and None of
+            one whose cost is not known; no mapping where they compute operators of ATen, whose costs are known.
         layers: names of layers by method and operator, where the file itself tells them.
     """
 
@@ -50,7 +44,7 @@ class ProgramModel:
         graphs: Sequence[DelegateGraph],
         record: EtRecord | None,
         outside: StayedOutside | None = None,
-        own_costs: OwnCosts | None = None,
+        own_costs: Mapping[tuple[str, int], Callable[[], Cost | None]] | None = None,
         layers: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.executable = executable
@@ -76,14 +70,14 @@ class ModelMethod:
         record = model.record
         found = [graph for graph in record.graphs if graph.method == plan.name] if record else []
         self.origins = Origins(found[0]) if found else None
-        rows = record.instruction_handles if record else ()
-        self.handles = {row.instruction: row.handles for row in rows if row.method == plan.name}
+        handles = record.instruction_handles if record else {}
+        self.handles = {number: own for (name, number), own in handles.items() if name == plan.name}
         own = None if model.outside is None else model.outside.reasons
         self.reasons = (
             None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
         )
         self.layers = {number: layer for (name, number), layer in model.layers.items() if name == plan.name}
-        known = None if model.own_costs is None else model.own_costs.costs
+        known = model.own_costs
         self.costs = (
             None if known is None else {number: cost for (name, number), cost in known.items() if name == plan.name}
         )
@@ -115,8 +109,8 @@ def _difference(executable: Executable, graphs: Sequence[DelegateGraph], record:
             problem = origins.conflict(graph.graph) if graph.method == edge.method else None
             if problem:
                 return problem
-    for row in record.instruction_handles:
-        problem = _handle_conflict(plans.get(row.method), row.instruction)
+    for method, instruction in record.instruction_handles:
+        problem = _handle_conflict(plans.get(method), instruction)
         if problem:
             return problem
     return _call_conflict(plans, record)
@@ -131,12 +125,12 @@ def _handle_conflict(plan: MethodPlan | None, instruction: int) -> str | None:
 
 def _call_conflict(plans: Mapping[str, MethodPlan], record: EtRecord) -> str | None:
     """Whether the calls of delegates are at the recorded places."""
-    for call in record.delegates:
-        plan = plans.get(call.method)
+    for (method, instruction), call in record.delegates.items():
+        plan = plans.get(method)
         steps = plan.chains[0].steps if plan and plan.chains else ()
-        if plan is None or call.instruction >= len(steps):
+        if plan is None or instruction >= len(steps):
             return f"it records a call of {call.backend} that the program does not have"
-        step = steps[call.instruction]
+        step = steps[instruction]
         if step.kind is not InstructionKind.DELEGATE or plan.called(step) != call.backend:
-            return f"it records a call of {call.backend} at instruction {call.instruction}, where there is none"
+            return f"it records a call of {call.backend} at instruction {instruction}, where there is none"
     return None

@@ -208,7 +208,10 @@ class Runtime:
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
         """Inputs of the methods that a process calls, in the order of their first calls; of no calls, the usual one."""
         known = {one.name: one for one in self.signatures(program)}
-        return {name: known[name].inputs for name in dict.fromkeys(calls) or [next(iter(known))]}
+        return {
+            name: [(one.name, one) for one in known[name].inputs]
+            for name in dict.fromkeys(calls) or [next(iter(known))]
+        }
 
     def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:
         """Inputs of which a program does not say how large they are."""

@@ -18,13 +18,10 @@ from etrecords import GRAPH, MARK, SMALL, STACK, TRACE, archive, graph, named, n
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.etrecord import (
-    DelegateIdentifier,
     EdgeNode,
     EdgeTensor,
     EtRecord,
-    InstructionHandles,
     ModuleScope,
-    OutputCount,
     RecordedDelegate,
     SourceLine,
 )
@@ -151,19 +148,15 @@ def test_maps_from_instructions(read):
     )
     assert record == EtRecord(
         graphs=(),
-        instruction_handles=(InstructionHandles("forward", 0, (1, 2, 2)), InstructionHandles("forward", 1, (6,))),
-        delegates=(
-            RecordedDelegate(
-                "forward", 0, "Other", (DelegateIdentifier("conv", (1, 2)), DelegateIdentifier("7", (3,)))
-            ),
-        ),
-        output_counts=(OutputCount("forward", 0, 2),),
+        instruction_handles={("forward", 0): (1, 2, 2), ("forward", 1): (6,)},
+        delegates={("forward", 0): RecordedDelegate("Other", {"conv": (1, 2), "7": (3,)})},
+        output_counts={("forward", 0): 2},
     )
 
 
 def test_a_record_without_anything_is_empty(read):
     """The mark is enough."""
-    assert read(archive({})) == EtRecord((), (), (), ())
+    assert read(archive({})) == EtRecord((), {}, {}, {})
 
 
 class Bomb:
@@ -400,8 +393,8 @@ def test_a_record_of_the_exporter(toy_program):
     assert tensors["image"].sizes == (1, 3, 64, 64)
     (plan,) = read_executable(toy_program).plans
     calls = {step for steps in plan.callers().values() for step in steps}
-    assert {found.instruction for found in record.delegates} == calls
-    assert {found.instruction for found in record.instruction_handles} == set(range(len(plan.chains[0].steps)))
+    assert {number for _, number in record.delegates} == calls
+    assert {number for _, number in record.instruction_handles} == set(range(len(plan.chains[0].steps)))
 
 
 @pytest.mark.parametrize("number", [float("-inf"), float("inf"), float("nan")])
@@ -413,7 +406,7 @@ def test_numbers_that_are_not_finite_are_read_wherever_they_stand(read, number):
     found = read(archive({GRAPH: record, "debug_handle_map": {"forward": {"0": [3]}}}))
     assert [own.inputs for own in found.graphs[0].nodes] == [("x",)]
     assert found.graphs[0].nodes[0].handles == (3,)
-    assert found.instruction_handles == (InstructionHandles("forward", 0, (3,)),)
+    assert found.instruction_handles == {("forward", 0): (3,)}
 
 
 def test_a_damaged_record_with_such_numbers_is_refused(read):

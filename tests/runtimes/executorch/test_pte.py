@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
-from opscope.program.structure.plan import Instruction, InstructionKind, Method, Program
-from opscope.runtimes.executorch.pte import read_program
+from opscope.program.structure.plan import Executable, InstructionKind
+from opscope.runtimes.executorch.pte import read_executable
+from plans import outline
 from texts import NO_PROGRAM
 
 # A program as ExecuTorch 1.5.1 exports it: prefill is argmax(relu(linear(x))) with XNNPACK, decode is cumsum(x).
@@ -102,10 +103,10 @@ def pte(text: str, segments: tuple[tuple[int, int], ...] = (), data: bytes = b""
 def read(tmp_path):
     """Reads bytes as a program file."""
 
-    def written_and_read(data: bytes) -> Program:
+    def written_and_read(data: bytes) -> Executable:
         path = tmp_path / "model.pte"
         path.write_bytes(data)
-        return read_program(path)
+        return read_executable(path)
 
     return written_and_read
 
@@ -136,33 +137,27 @@ def test_the_instructions_of_a_method(read):
               kernel aten::mul.Scalar_out
         """)
     )
-    assert program == Program(
-        (
-            Method(
-                "forward",
-                (
-                    Instruction(InstructionKind.KERNEL, "aten::add.out"),
-                    Instruction(InstructionKind.DELEGATE, "XnnpackBackend"),
-                    Instruction(InstructionKind.MOVE, ""),
-                    Instruction(InstructionKind.JUMP, ""),
-                    Instruction(InstructionKind.FREE, ""),
-                    Instruction(InstructionKind.KERNEL, "aten::mul.Scalar_out"),
-                ),
-            ),
-        )
-    )
+    assert outline(program) == {
+        "forward": [
+            (InstructionKind.KERNEL, "aten::add.out"),
+            (InstructionKind.DELEGATE, "XnnpackBackend"),
+            (InstructionKind.MOVE, ""),
+            (InstructionKind.JUMP, ""),
+            (InstructionKind.FREE, ""),
+            (InstructionKind.KERNEL, "aten::mul.Scalar_out"),
+        ]
+    }
 
 
 def test_an_operator_without_overload_has_no_dot(read):
     """The overload is empty, not missing."""
-    (method,) = read(pte("forward\n  kernel my::op")).methods
-    assert method.instructions[0].name == "my::op"
+    assert outline(read(pte("forward\n  kernel my::op"))) == {"forward": [(InstructionKind.KERNEL, "my::op")]}
 
 
 def test_every_method_is_read(read):
     """In the order of the file, each with its own operators and delegates."""
     program = read(pte("prefill\n  delegate A\n  kernel x.out\ndecode\n  kernel y.out\n  delegate B"))
-    assert [(method.name, [i.name for i in method.instructions]) for method in program.methods] == [
+    assert [(method, [name for _, name in called]) for method, called in outline(program).items()] == [
         ("prefill", ["A", "x.out"]),
         ("decode", ["y.out", "B"]),
     ]
@@ -177,23 +172,15 @@ def test_the_backends_of_a_program(read):
 
 def test_a_method_without_instructions(read):
     """It is a method still."""
-    assert read(pte("forward")).methods == (Method("forward", ()),)
+    assert outline(read(pte("forward"))) == {"forward": []}
 
 
 def test_a_program_of_the_exporter():
     """Two methods, one of them with a delegate."""
-    assert read_program(TWO_METHODS) == Program(
-        (
-            Method("decode", (Instruction(InstructionKind.KERNEL, "aten::cumsum.out"),)),
-            Method(
-                "prefill",
-                (
-                    Instruction(InstructionKind.DELEGATE, "XnnpackBackend"),
-                    Instruction(InstructionKind.KERNEL, "aten::argmax.out"),
-                ),
-            ),
-        )
-    )
+    assert outline(read_executable(TWO_METHODS)) == {
+        "decode": [(InstructionKind.KERNEL, "aten::cumsum.out")],
+        "prefill": [(InstructionKind.DELEGATE, "XnnpackBackend"), (InstructionKind.KERNEL, "aten::argmax.out")],
+    }
 
 
 def test_a_program_without_methods_is_refused(read):
@@ -222,13 +209,13 @@ def test_another_file_is_no_program(read, data, hint):
 def test_a_missing_program_is_not_found(tmp_path):
     """It is named."""
     with pytest.raises(NotFoundError, match="no such file"):
-        read_program(tmp_path / "absent.pte")
+        read_executable(tmp_path / "absent.pte")
 
 
 def test_a_directory_is_no_program(tmp_path):
     """It cannot be read."""
     with pytest.raises(StorageError, match="cannot be read"):
-        read_program(tmp_path)
+        read_executable(tmp_path)
 
 
 def test_segments_inside_the_file_are_accepted(read):
@@ -293,9 +280,9 @@ def test_no_offset_or_length_is_trusted(survives, value):
 @pytest.mark.parametrize("path", sorted(DUMPS.glob("*.pte")) or [DUMPS], ids=lambda path: path.stem)
 def test_a_real_program_has_named_methods_and_a_delegate(path):
     """Every instruction of it is known, and calls something that has a name."""
-    program = read_program(path)
-    assert [method.name for method in program.methods] == ["forward"]
+    program = read_executable(path)
+    assert list(outline(program)) == ["forward"]
     assert program.backends() == ["XnnpackBackend"]
-    for step in program.methods[0].instructions:
+    for step in program.plans[0].chains[0].steps:
         assert step.kind in {InstructionKind.KERNEL, InstructionKind.DELEGATE}
         assert step.name

@@ -35,7 +35,7 @@ def test_signatures_name_inputs_and_outputs() -> None:
     """Names, shapes and types are those of the file."""
     model = read_callable(MODELS / "two_signatures.tflite")
     told = [
-        (one.name, [(i.name, i.tensor.dtype.name, i.tensor.sizes) for i in one.inputs], [o.name for o in one.outputs])
+        (one.name, [(i.name, i.dtype.name, i.sizes) for i in one.inputs], [o.name for o in one.outputs])
         for one in model.signatures
     ]
     assert sorted(told) == [
@@ -48,7 +48,7 @@ def test_signatures_name_inputs_and_outputs() -> None:
 def test_sizes_that_are_not_fixed_and_foreign_operators_are_seen() -> None:
     """Both are refused before anything runs."""
     (signature,) = read_callable(MODELS / "dynamic.tflite").signatures
-    assert signature.inputs[0].tensor.dynamism is Dynamism.UNBOUNDED
+    assert signature.inputs[0].dynamism is Dynamism.UNBOUNDED
     assert read_callable(MODELS / "flex.tflite").custom == ("FlexMatrixInverse",)
 
 

@@ -65,30 +65,11 @@ def event_cover(tile: TileTrace, event: str) -> Cover | None:
     return cover(np.concatenate([spans.start for spans in own]), np.concatenate([spans.end for spans in own]))
 
 
-class Claims(NamedTuple):
-    """Stretches of time that several categories claim; arrays of shape (stretches,)."""
-
-    start: Ints  # first cycle
-    end: Ints  # first cycle after it
-    mask: Ints  # which claim it: bit n for the n-th of `EVENTS`
-
-    def cycles(self, first: int, last: int) -> dict[tuple[str, ...], int]:
-        """Cycles in a window by the categories that claim them."""
-        inside = np.clip(self.end, first, last) - np.clip(self.start, first, last)
-        found = {int(mask): int(inside[self.mask == mask].sum()) for mask in np.unique(self.mask)}
-        names = list(EVENTS)
-        return {
-            tuple(name for bit, name in enumerate(names) if mask >> bit & 1): count
-            for mask, count in found.items()
-            if count
-        }
-
-
 class Activity(NamedTuple):
     """The cycles of each category that was traced, no cycle in two of them."""
 
     covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
-    claims: Claims  # what was claimed more than once before it was made apart
+    claims: Mapping[tuple[str, ...], Cover]  # what several claimed before it was made apart, by who did
 
 
 def activity(tile: TileTrace) -> Activity:
@@ -96,8 +77,7 @@ def activity(tile: TileTrace) -> Activity:
     found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
     covers = {category: own for category, own in found.items() if own is not None}
     if not _overlap(list(covers.values())):
-        none = np.empty(0, np.int64)
-        return Activity(covers, Claims(none, none, none))
+        return Activity(covers, {})
     return _apart(covers)
 
 
@@ -121,7 +101,11 @@ def _apart(covers: Mapping[str, Cover]) -> Activity:
     several = (mask & (mask - 1)) != 0
     first = mask & -mask
     parts = {category: _stretches(times, first == bits[category]) for category in covers}
-    return Activity(parts, Claims(times[:-1][several], times[1:][several], mask[several]))
+    claims = {
+        tuple(category for category, bit in bits.items() if own & bit): _stretches(times, mask == own)
+        for own in np.unique(mask[several]).tolist()
+    }
+    return Activity(parts, claims)
 
 
 def _active(own: Cover, times: Ints) -> NDArray[np.bool_]:

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.cycles import CycleAccount
-    from opscope.npu.analysis.damage import LostPackets
-    from opscope.npu.analysis.iterations import Iterations
-    from opscope.npu.analysis.kinds import MacCalls
-    from opscope.npu.analysis.rates import MacRate
     from opscope.npu.analysis.specification import RunSpecification
+    from opscope.npu.analysis.traced_core import TracedCore
 
 
 AlignAt = Literal["auto", "trace-start", "first-call"]
@@ -183,41 +178,36 @@ class Slowest(msgspec.Struct, frozen=True):
     why: str
 
 
-class _Means(NamedTuple):
-    """Means over the iterations of a tile."""
-
-    median: float  # of its cycles
-    calls: float  # in one
-    cycles: dict[str, float]  # by category
-
-
-Seen = tuple["TileTrace", "CallSpans", "Ints", "Ints"]
-"""A tile, its calls, and starts and ends of the iterations that are compared, in the tile's own time."""
-
-
-def slowest(tiles: Mapping[str, Seen]) -> Slowest | None:
+def slowest(each: Sequence[_Own]) -> Slowest | None:
     """The slowest tile; None with fewer than two, and when it is no slower than the others."""
-    if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
+    seen = {own.core.tile.tile: own for own in each}
+    if len(seen) < 2:  # noqa: PLR2004 - one tile has no others
         return None
-    means = {name: _means(*seen) for name, seen in tiles.items()}
-    name = max(means, key=lambda own: means[own].median)
-    own, others = means[name], [other for key, other in means.items() if key != name]
-    usual = median(other.median for other in others)
-    if own.median <= usual * (1 + ALIKE):
+    spent = {tile: float(np.median(own.end - own.start)) for tile, own in seen.items()}
+    name = max(spent, key=lambda tile: spent[tile])
+    others = [tile for tile in seen if tile != name]
+    usual = median(spent[tile] for tile in others)
+    if spent[name] <= usual * (1 + ALIKE):
         return None
-    growth = {key: own.cycles[key] - median(other.cycles[key] for other in others) for key in own.cycles}
+    cycles = {tile: _cycles(own) for tile, own in seen.items()}
+    growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
-    excess = own.median - usual
-    calls = own.calls - median(other.calls for other in others)
+    excess = spent[name] - usual
+    calls = _calls(seen[name]) - median(_calls(seen[tile]) for tile in others)
     why = _why(category, growth[category], excess, calls)
-    return Slowest(name, own.median, usual, excess, category, growth[category], why)
+    return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _means(tile: TileTrace, calls: CallSpans, starts: Ints, ends: Ints) -> _Means:
-    split = split_spans(tile, starts, ends)
-    cycles = {key: float(values.mean()) for key, values in split._asdict().items()}
-    inside = np.searchsorted(calls.start, ends) - np.searchsorted(calls.start, starts)
-    return _Means(float(np.median(ends - starts)), float(inside.mean()), cycles)
+def _cycles(own: _Own) -> dict[str, float]:
+    """Cycles of an iteration by category, means."""
+    split = split_spans(own.core.tile, own.start, own.end)
+    return {category: float(values.mean()) for category, values in split.items()}
+
+
+def _calls(own: _Own) -> float:
+    """Calls in an iteration, mean."""
+    starts = own.core.pairing.calls.start
+    return float((np.searchsorted(starts, own.end) - np.searchsorted(starts, own.start)).mean())
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:
@@ -232,18 +222,6 @@ _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
 
 
 _MEASURED = "measured"
-
-
-class ArrayCore(NamedTuple):
-    """A core and what is known of it."""
-
-    tile: TileTrace
-    calls: CallSpans
-    work: MacCalls
-    account: CycleAccount
-    iterations: Iterations
-    rate: MacRate
-    lost: tuple[LostPackets, ...] = ()
 
 
 class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,10 +323,10 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOutCore, ...] = ()
 
 
-def array_view(cores: Sequence[ArrayCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
+def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
     """All cores together."""
-    left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
-    sure = [core for core in cores if not core.lost] if left_out else list(cores)
+    left_out = tuple(_left_out(core) for core in cores if core.damage.lost) if len(cores) > 1 else ()
+    sure = [core for core in cores if not core.damage.lost] if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
     numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
     each = [_Own.of(core, numbers) for core in sure] if numbers else []
@@ -364,7 +342,7 @@ def array_view(cores: Sequence[ArrayCore], said: RunSpecification, at: AlignAt =
         median_runtime_cycles=median(one.runtime_cycles for one in system) if system else None,
         balance=_balance([own.median_cycles for own in times]) if times else None,
         tiles=times,
-        slowest=slowest({own.core.tile.tile: (own.core.tile, own.core.calls, own.start, own.end) for own in each}),
+        slowest=slowest(each),
         heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
         findings=published((*_findings(cores, said), *_apart(system, alignment), *_unsure(left_out))),
@@ -377,12 +355,12 @@ def array_view(cores: Sequence[ArrayCore], said: RunSpecification, at: AlignAt =
     )
 
 
-def _left_out(core: ArrayCore) -> LeftOutCore:
-    more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.lost[0])}{more}")
+def _left_out(core: TracedCore) -> LeftOutCore:
+    more = f" and in {counted_text(len(core.damage.lost) - 1, 'more place')}" if len(core.damage.lost) > 1 else ""
+    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.damage.lost[0])}{more}")
 
 
-def _nothing_to_compare(sure: Sequence[ArrayCore]) -> str:
+def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
     left = f"only those of tile {sure[0].tile.tile} are" if sure else "none are"
     return f"packets of the other cores were lost, so that their times are not sure; {left}"
 
@@ -402,17 +380,17 @@ def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
     ]
 
 
-def _window(cores: Sequence[ArrayCore], shifts: Sequence[int]) -> int | None:
+def _window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | None:
     """From the first start of a call to the last end on all cores, in the common time; None without calls."""
     spans = [
-        (int(core.calls.start[0]) + shift, int(core.calls.end[-1]) + shift)
+        (int(core.pairing.calls.start[0]) + shift, int(core.pairing.calls.end[-1]) + shift)
         for core, shift in zip(cores, shifts, strict=True)
-        if len(core.calls)
+        if len(core.pairing.calls)
     ]
     return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
 
 
-def _whole_rate(cores: Sequence[ArrayCore], window: int | None) -> tuple[float | None, float | None]:
+def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float | None, float | None]:
     """Multiply-accumulates a cycle of all cores in a window, and as a fraction of their peaks."""
     macs = [core.rate.macs for core in cores if core.rate.macs is not None]
     if not window or len(macs) < len(cores):
@@ -425,13 +403,13 @@ def _whole_rate(cores: Sequence[ArrayCore], window: int | None) -> tuple[float |
 class _Own(NamedTuple):
     """The common iterations on one core, in its own time; arrays of shape (iterations,)."""
 
-    core: ArrayCore
+    core: TracedCore
     start: Ints
     end: Ints
     multiplying: Ints
 
     @classmethod
-    def of(cls, core: ArrayCore, numbers: Sequence[int]) -> _Own:
+    def of(cls, core: TracedCore, numbers: Sequence[int]) -> _Own:
         """Those of these numbers."""
         known = {own.number: own for own in core.iterations.iterations}
         chosen = [known[number] for number in numbers]
@@ -441,11 +419,11 @@ class _Own(NamedTuple):
         return cls(core, start, end, np.array(calls))
 
 
-def _numbers(core: ArrayCore) -> set[int]:
+def _numbers(core: TracedCore) -> set[int]:
     return {own.number for own in core.iterations.iterations if own.complete and own.phase == _MEASURED}
 
 
-def _common(cores: Sequence[ArrayCore]) -> tuple[list[int], str]:
+def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     """Iterations measured and complete everywhere, and what is to be said about them."""
     if not cores:
         return [], "there is no core"
@@ -498,7 +476,7 @@ def _times(own: _Own, ends_last: int) -> TileTimes:
     return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
 
 
-def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[Message]:
+def _findings(cores: Sequence[TracedCore], said: RunSpecification) -> list[Message]:
     """That the cores in the trace are not those that were said to compute."""
     if said.tiling is None or len(cores) == said.tiling.cores:
         return []
@@ -555,7 +533,7 @@ class HeatMap(msgspec.Struct, frozen=True):
     figures: dict[str, Grid]
 
 
-def heat_map(cores: Sequence[ArrayCore], medians: Mapping[str, float]) -> HeatMap:
+def heat_map(cores: Sequence[TracedCore], medians: Mapping[str, float]) -> HeatMap:
     """The map of all cores; of one that was traced twice, the last. Without rows where it is not a map."""
     at = {(core.tile.row, core.tile.column): _figures(core, medians.get(core.tile.tile)) for core in cores}
     rows, columns = (_all(place[axis] for place in at) for axis in (0, 1))
@@ -574,7 +552,7 @@ def _all(places: Iterable[int]) -> tuple[int, ...]:
     return tuple(listed if wide or not listed else range(listed[0], listed[-1] + 1))
 
 
-def _figures(core: ArrayCore, iteration: float | None) -> dict[str, float | None]:
+def _figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
     inside, between = core.account.in_call, core.account.between_calls
     window = core.account.window_cycles
 
@@ -583,7 +561,7 @@ def _figures(core: ArrayCore, iteration: float | None) -> dict[str, float | None
 
     return {
         "iteration_cycles": iteration,
-        "calls": float(len(core.calls)),
+        "calls": float(len(core.pairing.calls)),
         "in_call": share(inside.total),
         "vector": share(inside.vector + between.vector),
         "memory_stall": share(inside.memory_stall + between.memory_stall),

@@ -18,13 +18,13 @@ from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.summary import FEWEST, ratio_interval, summarise
 from opscope.core.units import range_text, share_text
 from opscope.npu.analysis.activity import Activity, activity, cover
-from opscope.npu.analysis.cycles import SpanSplit, split_by
+from opscope.npu.analysis.cycles import split_by, together
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import Port, ports
 from opscope.npu.analysis.waits import STALLS, stall_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
@@ -114,7 +114,7 @@ class _Paced(NamedTuple):
 
     call: float  # median duration, with that of other calls in a period
     calls: Ints  # durations of the calls that begin the periods
-    spent: SpanSplit  # cycles of all multiplying calls, by category
+    spent: Mapping[str, Ints]  # cycles of all multiplying calls, by category
     start: Ints  # of the periods
     end: Ints  # of the periods
     known: Activity  # activity of the tile
@@ -124,7 +124,7 @@ class _Paced(NamedTuple):
     def waits(self) -> float:
         """Median cycles of a call in which it waits for others: for buffers, streams or neighbours."""
         spent = self.spent
-        return float(np.median(spent.lock_stall + spent.stream_stall + spent.cascade_stall))
+        return float(np.median(spent["lock_stall"] + spent["stream_stall"] + spent["cascade_stall"]))
 
 
 def bound(
@@ -192,7 +192,7 @@ def _verdict(
             return _by_port(found, slowest, paced)
     if needed <= paced.call and _explains(paced.call, measured):
         return _by_call(found, paced)
-    unexplained = _doubted(tile, doubt) if doubt else _residual(tile, calls, found, paced, around)
+    unexplained = doubt or _residual(tile, calls, found, paced, around)
     why = f"{found.reason}; {doubt.title}" if doubt else found.reason
     return msgspec.structs.replace(found, reason=why, findings=(unexplained,))
 
@@ -216,7 +216,7 @@ def _by_port(found: TileBound, paced: Port, periods: _Paced) -> TileBound:
 
 def _by_call(found: TileBound, paced: _Paced) -> TileBound:
     """The call sets the pace: what it waits for, where that takes more of it than all work."""
-    spent = msgspec.structs.asdict(paced.spent.total())
+    spent = msgspec.structs.asdict(together(paced.spent))
     most = max(STALLS, key=lambda stall: spent[stall])
     if spent[most] <= spent["vector"] + spent["other"]:
         return msgspec.structs.replace(found, by=CALL)
@@ -230,34 +230,29 @@ def stall_name(category: str) -> str:
     return category.replace("_", " ")
 
 
-class _Doubt(NamedTuple):
-    """Why a port that takes as long as the period may not set the pace."""
+def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> Message | None:
+    """Why a port that takes as long as the period may not set the pace; None without a doubt.
 
-    title: str
-    evidence: str
-    next_step: str
-    subject: str
-
-
-def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> _Doubt | None:
-    """Too few periods, too wide a spread, or a port that is idle while the core waits; None without a doubt."""
+    Too few periods, too wide a spread, or a port that is idle while the core waits.
+    """
     measured = paced.measured
     seen = f"{port.name} needs {needed:,.0f} cycles for each call; periods of {_spread(measured)} cycles"
     if measured.n < FEWEST:
         title = f"the pace is not explained, n = {measured.n}: too few periods to name a stream"
         step = f"trace more calls: {FEWEST + 1} that multiply are the fewest that can tell"
-        return _Doubt(title, seen, step, "too few periods")
+        return _doubted(tile, title, seen, step)._replace(subject="too few periods")
     first, third = np.percentile(paced.end - paced.start, [25, 75]).tolist()
     if max(abs(first - needed), abs(third - needed)) > EXPLAINED * measured.median:
         title = f"the pace is not explained, n = {measured.n}: the periods scatter too much for one stream"
         middle = f"the middle half lies from {first:,.0f} to {third:,.0f}"
-        return _Doubt(title, f"{seen}, {middle}", _SCATTER, "scattered periods")
+        return _doubted(tile, title, f"{seen}, {middle}", _SCATTER)._replace(subject="scattered periods")
     idle = _idle_waits(tile, port, paced)
     if idle <= EXPLAINED * measured.median:
         return None
     title = f"the pace is not explained, n = {measured.n}: the core waits while {port.name} is idle"
     waited = f"in the median period the core waits {idle:,.0f} of {measured.median:,.0f} cycles for a lock meanwhile"
-    return _Doubt(title, f"{seen}; {waited}", stall_step("lock_stall", tile, around), "idle port")
+    step = stall_step("lock_stall", tile, around)
+    return _doubted(tile, title, f"{seen}; {waited}", step)._replace(subject="idle port")
 
 
 _SCATTER = "look at what differs between periods: the timeline shows which stream or lock the long ones wait for"
@@ -280,9 +275,8 @@ def _spread(measured: Period) -> str:
     return range_text(f"{measured.min:,}", f"{measured.max:,}")
 
 
-def _doubted(tile: TileTrace, doubt: _Doubt) -> Message:
-    words = doubt.title, doubt.evidence, place(tile), doubt.next_step
-    return tile_finding("period_not_explained", Severity.MEDIUM, *words)._replace(subject=doubt.subject)
+def _doubted(tile: TileTrace, title: str, evidence: str, step: str) -> Message:
+    return tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
 
 
 def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
@@ -308,13 +302,12 @@ def _residual(
     )
     if left > 0:
         title = "neither the calls nor the ports that were traced explain the period"
-        spent = split_by(paced.known, calls.end[:-1], calls.start[1:]).total()
+        spent = together(split_by(paced.known, calls.end[:-1], calls.start[1:]))
         shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
         most = max(shares, key=lambda name: shares[name])
         evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
         step = stall_step(most, tile, around) if most in STALLS else _CODE
-    told = tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
-    return told._replace(subject="" if left > 0 else "too short")
+    return _doubted(tile, title, evidence, step)._replace(subject="" if left > 0 else "too short")
 
 
 _CODE = "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses"
@@ -340,7 +333,7 @@ def call_stalls(calls: CallSpans, work: MacCalls, known: Activity, found: TileBo
     """The stalls in calls, the largest first; none where none was seen."""
     if not len(calls):
         return ()
-    spent, inside = split_by(known, calls.start, calls.end)._asdict(), int(calls.durations.sum())
+    spent, inside = split_by(known, calls.start, calls.end), int(calls.durations.sum())
     cycles = {stall: int(spent[stall].sum()) for stall in STALLS}
     return tuple(
         CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], found))

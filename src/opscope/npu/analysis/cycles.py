@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from opscope.npu.analysis.calls import unnamed
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
@@ -48,26 +48,6 @@ class CycleSplit(msgspec.Struct, frozen=True):
         return sum(msgspec.structs.astuple(self))
 
 
-class SpanSplit(NamedTuple):
-    """The same for several spans of time; arrays of shape (spans,)."""
-
-    vector: Ints
-    memory_stall: Ints
-    stream_stall: Ints
-    cascade_stall: Ints
-    lock_stall: Ints
-    other: Ints
-
-    @property
-    def stalls(self) -> Ints:
-        """Cycles in which the core waited."""
-        return self.memory_stall + self.stream_stall + self.cascade_stall + self.lock_stall
-
-    def total(self) -> CycleSplit:
-        """All spans together."""
-        return CycleSplit(*(int(own.sum()) for own in self))
-
-
 class CycleAccount(msgspec.Struct, frozen=True):
     """The cycles from the start of the first call to the end of the last, each counted once."""
 
@@ -84,35 +64,45 @@ class CycleAccount(msgspec.Struct, frozen=True):
         return self.window_cycles - self.in_call.total - self.between_calls.total
 
 
-def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
-    """Cycles of spans of time by category; each cycle of a span is counted once."""
+def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """Cycles of spans of time by category, arrays of shape (spans,); each cycle of a span is counted once."""
     return split_by(activity(tile), starts, ends)
 
 
-def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
+def split_by(known: Activity, starts: Ints, ends: Ints) -> dict[str, Ints]:
     """The same with the activity of the tile at hand."""
     none = np.zeros(len(starts), np.int64)
     found = {
         category: known.covers[category].within(starts, ends) if category in known.covers else none
         for category in EVENTS
     }
-    return SpanSplit(**found, other=ends - starts - sum(found.values()))
+    return {**found, "other": ends - starts - sum(found.values())}
+
+
+def together(spans: Mapping[str, Ints]) -> CycleSplit:
+    """Cycles of all spans."""
+    return CycleSplit(**{category: int(own.sum()) for category, own in spans.items()})
 
 
 def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
     """Cycles of each span of time by category."""
     found = split_spans(tile, np.array(starts, np.int64), np.array(ends, np.int64))
-    return [CycleSplit(*map(int, own)) for own in zip(*found, strict=True)]
+    cycles = zip(*(own.tolist() for own in found.values()), strict=True)
+    return [CycleSplit(**dict(zip(found, own, strict=True))) for own in cycles]
 
 
 def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
     """Account for every cycle from the start of the first call to the end of the last."""
     known = known or activity(tile)
-    window = split_by(known, calls.start[:1], calls.end[-1:]).total()
-    inside = split_by(known, calls.start, calls.end).total()
+    window = together(split_by(known, calls.start[:1], calls.end[-1:]))
+    inside = together(split_by(known, calls.start, calls.end))
     between = _without(window, inside)
     missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
-    claimed = known.claims.cycles(int(calls.start[0]), int(calls.end[-1])) if len(calls) else {}
+    claimed = {
+        categories: cycles
+        for categories, own in known.claims.items()
+        if (cycles := int(own.within(calls.start[:1], calls.end[-1:]).sum()))
+    }
     findings = (*_missing(tile, missing), *_claimed(tile, claimed, known, calls), *_outside(tile, inside, between))
     return CycleAccount(
         window_cycles=window.total,
@@ -141,8 +131,8 @@ def _claimed(
     tile: TileTrace, claimed: dict[tuple[str, ...], int], known: Activity, calls: CallSpans
 ) -> Iterator[Message]:
     if claimed:
-        inside = (known.claims.end > calls.start[0]) & (known.claims.start < calls.end[-1])
-        where = place(tile, f"cycle {int(known.claims.start[inside].min())}")
+        starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
+        where = place(tile, f"cycle {int(np.concatenate(list(starts)).min())}")
         title = "events overlap that exclude each other; such cycles are counted for the first of them only"
         seen = "; ".join(
             f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"

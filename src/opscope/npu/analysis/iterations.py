@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
-from opscope.npu.analysis.pattern import find_pattern
+from opscope.npu.analysis.pattern import By, IterationSplit, find_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import SlotTrace, TileTrace
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.kinds import Kinds
-    from opscope.npu.analysis.pattern import CallPattern
 
     Mask = NDArray[np.bool_]
 
@@ -65,32 +64,20 @@ def support(gaps: Ints | None, starts: Ints) -> str:
     return f"{LOCK} does not separate these gaps from others: {medians}"
 
 
-By = Literal["tiling", "kinds", "lock_stall"]
 _HALVES = 2
 """Parts into which a single wait divides the calls."""
 
 
-class IterationSplit(NamedTuple):
-    """Calls divided into iterations."""
-
-    by: By  # what divides them
-    starts: Ints  # first call of each
-    work: Ints  # calls of each that count as the tiling's
-    whole: int  # such calls of a complete one
-    complete: Mask  # whether all its calls are there
-    reason: str  # why, in words
-
-
-def by_tiling(kinds: Kinds, each: int, pattern: CallPattern | None, long: Ints) -> IterationSplit:
+def by_tiling(kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints) -> IterationSplit:
     """Iterations of so many working calls.
 
     Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
     iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
     long between them: then it ran ahead.
     """
-    if pattern and each % pattern.work_calls == 0 and not pattern.complete[1:-1].all():
-        starts = _by_repetitions(pattern, each // pattern.work_calls)
-        counted = f"{each // pattern.work_calls:,} times ({pattern.words})"
+    if pattern and each % pattern.whole == 0 and not pattern.complete[1:-1].all():
+        starts = _by_repetitions(pattern, each // pattern.whole)
+        counted = f"{each // pattern.whole:,} times ({pattern.reason})"
     else:
         starts = _by_count(kinds, each)
         counted = f"{each:,} working calls"
@@ -112,8 +99,8 @@ def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints) -> Ints | 
     return behind if whole > 1 and 2 * whole >= len(behind) else None
 
 
-def _by_repetitions(pattern: CallPattern, each: int) -> Ints:
-    units = np.maximum(np.rint(pattern.work / pattern.work_calls).astype(np.int64), 1)
+def _by_repetitions(pattern: IterationSplit, each: int) -> Ints:
+    units = np.maximum(np.rint(pattern.work / pattern.whole).astype(np.int64), 1)
     number = (np.cumsum(units) - units) // min(each, int(units.sum()))
     return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
 
@@ -162,14 +149,13 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
     return IterationSplit("lock_stall", starts, work, whole, work == whole, reason)
 
 
-def by_pattern(kinds: Kinds, pattern: CallPattern, long: Ints) -> IterationSplit:
+def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSplit:
     """Each repetition of the sequence of kinds."""
     reason = (
-        f"calls repeat the sequence {pattern.words}; "
+        f"calls repeat the sequence {pattern.reason}; "
         "an iteration of the whole run may have many of these, which its tiling would show"
     )
-    starts = _behind_waits(pattern.starts, kinds, long)
-    return IterationSplit("kinds", starts, pattern.work, pattern.work_calls, pattern.complete, reason)
+    return pattern._replace(starts=_behind_waits(pattern.starts, kinds, long), reason=reason)
 
 
 Phase = Literal["warmup", "measured", "extra", "partial"]
@@ -253,7 +239,7 @@ def find_iterations(
         by=split.by,
         reason="; ".join(_reasons(calls, found, split, gaps)),
         expected=expected,
-        pattern=pattern.words if pattern else None,
+        pattern=pattern.reason if pattern else None,
         findings=tuple(_findings(tile, (found, uneven), split, expected, (pattern, long))),
         gaps=uneven,
     )
@@ -405,14 +391,14 @@ def _findings(
     iterations: tuple[Sequence[Iteration], Sequence[CallGap]],
     split: IterationSplit,
     expected: int | None,
-    evidence: tuple[CallPattern | None, Ints],
+    evidence: tuple[IterationSplit | None, Ints],
 ) -> Iterator[Message]:
     (found, uneven), (pattern, long) = iterations, evidence
     yield from _unexpected(tile, found, expected, uneven)
     yield from _partial(tile, found, split)
-    if split.by == "tiling" and pattern and split.whole % pattern.work_calls:
+    if split.by == "tiling" and pattern and split.whole % pattern.whole:
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
-        seen = f"{split.whole:,} working calls an iteration, {pattern.work_calls:,} in {pattern.words}"
+        seen = f"{split.whole:,} working calls an iteration, {pattern.whole:,} in {pattern.reason}"
         step = "check the sizes of matrices and tiles and the numbers of rows and columns"
         yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)

@@ -152,34 +152,46 @@ _ALIKE = 0.5
 """Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
 
 
-class CallKind(msgspec.Struct, frozen=True):
-    """Calls that do the same, as far as the trace tells."""
+class KindRow(msgspec.Struct, frozen=True):
+    """Calls of one kind, and their durations from INSTR_EVENT_0 to INSTR_EVENT_1.
 
-    # `kernel 1` and so on, the one with the most cycles first; `zero-fill` for calls without vector cycles that
-    # are shorter than those of a kernel with such
-    name: str
-    n: int  # number of calls
-    vector_cycles: int | None  # of a call, the middle one where they differ; None where INSTR_VECTOR was not traced
-    first_cycles: int  # duration of the first call
-    median_cycles: float  # of the durations
-    p10_cycles: float  # duration that a tenth of the calls stays below, interpolated
-    p90_cycles: float  # duration that nine tenths stay below, interpolated
-    min_cycles: int  # shortest
-    max_cycles: int  # longest
-    works: bool  # whether these calls count as those of the tiling; zero-fills and side kernels do not
-    evidence: str  # why these calls are one kind
+    Attributes:
+        kind: its name.
+        n: calls.
+        vector_cycles: in each call; null where INSTR_VECTOR was not traced.
+        median_cycles: of the durations.
+        p10_cycles: that one call in ten stays below.
+        p90_cycles: that nine in ten stay below.
+        min_cycles: shortest.
+        max_cycles: longest.
+        first_cycles: of the first call.
+        evidence: why these calls are one kind.
+        multiplies: whether its calls count as the product's work.
+    """
+
+    kind: str  # `kernel 1` and so on, the one with the most cycles first; or `zero-fill`
+    n: int
+    vector_cycles: int | None
+    median_cycles: float
+    p10_cycles: float
+    p90_cycles: float
+    min_cycles: int
+    max_cycles: int
+    first_cycles: int
+    evidence: str
+    multiplies: bool
 
     @property
     def fills(self) -> bool:
         """Whether it is a zero-fill."""
-        return self.name.startswith(ZERO_FILL)
+        return self.kind.startswith(ZERO_FILL)
 
 
 @dataclass(frozen=True)
 class Kinds:
     """All kinds of a tile."""
 
-    kinds: tuple[CallKind, ...]  # those found, the one with the most cycles first; none without calls
+    kinds: tuple[KindRow, ...]  # those found, the one with the most cycles first; none without calls
     labels: Ints  # kind of each call as its place in `kinds`; shape (calls,)
     findings: tuple[Message, ...] = ()  # what limits this
     # start and reason of the calls between others that lack vector cycles of their kind's constant
@@ -188,7 +200,7 @@ class Kinds:
     @property
     def work(self) -> NDArray[np.bool_]:
         """Which calls count as those of the tiling; shape (calls,)."""
-        return self._of_kinds([kind.works for kind in self.kinds])
+        return self._of_kinds([kind.multiplies for kind in self.kinds])
 
     @property
     def fills(self) -> NDArray[np.bool_]:
@@ -199,7 +211,7 @@ class Kinds:
         """The same with these kinds as those that count as the tiling's; unchanged without names."""
         if not names:
             return self
-        kinds = tuple(msgspec.structs.replace(kind, works=kind.name in names) for kind in self.kinds)
+        kinds = tuple(msgspec.structs.replace(kind, multiplies=kind.kind in names) for kind in self.kinds)
         return replace(self, kinds=kinds)
 
     def _of_kinds(self, chosen: Sequence[bool]) -> NDArray[np.bool_]:
@@ -211,7 +223,8 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     if not len(calls):
         return Kinds((), np.empty(0, np.int64))
     vector = event_cover(tile, VECTOR)
-    lengths = calls.durations - split_by(known or activity(tile), calls.start, calls.end).stalls
+    spent = split_by(known or activity(tile), calls.start, calls.end)
+    lengths = spent["vector"] + spent["other"]
     if vector is None:
         every = np.arange(len(calls))
         rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations show", every[:0])]
@@ -236,10 +249,10 @@ def _lacks(calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -
             yield int(calls.start[call]), f"call {call + 1} has {seen:,} of its kernel's {group.vector:,} vector cycles"
 
 
-def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[CallKind, ...]:
+def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[KindRow, ...]:
     lead = next((group for group in groups if group.vector), groups[0])
     usual = float(np.median(durations[lead.calls]))
-    kinds: list[CallKind] = []
+    kinds: list[KindRow] = []
     for group in groups:
         own = float(np.median(durations[group.calls]))
         fills = group.vector == 0 and bool(lead.vector) and own < usual
@@ -249,9 +262,9 @@ def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple
     return tuple(kinds)
 
 
-def _name(what: str, before: Sequence[CallKind]) -> str:
+def _name(what: str, before: Sequence[KindRow]) -> str:
     """The next name of its sort; the only zero-fill, or the first one, has no number."""
-    number = sum(kind.name.startswith(what) for kind in before) + 1
+    number = sum(kind.kind.startswith(what) for kind in before) + 1
     return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
 
 
@@ -261,20 +274,20 @@ def _works(group: CallGroup, own: float, lead: CallGroup, usual: float) -> bool:
     return own >= _ALIKE * usual
 
 
-def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> CallKind:
+def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> KindRow:
     p10, median, p90 = np.percentile(durations, [10, 50, 90]).tolist()
-    return CallKind(
-        name=name,
+    return KindRow(
+        kind=name,
         n=len(durations),
         vector_cycles=group.vector,
-        first_cycles=int(durations[0]),
         median_cycles=median,
         p10_cycles=p10,
         p90_cycles=p90,
         min_cycles=int(durations.min()),
         max_cycles=int(durations.max()),
-        works=works,
+        first_cycles=int(durations[0]),
         evidence="; ".join([group.why, *_remarks(name, group, durations, lengths)]),
+        multiplies=works,
     )
 
 
@@ -372,7 +385,7 @@ def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecificat
     spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
     main = max(sufficient or able, key=lambda index: spent[index])
     same = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
-    wider = sorted({*same, *(index for index in able if kinds.kinds[index].works)})
+    wider = sorted({*same, *(index for index in able if kinds.kinds[index].multiplies)})
     each = said.tiling.calls_per_output if said.tiling else None
     fills = sum(kind.n for kind in kinds.kinds if kind.fills)
     if each is None or not fills:
@@ -381,9 +394,9 @@ def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecificat
 
 
 def _work(
-    tile: TileTrace, calls: CallSpans, multiplies: NDArray[np.bool_], kinds: list[CallKind], reason: str
+    tile: TileTrace, calls: CallSpans, multiplies: NDArray[np.bool_], kinds: list[KindRow], reason: str
 ) -> MacCalls:
-    names = tuple(kind.name for kind in kinds)
+    names = tuple(kind.kind for kind in kinds)
     vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
     begun = _begun(tile, calls) if kinds else 0
     return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
@@ -407,7 +420,7 @@ def _least(said: RunSpecification) -> float:
     return 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
 
 
-def _alike(kind: CallKind, main: CallKind) -> bool:
+def _alike(kind: KindRow, main: KindRow) -> bool:
     if kind is main:
         return True
     if kind.vector_cycles is None or main.vector_cycles is None:
@@ -415,19 +428,19 @@ def _alike(kind: CallKind, main: CallKind) -> bool:
     return abs(kind.vector_cycles - main.vector_cycles) <= _SAME * main.vector_cycles
 
 
-def _reason(chosen: list[CallKind], others: list[CallKind]) -> str:
-    names = " and ".join(kind.name for kind in chosen)
+def _reason(chosen: list[KindRow], others: list[KindRow]) -> str:
+    names = " and ".join(kind.kind for kind in chosen)
     if chosen[0].vector_cycles is None:
         return f"INSTR_VECTOR was not traced: {names} has the most cycles of all kinds"
     found = f"{names}: {chosen[0].vector_cycles:,} vector cycles per call"
     return f"{found}, the most cycles of all kinds with vector cycles" if others else found
 
 
-def _doubts(tile: TileTrace, chosen: list[CallKind], others: list[CallKind]) -> list[Message]:
+def _doubts(tile: TileTrace, chosen: list[KindRow], others: list[KindRow]) -> list[Message]:
     if not others:
         return []
-    names = ", ".join(f"{kind.name} with {counted_text(kind.n, 'call')}" for kind in others)
+    names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
     title = "several kinds of calls could multiply"
-    evidence = f"only {' and '.join(kind.name for kind in chosen)} counts as such; not counted: {names}"
+    evidence = f"only {' and '.join(kind.kind for kind in chosen)} counts as such; not counted: {names}"
     step = "if they multiply, too, rates and coverage are too low: mark only the kernel in question with events"
     return [tile_finding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,44 +30,43 @@ _AS_GOOD = 0.98
 """Share of the best fit from which a shorter period is preferred."""
 
 
-class KindRun(NamedTuple):
-    """Calls of one kind in a row: the kind, and how many."""
-
-    kind: int
-    calls: int
-
-
 class Runs(NamedTuple):
-    """All of them; arrays of shape (runs,)."""
+    """Calls of one kind in a row; arrays of shape (runs,)."""
 
     first: Ints  # first call of each
     kind: Ints  # of its calls
     calls: Ints  # how many
 
 
-class CallPattern(NamedTuple):
-    """A sequence that repeats, and the groups of calls that do so."""
-
-    runs: tuple[KindRun, ...]  # of one period, from the one that opens it
-    starts: Ints  # first call of each group; the first group may begin within a period
-    complete: Mask  # whether a group is the whole period
-    work: Ints  # calls of each group that count as those of the tiling
-    words: str  # the sequence, such as `zero-fill, 12 x kernel 1`
-    calls: int  # of one period
-    work_calls: int  # those of them that count as the tiling's
+By = Literal["tiling", "kinds", "lock_stall"]
 
 
-def find_pattern(kinds: Kinds) -> CallPattern | None:
-    """The shortest sequence that explains how kinds follow each other; None where there is none with work."""
+class IterationSplit(NamedTuple):
+    """Calls divided into iterations."""
+
+    by: By  # what divides them
+    starts: Ints  # first call of each
+    work: Ints  # calls of each that count as the tiling's
+    whole: int  # such calls of a complete one
+    complete: Mask  # whether all its calls are there
+    reason: str  # why, in words
+
+
+def find_pattern(kinds: Kinds) -> IterationSplit | None:
+    """The shortest sequence that explains how kinds follow each other; None where there is none with work.
+
+    Its reason is the sequence, such as `zero-fill, 12 x kernel 1`; the first repetition may begin within one.
+    """
     runs = _runs(kinds.labels)
     period = _period(runs)
     if period is None:
         return None
-    phases = [_usual(runs, phase, period) for phase in range(period)]
-    if not any(kinds.kinds[run.kind].works for run in phases):
+    usual = np.array([_usual(runs, phase, period) for phase in range(period)])
+    phases = Runs(runs.first[:period], usual[:, 0], usual[:, 1])
+    if not any(kinds.kinds[kind].multiplies for kind in phases.kind):
         return None
     opener = _opener(phases, kinds)
-    ordered = (*phases[opener:], *phases[:opener])
+    ordered = Runs(*(np.roll(column, -opener) for column in phases))
     return _pattern(runs, ordered, _openings(runs, phases, opener), kinds)
 
 
@@ -100,52 +99,49 @@ def _fit(runs: Runs, period: int) -> float:
     """Share of the runs that are as usual in their place; the first and the last may be parts."""
     fitting = 0
     for phase in range(period):
-        usual = _usual(runs, phase, period)
-        same = runs.kind[phase::period] == usual.kind
-        fitting += int((same & (runs.calls[phase::period] == usual.calls)).sum())
+        kind, calls = _usual(runs, phase, period)
+        same = runs.kind[phase::period] == kind
+        fitting += int((same & (runs.calls[phase::period] == calls)).sum())
     ends = {0, len(runs.first) - 1}
     for at in ends:
-        usual = _usual(runs, at % period, period)
-        fitting += bool(runs.kind[at] == usual.kind and runs.calls[at] < usual.calls)
+        kind, calls = _usual(runs, at % period, period)
+        fitting += bool(runs.kind[at] == kind and runs.calls[at] < calls)
     return fitting / len(runs.first)
 
 
-def _usual(runs: Runs, phase: int, period: int) -> KindRun:
-    """The most frequent run in a place of the period, the longest of equally frequent ones."""
+def _usual(runs: Runs, phase: int, period: int) -> tuple[int, int]:
+    """Kind and calls of the most frequent run in a place of the period, the longest of equally frequent ones."""
     values, counts = np.unique(runs.kind[phase::period] << _KIND | runs.calls[phase::period], return_counts=True)
     value = int(values[len(counts) - 1 - int(np.argmax(counts[::-1]))])
-    return KindRun(value >> _KIND, value & ((1 << _KIND) - 1))
+    return value >> _KIND, value & ((1 << _KIND) - 1)
 
 
-def _opener(phases: list[KindRun], kinds: Kinds) -> int:
+def _opener(phases: Runs, kinds: Kinds) -> int:
     """Which run opens a period: a zero-fill behind work; else work behind something else; else the trace's first."""
-    works = [kinds.kinds[run.kind].works for run in phases]
-    fills = [kinds.kinds[run.kind].fills for run in phases]
-    after_work = [at for at in range(len(phases)) if fills[at] and not fills[at - 1]]
-    work = [at for at in range(len(phases)) if works[at] and not works[at - 1]]
+    works = [kinds.kinds[kind].multiplies for kind in phases.kind]
+    fills = [kinds.kinds[kind].fills for kind in phases.kind]
+    after_work = [at for at in range(len(fills)) if fills[at] and not fills[at - 1]]
+    work = [at for at in range(len(works)) if works[at] and not works[at - 1]]
     return (after_work or work or [0])[0]
 
 
-def _openings(runs: Runs, phases: list[KindRun], opener: int) -> Ints:
+def _openings(runs: Runs, phases: Runs, opener: int) -> Ints:
     """Runs that open a period: all of the opener's kind, where it occurs once in a period."""
-    kind = phases[opener].kind
-    if sum(run.kind == kind for run in phases) == 1:
+    kind = phases.kind[opener]
+    if (phases.kind == kind).sum() == 1:
         return np.flatnonzero(runs.kind == kind)
-    return np.arange(opener, len(runs.first), len(phases))
+    return np.arange(opener, len(runs.first), len(phases.kind))
 
 
-def _pattern(runs: Runs, ordered: tuple[KindRun, ...], openings: Ints, kinds: Kinds) -> CallPattern:
+def _pattern(runs: Runs, ordered: Runs, openings: Ints, kinds: Kinds) -> IterationSplit:
     begins = openings if openings[:1] == [0] else np.concatenate([[0], openings])
     starts = runs.first[begins]
     total = len(kinds.labels)
     calls = np.diff(np.append(starts, total))
     work = np.add.reduceat(kinds.work.astype(np.int64), starts)
-    whole = sum(run.calls for run in ordered)
-    whole_work = sum(run.calls for run in ordered if kinds.kinds[run.kind].works)
+    period = [(kinds.kinds[kind], int(count)) for kind, count in zip(ordered.kind, ordered.calls, strict=True)]
+    whole_work = sum(count for kind, count in period if kind.multiplies)
     count = np.diff(np.append(begins, len(runs.first)))
-    complete = (calls == whole) & (work == whole_work) & (count == len(ordered))
-    words = ", ".join(
-        f"{run.calls:,} x {kinds.kinds[run.kind].name}" if run.calls > 1 else kinds.kinds[run.kind].name
-        for run in ordered
-    )
-    return CallPattern(ordered, starts, complete, work, words, whole, whole_work)
+    complete = (calls == ordered.calls.sum()) & (work == whole_work) & (count == len(period))
+    words = ", ".join(f"{count:,} x {kind.kind}" if count > 1 else kind.kind for kind, count in period)
+    return IterationSplit("kinds", starts, work, whole_work, complete, words)

@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.activity import Activity
     from opscope.npu.analysis.array import ArrayView
-    from opscope.npu.analysis.bound import CallStall, Gain, TileBound
-    from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.cycles import CycleAccount
-    from opscope.npu.analysis.kinds import MacCalls
-    from opscope.npu.analysis.rates import MacRate
+    from opscope.npu.analysis.bound import CallStall, Gain
+    from opscope.npu.analysis.traced_core import TracedCore
 
 LARGE_GAIN = 1.2
 """A remedy that could make calls follow each other so many times as fast matters much."""
@@ -49,41 +45,27 @@ BEHIND = 0.05
 """How much longer than the others' the iterations of the slowest core must be for it to be worth a look."""
 
 
-class Seen(NamedTuple):
-    """What is known of a core when it is asked what to do."""
-
-    tile: TileTrace  # its trace
-    calls: CallSpans  # all of it
-    work: MacCalls  # those that multiply
-    account: CycleAccount  # of its cycles
-    rate: MacRate  # of them
-    bound: TileBound  # what sets their pace
-    known: Activity  # when the core did what
-    stalls: tuple[CallStall, ...]  # what its calls wait for
-    around: Sequence[TileTrace] = ()  # all units of the trace
-
-
-def recommendations(seen: Seen) -> tuple[Message, ...]:
+def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple[Message, ...]:
     """What to do, as findings; none where nothing that was traced holds the core back."""
-    return (*_no_vector(seen), *_stream(seen), *_stalls(seen), *_scalar(seen), *_vector(seen))
+    return (*_no_vector(core), *_stream(core), *_stalls(core, around), *_scalar(core), *_vector(core))
 
 
-def _no_vector(seen: Seen) -> Iterator[Message]:
+def _no_vector(core: TracedCore) -> Iterator[Message]:
     """That the kernel is scalar."""
-    split = seen.account.in_call
-    if not split.total or "INSTR_VECTOR" in seen.account.missing:
+    split = core.account.in_call
+    if not split.total or "INSTR_VECTOR" in core.account.missing:
         return
-    if split.vector or seen.account.between_calls.vector:
+    if split.vector or core.account.between_calls.vector:
         return
     title = "no vector instruction in any call: the kernel is scalar"
     evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
     step = "use the kernel's vectorised form, or check that the slot traces INSTR_VECTOR"
-    yield tile_finding("no_vector_instructions", Severity.HIGH, title, evidence, place(seen.tile), step)
+    yield tile_finding("no_vector_instructions", Severity.HIGH, title, evidence, place(core.tile), step)
 
 
-def _stream(seen: Seen) -> Iterator[Message]:
+def _stream(core: TracedCore) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
-    found = seen.bound
+    found = core.bound
     paced = next((port for port in found.ports if port.name == found.port), None)
     if paced is None or paced.cycles_per_call is None or found.gain is None or found.measured_period_cycles is None:
         return
@@ -97,7 +79,7 @@ def _stream(seen: Seen) -> Iterator[Message]:
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
     step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    told = tile_finding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
+    told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
     yield told._replace(subject=paced.label)
 
 
@@ -134,17 +116,17 @@ _IN_CALLS = {
 }
 
 
-def _stalls(seen: Seen) -> Iterator[Message]:
+def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     """What calls wait for, the largest first."""
-    for own in seen.stalls:
+    for own in core.stalls:
         if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
             continue
         rule = _IN_CALLS[own.stall]
         title = f"calls wait for {rule.what} in {share_text(own.share)} of their cycles"
-        evidence = f"{own.cycles:,} of {seen.account.in_call.total:,} cycles in calls; {_worth(seen, own.gain)}"
+        evidence = f"{own.cycles:,} of {core.account.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
         look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
-        step = f"{rule.step}; {look(seen.tile, seen.around)}"
-        yield tile_finding(rule.rule, _stall_severity(own), title, evidence, place(seen.tile), step)
+        step = f"{rule.step}; {look(core.tile, around)}"
+        yield tile_finding(rule.rule, _stall_severity(own), title, evidence, place(core.tile), step)
 
 
 def _stall_severity(own: CallStall) -> Severity:
@@ -154,46 +136,46 @@ def _stall_severity(own: CallStall) -> Severity:
     return Severity.HIGH if own.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
 
 
-def _scalar(seen: Seen) -> Iterator[Message]:
+def _scalar(core: TracedCore) -> Iterator[Message]:
     """That the kernel spends much time without vector instructions."""
-    split = seen.account.in_call
-    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(seen.account.missing):
+    split = core.account.in_call
+    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.account.missing):
         return
     share = split.other / split.total
     if share < SCALAR:
         return
-    unseen = f" (not traced: {', '.join(seen.account.missing)})" if seen.account.missing else ""
+    unseen = f" (not traced: {', '.join(core.account.missing)})" if core.account.missing else ""
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
-    cycles = split_by(seen.known, seen.calls.start, seen.calls.end).other
-    worth = _worth(seen, gain_without(seen.calls, seen.work, cycles, seen.bound))
+    cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
+    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound))
     evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
     step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
-    yield tile_finding("scalar_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+    yield tile_finding("scalar_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
 
 
-def _vector(seen: Seen) -> Iterator[Message]:
+def _vector(core: TracedCore) -> Iterator[Message]:
     """That a vector instruction does much less than the unit can."""
-    each, peak = seen.rate.per_vector_cycle, seen.rate.peak
+    each, peak = core.rate.per_vector_cycle, core.rate.peak
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
         return
     title = f"a cycle with a vector instruction does {rate_text(each)} of {peak} MAC"
     evidence = f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type"
     step = "use the shape of matrix product that the type has at full rate, and convert data outside of the inner loop"
-    yield tile_finding("weak_vector_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+    yield tile_finding("weak_vector_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
 
 
-def _worth(seen: Seen, gain: Gain | None) -> str:
+def _worth(core: TracedCore, gain: Gain | None) -> str:
     """What removing cycles from the calls would bring."""
     if gain is None:
-        port = next((port.label for port in seen.bound.ports if port.name == seen.bound.port), "another")
+        port = next((port.label for port in core.bound.ports if port.name == core.bound.port), "another")
         return f"no gain while the {port.removesuffix(' stream')} stream sets the pace"
-    unknown = "" if seen.bound.is_call else "; what sets the pace is not known"
+    unknown = "" if core.bound.is_call else "; what sets the pace is not known"
     return f"{gain_text(gain)} without them{unknown}"
 
 
-def _kernel_severity(seen: Seen) -> Severity:
+def _kernel_severity(core: TracedCore) -> Severity:
     """What is in the call matters when the call sets the pace."""
-    return Severity.MEDIUM if seen.bound.is_call else Severity.INFO
+    return Severity.MEDIUM if core.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ b bytes per cycle that moves s bytes for each call allows m k n b / s multiply-a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -67,12 +67,6 @@ class TileRoofline(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class _Moved(NamedTuple):
-    operand: Operand
-    bytes_per_call: float
-    basis: str
-
-
 def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoofline:
     """Place a tile under its ceilings."""
     if rate.mac_per_cycle is None:
@@ -80,15 +74,15 @@ def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoo
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:
         return TileRoofline(reason="architecture or type of operands is not given")
     macs = said.tiling.macs_per_call
-    moved = _moved(said.tiling, said.dtype, said.stream_bytes, bound.ports)
-    ceilings = [_stream(own, macs, said.stream_bytes) for own in moved]
+    ceilings = _streams(said.tiling, said.dtype, said.stream_bytes, bound.ports)
+    moved = sum(own.bytes_per_call or 0.0 for own in ceilings)
     if said.peak is not None:
         ceilings.append(Ceiling(PEAK, float(said.peak), None, None, f"{said.peak} MAC per cycle in {said.dtype}"))
     ceilings.sort(key=lambda ceiling: ceiling.mac_per_cycle)
     steady = macs / bound.measured_period_cycles if bound.measured_period_cycles else None
     lowest = ceilings[0]
     return TileRoofline(
-        mac_per_byte=macs / sum(own.bytes_per_call for own in moved),
+        mac_per_byte=macs / moved,
         ridge_mac_per_byte=said.peak / said.stream_bytes if said.peak else None,
         ceilings=tuple(ceilings),
         attainable=lowest.mac_per_cycle,
@@ -99,22 +93,21 @@ def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoo
     )
 
 
-def _stream(moved: _Moved, macs: int, stream_bytes: int) -> Ceiling:
-    each = macs / moved.bytes_per_call
-    return Ceiling(moved.operand.value, each * stream_bytes, moved.bytes_per_call, each, moved.basis)
-
-
-def _moved(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...]) -> list[_Moved]:
-    """Bytes of each operand for one call: of its port where that is known, else from the sizes."""
+def _streams(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...]) -> list[Ceiling]:
+    """Those of each operand's bytes for one call: of its port where that is known, else from the sizes."""
     known = {port.operands[0]: port for port in ports if len(port.operands) == 1 and port.cycles_per_call}
     found = []
     for operand in Operand:
         port = known.get(operand.value)
         share = said.calls_per_output if operand is Operand.C else 1
         if port is not None and port.cycles_per_call is not None:
-            found.append(_Moved(operand, port.cycles_per_call * stream_bytes, f"the transfers of {port.name}"))
+            size, basis = port.cycles_per_call * stream_bytes, f"the transfers of {port.name}"
         elif share is not None:
-            found.append(_Moved(operand, said.buffer_bytes(operand, dtype)[0] / share, _FROM_SIZES))
+            size, basis = said.buffer_bytes(operand, dtype)[0] / share, _FROM_SIZES
+        else:
+            continue
+        each = said.macs_per_call / size
+        found.append(Ceiling(operand.value, each * stream_bytes, size, each, basis))
     return found
 
 

@@ -14,17 +14,17 @@ from opscope.analysis.findings.message import Message, Severity, part_warning
 from opscope.core.parts import PartFailure, explained, failures_heard, part
 from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
-from opscope.npu.analysis.array import AlignAt, ArrayCore, ArrayView, array_view
-from opscope.npu.analysis.bound import CallStall, TileBound, bound, call_stalls
-from opscope.npu.analysis.calls import Pairing, pair_calls
-from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account, split_each
+from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
+from opscope.npu.analysis.bound import TileBound, bound, call_stalls
+from opscope.npu.analysis.calls import pair_calls
+from opscope.npu.analysis.cycles import CycleSplit, account, split_each
 from opscope.npu.analysis.damage import TraceDamage, find_damage
 from opscope.npu.analysis.findings import message_of, published, tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
-from opscope.npu.analysis.recommendations import Seen, array_recommendations, recommendations
+from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
@@ -32,13 +32,13 @@ from opscope.npu.analysis.tiles_result import (
     CallCounts,
     Cycles,
     IterationRow,
-    KindRow,
     SlotRow,
     TileRow,
     TilesAnalysis,
     TilesSource,
 )
-from opscope.npu.analysis.waits import WAITING, CoreWait, core_wait, wait_findings, waiting_core
+from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.iterations import Iteration
-    from opscope.npu.analysis.kinds import CallKind
 
     Known = TypeVar("Known")
 
@@ -70,25 +69,6 @@ class TilesTerms(NamedTuple):
     model: CostModel | None = None  # numbers of a cost model; None: there are none
     model_of_calls: bool = False  # whether an iteration of that model is a single call, not a whole product
     align: AlignAt = "auto"  # what counts as one moment on all cores
-
-
-class TracedCore(NamedTuple):
-    """A core's trace, and what was found in it."""
-
-    tile: TileTrace
-    pairing: Pairing
-    kinds: Kinds
-    work: MacCalls
-    iterations: Iterations
-    account: CycleAccount
-    rate: MacRate
-    bound: TileBound
-    roofline: TileRoofline
-    advice: TraceAdvice
-    damage: TraceDamage
-    known: Activity
-    stalls: tuple[CallStall, ...]
-    only_waits: CoreWait | None
 
 
 class Examined(NamedTuple):
@@ -170,11 +150,7 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
 
 def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
-    own = [
-        ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate, core.damage.lost)
-        for core in cores
-        if core.pairing.paired
-    ]
+    own = [core for core in cores if core.pairing.paired]
     return array_view(own, terms.said, terms.align) if own else None
 
 
@@ -290,8 +266,7 @@ def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]
     for found in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from found.findings
     yield from map(message_of, core.advice.findings)
-    own = core.tile, core.pairing.calls, core.work, core.account, core.rate, core.bound, core.known, core.stalls
-    yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(Seen(*own, around)))
+    yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 
 def _warned(warning: TraceWarning) -> Message:
@@ -311,7 +286,7 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         tile=tile.tile,
         unit=tile.unit.value,
         calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
-        kinds=[_kind(kind, core.work) for kind in core.kinds.kinds],
+        kinds=[msgspec.structs.replace(kind, multiplies=kind.kind in core.work.kinds) for kind in core.kinds.kinds],
         window_cycles=core.account.window_cycles,
         cycles=Cycles(core.account.in_call, core.account.between_calls),
         not_traced=core.account.missing,
@@ -371,22 +346,6 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
 def _slot(slot: SlotTrace) -> SlotRow:
     spans = slot.spans
     return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
-
-
-def _kind(kind: CallKind, work: MacCalls) -> KindRow:
-    return KindRow(
-        kind=kind.name,
-        n=kind.n,
-        vector_cycles=kind.vector_cycles,
-        median_cycles=kind.median_cycles,
-        p10_cycles=kind.p10_cycles,
-        p90_cycles=kind.p90_cycles,
-        min_cycles=kind.min_cycles,
-        max_cycles=kind.max_cycles,
-        first_cycles=kind.first_cycles,
-        evidence=kind.evidence,
-        multiplies=kind.name in work.kinds,
-    )
 
 
 def _bound(found: TileBound) -> BoundRow | None:

@@ -13,6 +13,7 @@ from opscope.npu.analysis.bound import CallStall, Gain, Period
 from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
@@ -52,36 +53,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     paired: int
     dropped: int
     ambiguous: int
-
-
-class KindRow(msgspec.Struct, frozen=True):
-    """Calls of one kind, and their durations from INSTR_EVENT_0 to INSTR_EVENT_1.
-
-    Attributes:
-        kind: its name.
-        n: calls.
-        vector_cycles: in each call; null where INSTR_VECTOR was not traced.
-        median_cycles: of the durations.
-        p10_cycles: that one call in ten stays below.
-        p90_cycles: that nine in ten stay below.
-        min_cycles: shortest.
-        max_cycles: longest.
-        first_cycles: of the first call.
-        evidence: why these calls are one kind.
-        multiplies: whether its calls count as the product's work.
-    """
-
-    kind: str
-    n: int
-    vector_cycles: int | None
-    median_cycles: float
-    p10_cycles: float
-    p90_cycles: float
-    min_cycles: int
-    max_cycles: int
-    first_cycles: int
-    evidence: str
-    multiplies: bool
 
 
 class Cycles(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.system.memory import limited
@@ -17,7 +17,7 @@ from opscope.readers.registry import reader_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.core.table.tiles import TileTrace, TileTraceSet
+    from opscope.core.table.tiles import TileTraceSet
     from opscope.npu.readers.words import Slots
 
 _HEAD = 64
@@ -34,20 +34,8 @@ class TilesReader(Protocol):
         ...
 
 
-class TilesRead(NamedTuple):
-    """A trace that was read, and the hash of its file as it is stored."""
-
-    traces: TileTraceSet
-    sha256: str
-
-    @property
-    def tiles(self) -> tuple[TileTrace, ...]:
-        """Its tiles."""
-        return self.traces.tiles
-
-
-def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
-    """The tiles of a trace in JSON or raw words, which may be compressed with gzip or zstd."""
+def read_tiles(path: Path, slots: Slots | None = None) -> tuple[TileTraceSet, str]:
+    """The tiles of a trace in JSON or raw words, compressed or not, and the hash of its file as it is stored."""
     stored = mapped_file(path)
     if not len(stored):
         raise EmptyTraceError("the file has no bytes", where=path, hint="the capture failed; run it again")
@@ -60,7 +48,7 @@ def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
             traces = _read(stored, path, slots)
     finally:
         beside.join()
-    return TilesRead(traces, digest.hexdigest())
+    return traces, digest.hexdigest()
 
 
 def _hash(path: Path, digest: hashlib._Hash) -> None:

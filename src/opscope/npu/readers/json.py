@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -112,7 +113,7 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
     """All tiles of a trace."""
     values, gathered = Values(memoryview(data), path), Gathered()
     end = _gather(values, gathered)
-    if not any(map(_tile_of, gathered.processes.values())):
+    if not any(map(_TILE.search, gathered.processes.values())):
         missing = "; the file is cut off" if end.cut else ""
         raise TraceFormatError(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
     columns = gathered.columns()
@@ -151,18 +152,10 @@ def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
 
 
-class _TileName(NamedTuple):
-    """What a process is called, and which unit of which tile that means."""
-
-    recorded: str
-    unit: Unit
-    row: int
-    column: int
-
-
-def _tile_of(recorded: str) -> _TileName | None:
+def _tile_of(pid: int, recorded: str) -> TileTrace | None:
+    """The trace of the unit and tile that a process is called by, without events; None for another process."""
     match = _TILE.search(recorded)
-    return _TileName(recorded, _UNITS[match[1]], int(match[2]), int(match[3])) if match else None
+    return TileTrace(int(match[2]), int(match[3]), _UNITS[match[1]], pid, recorded, (), 0) if match else None
 
 
 class _Order(NamedTuple):
@@ -175,15 +168,15 @@ class _Order(NamedTuple):
 def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
     orders = _orders(gathered, columns)
     slots: dict[int, list[tuple[int, str, SlotEvents]]] = {pid: [] for pid in gathered.processes}
-    for key, events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
-        slots.setdefault(key.pid, []).append((key.tid, key.name, events))
+    for (pid, tid, name), events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
+        slots.setdefault(pid, []).append((tid, name, events))
     tiles, strangers = [], 0
     for pid, own in sorted(slots.items()):
-        named = _tile_of(gathered.processes.get(pid, ""))
-        if named is None:
+        tile = _tile_of(pid, gathered.processes.get(pid, ""))
+        if tile is None:
             strangers += sum(len(events.time) for _, _, events in own)
         else:
-            tiles.append(_trace(pid, named, own, orders.get(pid, _Order())))
+            tiles.append(_traced(tile, own, orders.get(pid, _Order())))
     if not any(tile.spans for tile in tiles):
         problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
@@ -201,9 +194,9 @@ def _by_slot(columns: EventColumns, count: int) -> list[SlotEvents]:
 
 def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
     """How the times of each process run in stream order."""
-    pids = list(dict.fromkeys(key.pid for key in gathered.slots))
+    pids = list(dict.fromkeys(pid for pid, _, _ in gathered.slots))
     place = {pid: number for number, pid in enumerate(pids)}
-    owner = np.array([place[key.pid] for key in gathered.slots], np.int32)[columns.code]
+    owner = np.array([place[pid] for pid, _, _ in gathered.slots], np.int32)[columns.code]
     time = columns.time
     if (owner[1:] < owner[:-1]).any():
         rows = np.argsort(owner, kind="stable")
@@ -215,7 +208,7 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
     return {pids[own]: _Order(largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
 
 
-def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]], order: _Order) -> TileTrace:
+def _traced(tile: TileTrace, events: list[tuple[int, str, SlotEvents]], order: _Order) -> TileTrace:
     invented = _invented(events, order)
     if invented is not None:
         events = _without_last(events, invented)
@@ -229,12 +222,8 @@ def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]],
         ),
         key=lambda slot: slot.number,
     )
-    return TileTrace(
-        row=tile.row,
-        column=tile.column,
-        unit=tile.unit,
-        pid=pid,
-        recorded=tile.recorded,
+    return replace(
+        tile,
         slots=tuple(slots),
         last=order.last,
         warnings=(
@@ -267,7 +256,7 @@ def _without_last(events: list[tuple[int, str, SlotEvents]], place: int) -> list
     return [*events[:place], (number, name, kept), *events[place + 1 :]]
 
 
-def _padding_warning(tile: _TileName, name: str) -> TraceWarning:
+def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
     message = (
         f"{tile.recorded}: its last event, a begin of {name} one cycle after all others, is not an event: older "
         "decoders read zeros after the end of the buffer as that; left out"
@@ -275,7 +264,7 @@ def _padding_warning(tile: _TileName, name: str) -> TraceWarning:
     return TraceWarning("padding_as_event", message, "nothing to do; a decoder of today does not write it")
 
 
-def _tile_warnings(tile: _TileName, order: _Order, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+def _tile_warnings(tile: TileTrace, order: _Order, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
         (order.backwards, "times_backwards", "events are earlier than the one before them in the file"),

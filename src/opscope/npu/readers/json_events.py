@@ -23,14 +23,6 @@ _BEGIN, _END, _METADATA = "B", "E", "M"
 _Whole = Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
-class SlotKey(NamedTuple):
-    """What tells one slot from others: two names on one slot are two of them."""
-
-    pid: int
-    tid: int
-    name: str
-
-
 class Event(msgspec.Struct, gc=False):
     """A begin or end of which nothing is missing or odd."""
 
@@ -70,7 +62,8 @@ class Gathered:
     """Everything that was read so far."""
 
     def __init__(self) -> None:
-        self.slots: dict[SlotKey, int] = {}
+        # codes by process, thread and name: two names on one slot are two slots
+        self.slots: dict[tuple[int, int, str], int] = {}
         self.processes: dict[int, str] = {}
         self.threads: dict[tuple[int, int], str] = {}
         self.counts: Counter[str] = Counter()
@@ -84,7 +77,7 @@ class Gathered:
 
     def code(self, pid: int, tid: int, name: str) -> int:
         """Code of a slot."""
-        return self.slots.setdefault(SlotKey(pid, tid, name), len(self.slots))
+        return self.slots.setdefault((pid, tid, name), len(self.slots))
 
     def add_events(self, events: list[Event]) -> None:
         """Take over begins and ends in order."""

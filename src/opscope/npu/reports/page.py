@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
     from opscope.core.parts import PartFailure
     from opscope.npu.analysis.specification import RunSpecification
-    from opscope.npu.analysis.tiles import Examined, TracedCore
+    from opscope.npu.analysis.tiles import Examined
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.traced_core import TracedCore
 
 
 MOST = 20
@@ -82,7 +83,7 @@ def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
         last=last + 1,
         start=start,
         end=end,
-        kinds=", ".join(f"{count} x {kind.name}" for count, kind in named if count),
+        kinds=", ".join(f"{count} x {kind.kind}" for count, kind in named if count),
         median_cycles=float(np.median(durations)),
         longest_cycles=int(durations.max()),
         in_calls=int(durations.sum()) / (end - start) if end > start else 1.0,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.npu.analysis.roofline import TileRoofline
-    from opscope.npu.analysis.tiles import TracedCore
     from opscope.npu.analysis.tiles_result import TileRow
+    from opscope.npu.analysis.traced_core import TracedCore
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -130,7 +130,7 @@ def _kind_lanes(core: TracedCore, prefix: str = "") -> list[Lane]:
     calls, labels = core.pairing.calls, core.kinds.labels
     return [
         Lane(
-            f"{prefix} {kind.name}".strip(),
+            f"{prefix} {kind.kind}".strip(),
             kind_colour(number),
             calls.start[labels == number],
             calls.end[labels == number],
@@ -162,7 +162,7 @@ def call_durations(core: TracedCore) -> str | None:
     if not len(calls):
         return None
     rows = [row for number in range(len(core.kinds.kinds)) for row in _points(core, number)]
-    names = [kind.name for kind in core.kinds.kinds]
+    names = [kind.kind for kind in core.kinds.kinds]
     scale = alt.Scale(domain=names, range=[kind_colour(number) for number in range(len(names))])
     colour = alt.Color("kind:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
     x = alt.X("call:Q", title="call", axis=alt.Axis(tickMinStep=1))
@@ -173,7 +173,7 @@ def call_durations(core: TracedCore) -> str | None:
 
 
 def _points(core: TracedCore, number: int) -> Rows:
-    name = plain(core.kinds.kinds[number].name, 30)
+    name = plain(core.kinds.kinds[number].kind, 30)
     where = np.flatnonzero(core.kinds.labels == number)
     durations = core.pairing.calls.durations[where]
     parts = np.array_split(np.arange(len(where)), min(len(where), _MOST_POINTS))

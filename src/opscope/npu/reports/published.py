@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.tiles import Examined, TracedCore
+    from opscope.npu.analysis.tiles import Examined
     from opscope.npu.analysis.tiles_result import IterationRow, TileRow
+    from opscope.npu.analysis.traced_core import TracedCore
 
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
@@ -74,18 +75,10 @@ class PublishedSystemIteration(msgspec.Struct, frozen=True):
     A rate that is not known is left out, since the published tool's scripts read what is there by ``float()``.
     """
 
-    iteration_index: int  # from 0
-    runtime_cycles: int  # the longest span
+    iteration_index: int | UnsetType  # from 0; left out of means over iterations
+    runtime_cycles: float  # the longest span
     gmacs_per_second: float | UnsetType = UNSET  # of the whole product in that time
     # of the work of the cores in the trace; where the one above is not known
-    gmacs_per_second_traced_cores: float | UnsetType = UNSET
-
-
-class Average(msgspec.Struct, frozen=True):
-    """Means over iterations; rates as there."""
-
-    runtime_cycles: float
-    gmacs_per_second: float | UnsetType = UNSET
     gmacs_per_second_traced_cores: float | UnsetType = UNSET
 
 
@@ -94,18 +87,12 @@ class Aggregate(msgspec.Struct, frozen=True):
 
     iterations_considered: list[int]
     count: int
-    average: Average
+    average: PublishedSystemIteration
     best: PublishedSystemIteration
     worst: PublishedSystemIteration
     per_iteration: list[PublishedSystemIteration]
     note: str
     assumed_clock: AssumedClock | UnsetType = UNSET
-
-
-class NoAggregate(msgspec.Struct, frozen=True):
-    """``aggregate_perf.json`` without such iterations."""
-
-    note: str
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -191,13 +178,13 @@ def _note(row: TileRow) -> str | None:
     return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
 
 
-def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | NoAggregate:
-    """The system's runtime in each measured iteration that all cores have."""
+def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[str, str]:
+    """The system's runtime in each measured iteration that all cores have; only a note where there is none."""
     if not cores:
-        return NoAggregate(_NO_CORES)
+        return {"note": _NO_CORES}
     common = sorted(set.intersection(*(set(core.performance_window) for core in cores)))
     if not common:
-        return NoAggregate(_NO_COMMON)
+        return {"note": _NO_COMMON}
     rows = [_system(cores, index, run) for index in common]
     reason = _no_rate(cores, run)
     if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
@@ -214,11 +201,11 @@ def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | NoAggre
     )
 
 
-def _average(rows: Sequence[PublishedSystemIteration]) -> Average:
+def _average(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIteration:
     names = ("gmacs_per_second", "gmacs_per_second_traced_cores")
     rates = {name: [getattr(row, name) for row in rows] for name in names}
     known = {name: sum(own) / len(own) for name, own in rates.items() if UNSET not in own}
-    return Average(sum(row.runtime_cycles for row in rows) / len(rows), **known)
+    return PublishedSystemIteration(UNSET, sum(row.runtime_cycles for row in rows) / len(rows), **known)
 
 
 def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
@@ -315,5 +302,5 @@ def _detail(core: PublishedCore, row: PublishedIteration) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _json(value: msgspec.Struct) -> bytes:
+def _json(value: msgspec.Struct | dict[str, str]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

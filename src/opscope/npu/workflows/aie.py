@@ -155,11 +155,10 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
     terms, place = _terms(request), Path(path)
     if place.is_dir():
         raise NotFoundError("it is a directory, not a trace", where=place, hint="name the trace in it")
-    found = read_tiles(place, _slots(request))
-    traces = found.traces
+    traces, sha256 = read_tiles(place, _slots(request))
     _on(terms.said.device, traces, place)
     whole = all(warning.code != "truncated" for warning in traces.all_warnings)
-    source = TilesSource(str(path), traces.format, found.sha256, traces.clock.value, traces.events, whole)
+    source = TilesSource(str(path), traces.format, sha256, traces.clock.value, traces.events, whole)
     return Tiles(analyse_tiles(traces, source, terms), request)
 
 

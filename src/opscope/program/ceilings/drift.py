@@ -5,7 +5,7 @@ Where the tolerances come from: ``docs/concepts/roofline.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -29,17 +29,9 @@ _NEAR_SET, _FAR_SET = 1 << 18, 1 << 26
 _R = TypeVar("_R", bound=MeasuredCeiling)
 
 
-class _Tried(NamedTuple):
-    """A ceiling that is tried again: what it is in words, and by how much it may differ."""
-
-    ceiling: MeasuredCeiling
-    words: str
-    tolerance: float
-
-
 def drift_sample(kept: Ceilings) -> Ceilings:
     """The few ceilings that a short probe tries again: arithmetic of several number types, memory near and far."""
-    chosen = [tried.ceiling for tried in _tried(kept)]
+    chosen = [ceiling for ceiling, _ in _tried(kept)]
     return msgspec.structs.replace(
         kept,
         compute=_only(kept.compute, chosen),
@@ -52,7 +44,8 @@ def drift_sample(kept: Ceilings) -> Ceilings:
 def drift_of(kept: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Drift:
     """The tried ceilings beside the best rate that any of the probes reached."""
     seconds = round(sum(probe.seconds for probe in probes), 3)
-    return Drift(kept.measured_at or "", checked_at, seconds, [_check(tried, probes) for tried in _tried(kept)])
+    checks = [msgspec.structs.replace(check, found=_best_again(ceiling, probes)) for ceiling, check in _tried(kept)]
+    return Drift(kept.measured_at or "", checked_at, seconds, checks)
 
 
 def unmeasured(ceiling: _R) -> _R:
@@ -60,21 +53,16 @@ def unmeasured(ceiling: _R) -> _R:
     return msgspec.structs.replace(ceiling, rate=None, operators=[], unsupported=None)
 
 
-def _check(tried: _Tried, probes: Iterable[Ceilings]) -> DriftCheck:
-    wanted = unmeasured(tried.ceiling)
-    again = [
-        ceiling.rate.best
-        for probe in probes
-        for ceiling in probe.all()
-        if ceiling.rate and unmeasured(ceiling) == wanted
-    ]
-    kept = tried.ceiling.rate.best if tried.ceiling.rate else 0
-    return DriftCheck(tried.words, kept, max(again, default=None), tried.tolerance)
+def _best_again(tried: MeasuredCeiling, probes: Iterable[Ceilings]) -> int | None:
+    wanted = unmeasured(tried)
+    again = [one.rate.best for probe in probes for one in probe.all() if one.rate and unmeasured(one) == wanted]
+    return max(again, default=None)
 
 
-def _tried(kept: Ceilings) -> list[_Tried]:
-    found = [
-        _Tried(ceiling, f"{ceiling.dtype} {ceiling.kernel.value}", COMPUTE_TOLERANCE)
+def _tried(kept: Ceilings) -> list[tuple[MeasuredCeiling, DriftCheck]]:
+    """The ceilings that are tried again, each with what is known of its check before."""
+    found: list[tuple[MeasuredCeiling, str, float]] = [
+        (ceiling, f"{ceiling.dtype} {ceiling.kernel.value}", COMPUTE_TOLERANCE)
         for dtype in _TRIED_DTYPES
         if (ceiling := kept.mac_ceiling(dtype, KernelClass.GEMM))
     ]
@@ -84,8 +72,12 @@ def _tried(kept: Ceilings) -> list[_Tried]:
         ]
         if copies:
             largest = max(copies, key=lambda ceiling: ceiling.working_set)
-            found.append(_Tried(largest, f"copy of {size_text(largest.working_set)}", tolerance))
-    return [tried for tried in found if tried.ceiling.rate]
+            found.append((largest, f"copy of {size_text(largest.working_set)}", tolerance))
+    return [
+        (ceiling, DriftCheck(words, ceiling.rate.best, None, tolerance))
+        for ceiling, words, tolerance in found
+        if ceiling.rate
+    ]
 
 
 def _only(ceilings: Iterable[_R], chosen: list[MeasuredCeiling]) -> list[_R]:

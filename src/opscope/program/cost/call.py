@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.dimensions import NotKnownError, place_in
-from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar, ValueList
+from opscope.program.structure.plan import Dynamism, PlannedTensor, Scalar, ValueList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,11 +53,10 @@ class OperatorCall:
 
     def has(self, position: int) -> bool:
         """Whether there is an argument and it is not Python's None."""
-        value = self.argument(position)
-        return value is not None and not isinstance(value, Nothing)
+        return self.argument(position) is not None
 
-    def argument(self, position: int) -> Value | None:
-        """The argument at a position; None where there is none."""
+    def argument(self, position: int) -> Value:
+        """The argument at a position; None where there is none, or that is it."""
         return self._value(self._arguments[position]) if 0 <= position < len(self._arguments) else None
 
     def tensor(self, number: int) -> PlannedTensor:
@@ -130,11 +129,11 @@ class OperatorCall:
     def is_set(self, position: int) -> bool:
         """A boolean."""
         value = self.argument(position)
-        if not isinstance(value, Scalar) or not isinstance(value.value, bool):
+        if not isinstance(value, bool):
             raise NotKnownError
-        return value.value
+        return value
 
-    def _value(self, number: int) -> Value | None:
+    def _value(self, number: int) -> Value:
         return self._values[number] if 0 <= number < len(self._values) else None
 
     def _integer(self, number: int) -> int:
@@ -150,11 +149,9 @@ class OperatorCall:
             yield from (each for each in members if isinstance(self._value(each), PlannedTensor))
 
 
-def integer_in(value: Value | None) -> int | None:
+def integer_in(value: Value) -> int | None:
     """The integer that a value is; a boolean is none."""
-    if not isinstance(value, Scalar) or isinstance(value.value, bool):
-        return None
-    return value.value if isinstance(value.value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def operator_of(name: str) -> str:

@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.dimensions import NotKnownError, Shape, Window, at_least, of_rank, place_in, product, replaced
-from opscope.program.structure.plan import Scalars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -140,9 +139,9 @@ def upsample(scales: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
 
 def _scaled(call: OperatorCall, position: int, lengths: Shape) -> Shape:
     factors = call.argument(position)
-    if not isinstance(factors, Scalars) or len(factors.items) != len(lengths):
+    if not isinstance(factors, tuple) or len(factors) != len(lengths):
         raise NotKnownError
-    sizes = [length * factor for length, factor in zip(lengths, factors.items, strict=True)]
+    sizes = [length * factor for length, factor in zip(lengths, factors, strict=True)]
     if not all(map(math.isfinite, sizes)):
         raise NotKnownError
     return tuple(map(int, sizes))

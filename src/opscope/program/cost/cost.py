@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.program.cost.call import OperatorCall
 from opscope.program.cost.dimensions import NotKnownError, at_least, elements
-from opscope.program.cost.node_cost import GraphTraffic, Traffic, activation_operations, node_arithmetic, stored_bytes
+from opscope.program.cost.node_cost import GraphTraffic, activation_operations, node_arithmetic, stored_bytes
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.portable_cost import COLLECT, EMBEDDINGS, call_arithmetic, touches_no_data, window_elements
 from opscope.program.structure.plan import InstructionKind
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import XnnGraph
 
 
-def call_traffic(call: OperatorCall) -> Traffic:
+def call_traffic(call: OperatorCall) -> Cost:
     """Bytes of one call."""
     if touches_no_data(call):
-        return Traffic(0, 0, 0)
+        return Cost(0, 0, 0, 0, 0)
     if call.in_place or call.operator == COLLECT:
         return _placed(call)
     needed = {number: _needed(call, number) for number in call.inputs}
     weights = sum(size for number, size in needed.items() if call.tensor(number).constant)
-    return Traffic(sum(needed.values()) - weights, sum(map(call.bytes_of, call.outputs)), weights)
+    return Cost(0, 0, sum(needed.values()) - weights, sum(map(call.bytes_of, call.outputs)), weights)
 
 
 def _needed(call: OperatorCall, number: int) -> int:
@@ -53,13 +55,13 @@ def _rows(call: OperatorCall, number: int) -> int:
     return elements(call.shape(position)) * (call.bytes_of(number) // rows) if rows else 0
 
 
-def _placed(call: OperatorCall) -> Traffic:
+def _placed(call: OperatorCall) -> Cost:
     """What is put into the first argument is read, and as many elements of it are written."""
     given = [number for number in call.inputs if number not in call.tensors_at(0)]
     if not given:
         raise NotKnownError
     into = call.tensors_at(0) if call.operator == "copy" else given[-1:]
-    return Traffic(sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
+    return Cost(0, 0, sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
 
 
 class GraphCosts:
@@ -99,7 +101,7 @@ class GraphCosts:
             size = self._traffic.bytes_of(shaped.node.outputs[0])
         except NotKnownError:
             return None
-        return _cost(0, operations, Traffic(size, size, 0))
+        return Cost(0, operations, size, size, 0).if_possible()
 
     def _count(self, number: int) -> tuple[int, int]:
         """Multiply-accumulates and operations of a node."""
@@ -126,6 +128,6 @@ def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | 
     return _cost(count.macs, count.flops, traffic)
 
 
-def _cost(macs: int, flops: int, traffic: Traffic) -> Cost | None:
+def _cost(macs: int, flops: int, traffic: Cost) -> Cost | None:
     """None for what a damaged file says and no machine holds."""
-    return Cost(macs, flops, *traffic).if_possible()
+    return msgspec.structs.replace(traffic, macs=macs, flops=flops).if_possible()

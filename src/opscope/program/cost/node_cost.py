@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.dimensions import MOST_DIMENSIONS, NotKnownError, Shape, at_least, elements, of_rank
+from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.arithmetic import BILINEAR, NOTHING, SOFTMAX, Arithmetic, operations
 from opscope.program.xnnpack.graph import ArgMaxPooling, Convolution, Pooling, QuantisationKind
 from opscope.program.xnnpack.subgraph import BINARY, UNARY
@@ -175,14 +176,6 @@ _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
 }
 
 
-class Traffic(NamedTuple):
-    """Bytes of inputs that are computed elsewhere, of outputs that are needed elsewhere, and of constants."""
-
-    read: int
-    written: int
-    weights: int
-
-
 class GraphTraffic:
     """The values of a graph with their shapes, and who uses them.
 
@@ -218,16 +211,18 @@ class GraphTraffic:
             return data
         return data + value.quantisation.scales * _SCALE_BYTES.get(value.quantisation.kind, 0)
 
-    def of(self, numbers: Sequence[int]) -> Traffic:
-        """Bytes of one event that computes these nodes."""
+    def of(self, numbers: Sequence[int]) -> Cost:
+        """Bytes of one event that computes these nodes: of what is computed or needed elsewhere, and of constants."""
         group = {number: self.shaped(number) for number in numbers}
         made = {value for each in group.values() for value in each.node.outputs}
         taken = {value for each in group.values() for value in each.node.inputs} - made
         constants = {value for value in taken if self._values[value].is_constant}
-        return Traffic(
-            read=sum(self._read(value, list(group.values())) for value in taken - constants),
-            written=sum(self.bytes_of(value) for value in made if self._needed_outside(value, group)),
-            weights=sum(map(self.bytes_of, constants)),
+        return Cost(
+            macs=0,
+            flops=0,
+            read_bytes=sum(self._read(value, list(group.values())) for value in taken - constants),
+            written_bytes=sum(self.bytes_of(value) for value in made if self._needed_outside(value, group)),
+            weight_bytes=sum(map(self.bytes_of, constants)),
         )
 
     def _shape(self, number: int) -> Shape:

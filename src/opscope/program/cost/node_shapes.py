@@ -25,15 +25,12 @@ from opscope.program.cost.dimensions import (
 from opscope.program.cost.node_cost import IMAGE, MATRIX, TRANSPOSED, NodeShapes
 from opscope.program.xnnpack.graph import (
     ArgMaxPooling,
-    Concatenation,
     Convolution,
     Padding,
     Pooling,
     QuantisationKind,
-    Reshaping,
     Resizing,
     Slicing,
-    Transposition,
 )
 from opscope.program.xnnpack.subgraph import BINARY, UNARY
 
@@ -182,7 +179,7 @@ def _resize(shaped: NodeShapes) -> Shape:
 
 
 def _concatenate(shaped: NodeShapes) -> Shape:
-    axis = _options(shaped, Concatenation).axis
+    axis = _options(shaped, int)
     return concatenated(shaped.inputs, axis - 2 * _SIGN if axis >= _SIGN else axis)
 
 
@@ -200,10 +197,8 @@ _RULES: dict[str, Callable[[NodeShapes], Shape]] = {
     "FullyConnected": _fully_connected,
     "BatchMatrixMultiply": _matrix_product,
     "ScaledDotProductAttention": _attention,
-    "StaticTranspose": lambda shaped: permuted(shaped.input(0), _options(shaped, Transposition).perm),
-    "StaticReshape": lambda shaped: resolved(
-        _options(shaped, Reshaping).new_shape, elements(shaped.input(0)), unknown=0
-    ),
+    "StaticTranspose": lambda shaped: permuted(shaped.input(0), _options(shaped, tuple)),
+    "StaticReshape": lambda shaped: resolved(_options(shaped, tuple), elements(shaped.input(0)), unknown=0),
     "StaticSlice": _slice,
     "StaticConstantPad": _pad,
     "StaticResizeBilinear2D": _resize,

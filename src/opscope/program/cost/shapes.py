@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import XnnGraph
 
 
-class Called(NamedTuple):
-    """Shapes of one call of a delegate."""
+def call_shapes(
+    plan: MethodPlan, step: PlannedStep, graph: XnnGraph, sizes: Mapping[int, Shape]
+) -> tuple[dict[int, Shape], dict[int, Shape | None]]:
+    """What a call of a delegate makes of known shapes.
 
-    dims: dict[int, Shape]  # of values of its graph; those that cannot be derived are absent
-    # of the tensors that the call leaves, by value number of the plan; None for those that are unknown
-    left: dict[int, Shape | None]
-
-
-def call_shapes(plan: MethodPlan, step: PlannedStep, graph: XnnGraph, sizes: Mapping[int, Shape]) -> Called:
-    """What a call of a delegate makes of known shapes."""
+    Returns:
+        Shapes of values of its graph, where those that cannot be derived are absent, and of the tensors that the call
+        leaves, by value number of the plan, None for those that are unknown.
+    """
     values = graph.by_id()
     places = list(zip(step.arguments, graph.arguments(), strict=False))
     given, left = places[: len(graph.inputs)], places[len(graph.inputs) :]
@@ -50,7 +49,7 @@ def call_shapes(plan: MethodPlan, step: PlannedStep, graph: XnnGraph, sizes: Map
         if isinstance(value, PlannedTensor):
             fitting = name in values and _alike(value, values[name].dims)
             found[number] = _logical(value, dims.get(name)) if fitting else None
-    return Called(dims, found)
+    return dims, found
 
 
 def _alike(value: PlannedTensor, dims: Shape) -> bool:

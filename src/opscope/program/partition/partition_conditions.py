@@ -48,11 +48,11 @@ def _first(call: OperatorCall) -> str:
 def whole_scale(call: OperatorCall) -> Broken | None:
     """A second operand that is not scaled."""
     value = call.argument(2)
-    if not isinstance(value, Scalar) or isinstance(value.value, str):
+    if not isinstance(value, bool | int | float):
         raise NotKnownError
-    if value.value == 1:
+    if value == 1:
         return None
-    return Broken("it is taken only when the second operand is not scaled", f"alpha is {value.value}")
+    return Broken("it is taken only when the second operand is not scaled", f"alpha is {value}")
 
 
 def last_dimension(call: OperatorCall) -> Broken | None:
@@ -91,9 +91,9 @@ def square(call: OperatorCall) -> Broken | None:
     value = call.argument(1)
     if not isinstance(value, Scalar):
         raise NotKnownError
-    if isinstance(value.value, int) and value.value == _SQUARE:
+    if isinstance(value, int) and value == _SQUARE:
         return None
-    return Broken("a power is taken only when its exponent is the integer 2", f"the exponent is {value.value!r}")
+    return Broken("a power is taken only when its exponent is the integer 2", f"the exponent is {value!r}")
 
 
 def several(call: OperatorCall) -> Broken | None:

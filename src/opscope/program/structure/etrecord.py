@@ -64,42 +64,17 @@ class EdgeGraph(msgspec.Struct, frozen=True):
         return {handle: tuple(nodes) for handle, nodes in found.items()}
 
 
-class InstructionHandles(msgspec.Struct, frozen=True):
-    """The debug handles of what an instruction computes."""
-
-    method: str
-    instruction: int
-    handles: tuple[int, ...]
-
-
-class DelegateIdentifier(msgspec.Struct, frozen=True):
-    """The debug handles behind a name or number that a backend puts on its events."""
-
-    identifier: str
-    handles: tuple[int, ...]
-
-
 class RecordedDelegate(msgspec.Struct, frozen=True):
     """A call of a delegate; XNNPACK records no identifiers."""
 
-    method: str
-    instruction: int
     backend: str
-    identifiers: tuple[DelegateIdentifier, ...]
-
-
-class OutputCount(msgspec.Struct, frozen=True):
-    """How many outputs an instruction has."""
-
-    method: str
-    instruction: int
-    outputs: int
+    identifiers: dict[str, tuple[int, ...]]  # debug handles behind the names or numbers that it puts on its events
 
 
 class EtRecord(msgspec.Struct, frozen=True):
-    """An ETRecord without its tensors."""
+    """An ETRecord without its tensors; instructions are named by their method and number."""
 
     graphs: tuple[EdgeGraph, ...]  # one a method; empty when the record was written without them
-    instruction_handles: tuple[InstructionHandles, ...]  # for each instruction that computes something
-    delegates: tuple[RecordedDelegate, ...]  # calls of delegates
-    output_counts: tuple[OutputCount, ...]  # numbers of outputs, of delegate calls
+    instruction_handles: dict[tuple[str, int], tuple[int, ...]]  # debug handles of what an instruction computes
+    delegates: dict[tuple[str, int], RecordedDelegate]  # calls of delegates
+    output_counts: dict[tuple[str, int], int]  # numbers of outputs, of delegate calls

@@ -49,16 +49,12 @@ class ExportedMethod(msgspec.Struct, frozen=True):
     calibration_made: bool | None = None
 
 
-class NamedTensor(NamedTuple):
-    """An input or output."""
-
-    name: str  # that the signature gives it
-    tensor: PlannedTensor  # its type and sizes; a size that is not known is 1, and the tensor then of any sizes
-
-
 class Signature(NamedTuple):
-    """A function of a program that can be called."""
+    """A function of a program that can be called.
+
+    Its tensors have the names that it gives them. A size that is not known is 1, and the tensor then of any sizes.
+    """
 
     name: str  # by which it is called
-    inputs: tuple[NamedTensor, ...]  # in the order of the file
-    outputs: tuple[NamedTensor, ...]
+    inputs: tuple[PlannedTensor, ...]  # in the order of the file
+    outputs: tuple[PlannedTensor, ...]

@@ -1,7 +1,7 @@
 """What a program will do: its methods, their instructions, and the delegates they call.
 
-:class:`Program` is the outline: names in the order in which they are called. :class:`Executable` is the whole program
-with its values, arguments and places in the file. Both are values; ``opscope.runtimes.executorch.pte`` makes them.
+:class:`Executable` is the whole program with its values, arguments and places in the file. It is a value;
+``opscope.runtimes.executorch.pte`` makes it.
 """
 
 from __future__ import annotations
@@ -23,31 +23,6 @@ class InstructionKind(str, enum.Enum):
     JUMP = "jump"
     FREE = "free"
     UNKNOWN = "unknown"
-
-
-class Instruction(msgspec.Struct, frozen=True):
-    """One instruction of a chain."""
-
-    kind: InstructionKind  # what it does
-    name: str  # operator with overload, or identifier of the delegate; empty for control flow
-
-
-class Method(msgspec.Struct, frozen=True):
-    """A method of the program: its name and the instructions of its first chain."""
-
-    name: str
-    instructions: tuple[Instruction, ...]
-
-
-class Program(msgspec.Struct, frozen=True):
-    """The methods of a program file."""
-
-    methods: tuple[Method, ...]
-
-    def backends(self) -> list[str]:
-        """Identifiers of the delegates that are called, each once."""
-        called = (i.name for m in self.methods for i in m.instructions if i.kind is InstructionKind.DELEGATE)
-        return list(dict.fromkeys(called))
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -98,18 +73,6 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
         return self.dtype.bytes_of(self.sizes)
 
 
-class Scalar(msgspec.Struct, frozen=True, tag=True):
-    """An integer, a boolean, a floating-point number or a text."""
-
-    value: bool | int | float | str
-
-
-class Scalars(msgspec.Struct, frozen=True, tag=True):
-    """A list of booleans or of floating-point numbers."""
-
-    items: tuple[bool | float, ...]
-
-
 class ListKind(str, enum.Enum):
     """What the members of a list of values are."""
 
@@ -125,17 +88,15 @@ class ValueList(msgspec.Struct, frozen=True, tag=True):
     members: tuple[int, ...]
 
 
-class Nothing(msgspec.Struct, frozen=True, tag=True):
-    """Python's None."""
-
-
 class UnknownValue(msgspec.Struct, frozen=True, tag=True):
     """A value of a type newer than this version, with the number of that type."""
 
     number: int
 
 
-Value: TypeAlias = PlannedTensor | Scalar | Scalars | ValueList | Nothing | UnknownValue
+Scalar: TypeAlias = bool | int | float | str
+Value: TypeAlias = PlannedTensor | Scalar | tuple[bool | float, ...] | ValueList | UnknownValue | None
+"""Anything that instructions refer to; a tuple is a list of booleans or of floating-point numbers, None is Python's."""
 
 
 class Delegate(msgspec.Struct, frozen=True):
@@ -177,11 +138,6 @@ class MethodPlan(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]  # the instructions; every known exporter writes one chain
     planned_buffers: tuple[int, ...]  # bytes of each buffer of planned memory; number 0 is reserved
 
-    def method(self) -> Method:
-        """Its outline."""
-        steps = self.chains[0].steps if self.chains else ()
-        return Method(self.name, tuple(Instruction(step.kind, self.called(step)) for step in steps))
-
     def called(self, step: PlannedStep) -> str:
         """Operator with overload or identifier of the delegate that a step calls; empty for control flow."""
         if step.kind is InstructionKind.KERNEL:
@@ -209,13 +165,6 @@ class MethodPlan(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-class NamedData(msgspec.Struct, frozen=True):
-    """Data that are found by a key, and the number of the segment that holds them."""
-
-    key: str
-    segment: int
-
-
 class Subsegments(msgspec.Struct, frozen=True):
     """Data that share a segment, with the byte offset of each inside it; number 0 is reserved."""
 
@@ -230,11 +179,12 @@ class Executable(msgspec.Struct, frozen=True):
     version: int  # of the schema, as the file states it
     plans: tuple[MethodPlan, ...]  # its methods
     segments: tuple[Span, ...]  # stretches of the file behind the program
-    named_data: tuple[NamedData, ...]  # keys of data, mostly weights
+    named_data: dict[str, int]  # keys of data, mostly weights, and the number of the segment that holds them
     # weights of portable operators; None when there are none or they stand inside the program
     constants: Subsegments | None
     mutable_data: tuple[Subsegments, ...]  # initial states
 
-    def outline(self) -> Program:
-        """Names of what is called, in order."""
-        return Program(tuple(plan.method() for plan in self.plans))
+    def backends(self) -> list[str]:
+        """Identifiers of the delegates that are called, each once."""
+        called = (plan.delegates[number].id for plan in self.plans for number in plan.callers())
+        return list(dict.fromkeys(called))

@@ -38,15 +38,8 @@ _DROP, _MISS, _EXTRA, _WRONG_WIDTH, _TABLE = 2, 6, 8, 3, 2
 _CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Invalid Unary Op")
 
 
-class EventAlignment(NamedTuple):
-    """The nodes that each event may belong to, over all alignments of least cost, and what speaks against them all."""
-
-    candidates: list[tuple[int, ...]]  # for each event, numbers of nodes, ascending
-    doubt: str | None  # what does not fit; None when everything fits
-
-
-def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
-    """Align the events of a call with the nodes of its graph."""
+def align(graph: XnnGraph, events: Sequence[EventName]) -> tuple[list[tuple[int, ...]], str | None]:
+    """The nodes that each event may belong to, ascending, over all alignments of least cost, and what does not fit."""
     costs = _Costs.of(graph, events)
     ahead, behind = _ahead(costs), _behind(costs)
     best = int(ahead[-1, -1])
@@ -54,7 +47,7 @@ def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
     extras = _on_best(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
     drops = _on_best(ahead[:-1, :] + costs.drop[:, None] + behind[1:, :], best)
     candidates = [_candidates(pairs[:, event], extras[:, event]) for event in range(len(events))]
-    return EventAlignment(candidates, _doubt(graph, costs, drops, extras))
+    return candidates, _doubt(graph, costs, drops, extras)
 
 
 class _Costs(NamedTuple):
@@ -307,10 +300,10 @@ def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMat
         return _unknown(names, f"{problem}, and {strange}", foreign=True)
     if (len(graph.nodes) + 1) * (len(events) + 1) > _MOST_CELLS:
         return _unknown(names, f"{problem}, and there are too many events to align")
-    alignment = align(graph, events)
-    if alignment.doubt:
-        return _unknown(names, f"{problem}, and events do not fit the nodes: {alignment.doubt}")
-    rows = zip(alignment.candidates, events, strict=True)
+    candidates, doubt = align(graph, events)
+    if doubt:
+        return _unknown(names, f"{problem}, and events do not fit the nodes: {doubt}")
+    rows = zip(candidates, events, strict=True)
     return DelegateMatch(tuple(_candidate(graph, found, event) for found, event in rows), None, problem)
 
 

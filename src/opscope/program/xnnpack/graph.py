@@ -108,12 +108,6 @@ class ArgMaxPooling(msgspec.Struct, frozen=True, tag=True):
     pooling_width: int
 
 
-class Transposition(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of StaticTranspose: for each dimension of the output, that of the input."""
-
-    perm: tuple[int, ...]
-
-
 class Resizing(msgspec.Struct, frozen=True, tag=True):
     """Attributes of StaticResizeBilinear2D."""
 
@@ -129,12 +123,6 @@ class Padding(msgspec.Struct, frozen=True, tag=True):
     padding_value: float
 
 
-class Reshaping(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of StaticReshape; 0 is a dimension that is taken from the input."""
-
-    new_shape: tuple[int, ...]
-
-
 class Slicing(msgspec.Struct, frozen=True, tag=True):
     """Attributes of StaticSlice, for each dimension; size 0 means up to the end."""
 
@@ -142,30 +130,16 @@ class Slicing(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-class Concatenation(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of Concatenate2 to Concatenate5."""
-
-    axis: int
-
-
-class Slope(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of ELU and LeakyReLU: the factor for negative inputs."""
-
-    factor: float
-
-
 Attributes: TypeAlias = (
-    Convolution
-    | Pooling
-    | ArgMaxPooling
-    | Transposition
-    | Resizing
-    | Padding
-    | Reshaping
-    | Slicing
-    | Concatenation
-    | Slope
+    Convolution | Pooling | ArgMaxPooling | Resizing | Padding | Slicing | tuple[int, ...] | int | float
 )
+"""Attributes of a node. Of kinds with a single one it is the value:
+
+- StaticTranspose: for each dimension of the output, that of the input;
+- StaticReshape: the new shape, in which 0 is a dimension that is taken from the input;
+- Concatenate2 to Concatenate5: the axis;
+- ELU and LeakyReLU: the factor for negative inputs.
+"""
 
 
 class XnnNode(msgspec.Struct, frozen=True):

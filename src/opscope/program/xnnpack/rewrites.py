@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from opscope.program.xnnpack.graph import Padding, Reshaping, Transposition
+from opscope.program.xnnpack.graph import Padding
 from opscope.program.xnnpack.subgraph import (
     BINARY,
     CONCATENATE,
@@ -239,17 +239,17 @@ def _mean_of_square(work: Subgraph, node: Node) -> bool:
 
 def _merge_reshape(work: Subgraph, number: int, node: Node) -> bool:
     shape = node.origin.attributes if node.origin else None
-    if not isinstance(shape, Reshaping) or 0 in shape.new_shape:
+    if not isinstance(shape, tuple) or 0 in shape:
         return False
     output = work.values[node.outputs[0]]
-    output.static_shape, output.dims = True, shape.new_shape
+    output.static_shape, output.dims = True, shape
     merged = _join_reshapes(work, number, node)
     value = work.values[node.inputs[0]]
     if not value.static_shape or value.consumers > 1 or output.external_output:
         return merged
     if value.constant:
-        value.dims = shape.new_shape
-    elif value.dims != shape.new_shape:
+        value.dims = shape
+    elif value.dims != shape:
         return merged
     changed = _bypass(work, node.inputs[0], node.outputs[0])
     node.alive = False
@@ -279,7 +279,7 @@ def _fold_transpose(work: Subgraph, node: Node) -> bool:
     if before is None or before.kind != "StaticTranspose" or work.values[name].consumers != 1:
         return False
     turned = before.origin.attributes if before.origin else None
-    if not isinstance(turned, Transposition) or not _swaps_rows_and_columns(turned.perm):
+    if not isinstance(turned, tuple) or not _swaps_rows_and_columns(turned):
         return False
     node.inputs[1] = before.inputs[0]
     node.sources = [*node.sources, *before.sources]

@@ -17,7 +17,7 @@ import msgspec
 
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
-from opscope.program.structure.plan import Nothing, PlannedTensor
+from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.fields import nested, texts
 from opscope.readers.flatbuffer import FlatBuffer
 from opscope.readers.mapped import mapped_file
@@ -60,7 +60,7 @@ def program_data(program: Path, named: Path | None) -> Path | None:
 
 def _check(program: Path, named: Path, needed: Sequence[str]) -> None:
     found = data_keys(named)
-    if not needed and set(read_executable(program).outline().backends()) <= {BACKEND}:
+    if not needed and set(read_executable(program).backends()) <= {BACKEND}:
         problem = f"{program.name} holds all its weights itself"
         raise UsageError(problem, where="--data", hint="leave it out")
     missing = [key for key in needed if key not in found]
@@ -117,7 +117,7 @@ def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: st
         dtype=record.dtype if record else None,
         etrecord=f"{home}/{etrecord.name}" if etrecord else None,
         etrecord_sha256=sha256_of(etrecord) if etrecord else None,
-        backends=executable.outline().backends(),
+        backends=executable.backends(),
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         tokens=recorded_tokens(program),
@@ -163,12 +163,11 @@ def external_keys(program: Path) -> list[str]:
     """
     executable = read_executable(program)
     values = [value for plan in executable.plans for value in plan.values]
-    own = {data.key for data in executable.named_data}
     names = [value.name for value in values if isinstance(value, PlannedTensor) and value.external]
     # A program may be kept without the payloads of its delegates.
     if all(delegate.data for plan in executable.plans for delegate in plan.delegates):
         names += [data.key for one in read_xnn_graphs(program) for data in one.graph.constants if data.key]
-    return [name for name in dict.fromkeys(names) if name not in own]
+    return [name for name in dict.fromkeys(names) if name not in executable.named_data]
 
 
 def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
@@ -215,7 +214,7 @@ def _check_numbers(plan: MethodPlan) -> None:
     """Refuse numbers that may change: the exporter writes None for them, at which the runtime ends itself."""
     read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
     for place, number in enumerate(plan.inputs):
-        if isinstance(plan.values[number], Nothing) and number in read:
+        if plan.values[number] is None and number in read:
             problem = (
                 f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
             )

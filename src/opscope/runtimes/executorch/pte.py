@@ -21,14 +21,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    NamedData,
-    Nothing,
     PlannedMemory,
     PlannedStep,
     PlannedTensor,
-    Program,
-    Scalar,
-    Scalars,
     Span,
     Subsegments,
     UnknownValue,
@@ -150,11 +145,11 @@ def _extra(tables: Tables) -> list[tuple[str, bool]]:
 
 
 def _scalar(number: Number[N]) -> Callable[[Tables], list[Value]]:
-    return lambda tables: [Scalar(value) for value in numbers(tables, _CONTENT, number)]
+    return lambda tables: [*numbers(tables, _CONTENT, number)]
 
 
 def _scalars(number: Number[N]) -> Callable[[Tables], list[Value]]:
-    return lambda tables: [Scalars(items) for items in vectors(tables, _CONTENT, number)]
+    return lambda tables: [*vectors(tables, _CONTENT, number)]
 
 
 def _list(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]]:
@@ -163,12 +158,12 @@ def _list(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]
 
 # KernelTypes
 _READERS: dict[int, Callable[[Tables], list[Value]]] = {
-    1: lambda tables: [Nothing()] * len(tables),
+    1: lambda tables: [None] * len(tables),
     2: _scalar(INT64),
     3: _scalar(BOOL),
     4: _scalar(FLOAT64),
     5: _tensors,
-    6: lambda tables: [Scalar(text) for text in texts(tables, _CONTENT)],
+    6: lambda tables: [*texts(tables, _CONTENT)],
     7: _list(ListKind.INTEGERS, INT64),
     8: _scalars(FLOAT64),
     9: _scalars(BOOL),
@@ -328,11 +323,6 @@ def is_program(head: bytes) -> bool:
     return identifier[:2] == _IDENTIFIER and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
 
 
-def read_program(path: Path) -> Program:
-    """The methods and instructions of a .pte, after checking that the file is whole."""
-    return read_executable(path).outline()
-
-
 def read_executable(path: Path) -> Executable:
     """Everything that a .pte says about a model except the bytes of weights and payloads."""
     data = mapped_file(path)
@@ -410,9 +400,9 @@ def _subsegments(table: Tables) -> tuple[Subsegments, ...]:
     return tuple(Subsegments(*row) for row in zip(*columns, strict=True))
 
 
-def _named_data(root: Tables, segments: int) -> tuple[NamedData, ...]:
+def _named_data(root: Tables, segments: int) -> dict[str, int]:
     table = nested(root, _NAMED)[0]
-    found = tuple(NamedData(*row) for row in zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
-    if any(data.segment >= segments for data in found):
+    found = dict(zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
+    if any(segment >= segments for segment in found.values()):
         raise root.buffer.error(f"named data are in a segment that does not exist, there are {segments}")
     return found

@@ -76,13 +76,13 @@ class ExecuTorch(Runtime):
         """A file that is no Python, unless it is damaged; else None for what can be exported."""
         from opscope.runtimes.executorch.bundled import is_bundled
         from opscope.runtimes.executorch.export.sources import source_of
-        from opscope.runtimes.executorch.pte import read_program
+        from opscope.runtimes.executorch.pte import read_executable
 
         path = Path(model)
         if path.is_file() and is_bundled(path):
             return path
         if path.suffix == self.suffix or (path.is_file() and path.suffix != ".py"):
-            read_program(path)
+            read_executable(path)
             return path
         source_of(model, models)
         return None

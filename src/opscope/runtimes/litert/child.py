@@ -98,8 +98,8 @@ def _outputs(model: CompiledModel, own: _Called) -> list[Array]:
     for one in own.declared.outputs:
         place = own.told.outputs.index(one.name)
         data = model.content(own.told.output_buffers[place])
-        sizes = own.told.output_sizes[place] if own.told.output_sizes else one.tensor.sizes
-        tensor = Tensor(list(sizes), one.tensor.dtype.name)
+        sizes = own.told.output_sizes[place] if own.told.output_sizes else one.sizes
+        tensor = Tensor(list(sizes), one.dtype.name)
         found.append(from_bytes(data, tensor, range(len(tensor.shape))))
     return found
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
-from opscope.program.model import OwnCosts, ProgramModel, StayedOutside
+from opscope.program.model import ProgramModel, StayedOutside
 from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
@@ -33,7 +33,6 @@ from opscope.program.structure.plan import (
 )
 from opscope.program.xnnpack.graph import (
     ArgMaxPooling,
-    Concatenation,
     Convolution,
     DelegateGraph,
     Padding,
@@ -41,11 +40,8 @@ from opscope.program.xnnpack.graph import (
     Pooling,
     QuantisationKind,
     QuantisationScales,
-    Reshaping,
     Resizing,
     Slicing,
-    Slope,
-    Transposition,
     XnnGraph,
     XnnNode,
     XnnValue,
@@ -158,8 +154,8 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
         names = layer_names(model.subgraphs[signature.subgraph])
         layers |= {(signature.key, number): name for number, name in names.items()}
-    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), (), None, ())
-    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), OwnCosts(costs), layers)
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None, ())
+    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
 
 
 class _Lowering:
@@ -323,7 +319,7 @@ class _GraphBuilder:
         self._added.append(
             XnnValue(name, number_type(tensor), dims, False, False, 0, _scales(tensor))  # noqa: FBT003 - fields
         )
-        self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, Reshaping(dims)))
+        self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, dims))
         return name
 
     def _is_mixed(self, given: Sequence[int]) -> bool:
@@ -382,8 +378,8 @@ class _GraphBuilder:
         if build is not None:
             return build(operator)
         if operator.name == "CONCATENATION":
-            return Concatenation(operator.options.axis)
-        return Slope(operator.options.alpha) if operator.name == "LEAKY_RELU" else None
+            return operator.options.axis
+        return operator.options.alpha if operator.name == "LEAKY_RELU" else None
 
     def _convolution(self, operator: TfliteOperator) -> Attributes | None:
         data, weights = self._images(operator, 0)
@@ -445,15 +441,14 @@ class _GraphBuilder:
         return ArgMaxPooling(0, 0, 0, 0, *operator.options.window)
 
     def _reshaping(self, operator: TfliteOperator) -> Attributes:
-        return Reshaping(self._shape(operator.outputs[0]))
+        return self._shape(operator.outputs[0])
 
     def _resizing(self, operator: TfliteOperator) -> Attributes | None:
         shape = self._shape(operator.outputs[0])
         return Resizing(*shape[1:3]) if len(shape) == _IMAGE else None
 
     def _transposition(self, operator: TfliteOperator) -> Attributes | None:
-        order = self._option(operator, 1)
-        return Transposition(order) if order is not None else None
+        return self._option(operator, 1)
 
     def _padding(self, operator: TfliteOperator) -> Attributes | None:
         both = self._option(operator, 1)

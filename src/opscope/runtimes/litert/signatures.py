@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, UsageError
 from opscope.core.regular_files import opened
-from opscope.program.structure.exported import NamedTensor, Signature
+from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.runtimes.litert.tflite import (
     IDENTIFIER,
@@ -129,7 +129,7 @@ def open_sizes(
     declared = [(own.name, one) for own in called for one in own.inputs]
     found: dict[str, dict[str, list[int]]] = {}
     for (name, one), planned in zip(declared, inputs, strict=False):
-        if one.tensor.dynamism is not Dynamism.STATIC and planned.shape is not None:
+        if one.dynamism is not Dynamism.STATIC and planned.shape is not None:
             found.setdefault(name, {})[one.name] = planned.shape
     return found
 
@@ -138,7 +138,7 @@ def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[Plan
     """The inputs of all calls, in the order of the file, as for every runtime."""
     if inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
-    declared = [one.tensor for own in called for one in own.declared.inputs]
+    declared = [one for own in called for one in own.declared.inputs]
     return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
 
 
@@ -172,9 +172,9 @@ def _signatures(model: TfliteModel) -> list[Signature]:
     ]
 
 
-def _named(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[NamedTensor, ...]:
+def _named(graph: TfliteSubgraph, members: Sequence[tuple[str, int]]) -> tuple[PlannedTensor, ...]:
     """Inputs or outputs of a signature, which has its own names for tensors."""
-    return tuple(NamedTensor(name, _tensor(graph.tensors[number])) for name, number in members)
+    return tuple(_tensor(name, graph.tensors[number]) for name, number in members)
 
 
 def _unsigned(graph: TfliteSubgraph) -> Signature:
@@ -183,7 +183,7 @@ def _unsigned(graph: TfliteSubgraph) -> Signature:
     return Signature(_ONLY, *sides)
 
 
-def _tensor(tensor: TfliteTensor) -> PlannedTensor:
+def _tensor(name: str, tensor: TfliteTensor) -> PlannedTensor:
     return PlannedTensor(
         dtype=tensor.dtype,
         sizes=tuple(max(1, size) for size in tensor.shape),
@@ -191,6 +191,6 @@ def _tensor(tensor: TfliteTensor) -> PlannedTensor:
         dynamism=Dynamism.UNBOUNDED if tensor.dynamic else Dynamism.STATIC,
         data_buffer=0,
         allocation=None,
-        name="",
+        name=name,
         external=False,
     )

@@ -141,7 +141,7 @@ def _tensors(signature: Signature, request: RunRequest) -> list[Tensor]:
     """What the inputs are: as they were asked for, else as the model declares them."""
     if request.inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in request.inputs]
-    return [Tensor(list(one.tensor.sizes), one.tensor.dtype.name) for one in signature.inputs]
+    return [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
 
 
 def _bound(session: Session, signature: Signature, values: Sequence[Any]) -> Any:  # noqa: ANN401 - likewise

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.exported import NamedTensor, Signature
+from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxValue
@@ -32,7 +31,7 @@ def signature_of(model: OnnxModel, path: Path) -> Signature:
         if one.dtype is None or one.dtype.name in _NOT_GIVEN or one.dtype.bits is None:
             kind = one.dtype.name if one.dtype else "no tensor"
             raise UsageError(f"its input {one.name!r} is {kind}, and opscope gives tensors of numbers", where=path)
-    return Signature(METHOD, _tensors(model.graph.inputs), _tensors(model.graph.outputs))
+    return Signature(METHOD, tuple(map(_planned, model.graph.inputs)), tuple(map(_planned, model.graph.outputs)))
 
 
 def check_runnable(path: Path) -> None:
@@ -40,10 +39,6 @@ def check_runnable(path: Path) -> None:
     model = read_onnx(path)
     signature_of(model, path)
     external_paths(model, path)
-
-
-def _tensors(values: Sequence[OnnxValue]) -> tuple[NamedTensor, ...]:
-    return tuple(NamedTensor(one.name, _planned(one)) for one in values)
 
 
 def _planned(value: OnnxValue) -> PlannedTensor:

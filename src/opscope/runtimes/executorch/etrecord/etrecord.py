@@ -27,14 +27,11 @@ import msgspec
 
 from opscope.program.structure.dtypes import export_type
 from opscope.program.structure.etrecord import (
-    DelegateIdentifier,
     EdgeGraph,
     EdgeNode,
     EdgeTensor,
     EtRecord,
-    InstructionHandles,
     ModuleScope,
-    OutputCount,
     RecordedDelegate,
     SourceLine,
 )
@@ -165,7 +162,7 @@ def read_etrecord(path: Path) -> EtRecord:
             graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
             instruction_handles=_handles(archive),
             delegates=_delegates(archive),
-            output_counts=_output_counts(archive),
+            output_counts=_by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP)),
         )
 
 
@@ -223,31 +220,23 @@ def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         return msgspec.convert(json.loads(data), decoder.type, str_keys=True)
 
 
-def _by_method(found: dict[str, dict[int, T]] | None) -> list[tuple[str, int, T]]:
-    """Method, instruction and what is recorded for it."""
+def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T]:
+    """What is recorded for an instruction, by method and number."""
     maps = (found or {}).items()
-    return [(method, instruction, each) for method, by_number in maps for instruction, each in by_number.items()]
+    return {(method, instruction): each for method, by_number in maps for instruction, each in by_number.items()}
 
 
-def _handles(archive: Archive) -> tuple[InstructionHandles, ...]:
-    rows = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
-    return tuple(InstructionHandles(method, number, wire.listed(handles)) for method, number, handles in rows)
+def _handles(archive: Archive) -> dict[tuple[str, int], tuple[int, ...]]:
+    found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+    return {place: wire.listed(handles) for place, handles in found.items()}
 
 
-def _delegates(archive: Archive) -> tuple[RecordedDelegate, ...]:
+def _delegates(archive: Archive) -> dict[tuple[str, int], RecordedDelegate]:
     found = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
-    return tuple(
-        RecordedDelegate(method, number, delegate.name, _identifiers(delegate)) for method, number, delegate in found
-    )
-
-
-def _identifiers(delegate: wire.WireDelegate) -> tuple[DelegateIdentifier, ...]:
-    return tuple(DelegateIdentifier(key, wire.listed(handles)) for key, handles in delegate.delegate_map.items())
-
-
-def _output_counts(archive: Archive) -> tuple[OutputCount, ...]:
-    rows = _by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP))
-    return tuple(OutputCount(*row) for row in rows)
+    return {
+        place: RecordedDelegate(own.name, {key: wire.listed(handles) for key, handles in own.delegate_map.items()})
+        for place, own in found.items()
+    }
 
 
 def slim_etrecord(path: Path) -> bytes:

@@ -73,13 +73,15 @@ class NodeSlots(NamedTuple):
     inputs: tuple[int, ...]  # ids of inputs
     outputs: tuple[int, ...]  # ids of outputs
     flags: int  # the flags
-    attributes: Callable[..., program.Attributes] | None = None  # what holds the attributes, None for none
+    attributes: Callable[..., program.Attributes] | None = None  # what holds several attributes, None for fewer
     fields: tuple[Field, ...] = ()  # the attributes, in the order of that type's fields
 
     def read_attributes(self, tables: Tables) -> list[program.Attributes | None]:
         """The attributes of every table."""
-        if self.attributes is None:
+        if not self.fields:
             return [None] * len(tables)
+        if self.attributes is None:
+            return self.fields[0].column(tables)
         rows = zip(*(field.column(tables) for field in self.fields), strict=True)
         return [self.attributes(*row) for row in rows]
 
@@ -90,7 +92,7 @@ def _first(count: int) -> tuple[Field, ...]:
 
 def _concatenate(count: int) -> NodeSlots:
     """The fifth input was appended behind the flags."""
-    return NodeSlots((1, 2, 3, 4, 7)[:count], (5,), 6, program.Concatenation, _first(1))
+    return NodeSlots((1, 2, 3, 4, 7)[:count], (5,), 6, None, _first(1))
 
 
 _UNARY = NodeSlots((0,), (1,), 2)
@@ -98,11 +100,11 @@ _BINARY = NodeSlots((0, 1), (2,), 3)
 _CONVOLUTION = NodeSlots((15, 16, 17), (18,), 19, program.Convolution, _first(15))
 _POOLING = NodeSlots((10,), (11,), 12, program.Pooling, _first(10))
 _ARGMAX = NodeSlots((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
-_SLOPE = NodeSlots((1,), (2,), 3, program.Slope, (Field(0, FLOAT32),))
-_TRANSPOSE = NodeSlots((2,), (3,), 4, program.Transposition, (Field(1, vector=True),))
+_SLOPE = NodeSlots((1,), (2,), 3, None, (Field(0, FLOAT32),))
+_TRANSPOSE = NodeSlots((2,), (3,), 4, None, (Field(1, vector=True),))
 _RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _first(2))
 _PAD = NodeSlots((3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32)))
-_RESHAPE = NodeSlots((2,), (3,), 4, program.Reshaping, (Field(1, vector=True),))
+_RESHAPE = NodeSlots((2,), (3,), 4, None, (Field(1, vector=True),))
 _SLICE = NodeSlots((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
 _FULLY_CONNECTED = NodeSlots((0, 1, 2), (3,), 4)
 _ATTENTION = NodeSlots((0, 1, 2, 3, 4), (5,), 6)

@@ -298,7 +298,7 @@ def _read_outputs(
         for one in own.declared.outputs:
             number = first + own.told.outputs.index(one.name)
             sizes = heard.outputs[number]
-            tensor = Tensor(list(one.tensor.sizes if sizes is None else sizes), one.tensor.dtype.name)
+            tensor = Tensor(list(one.sizes if sizes is None else sizes), one.dtype.name)
             data = (work / f"{OUTPUT}-{number}.bin").read_bytes()
             found.append(from_bytes(data, tensor, range(len(tensor.shape))))
         first += len(own.told.outputs)

@@ -1,0 +1,38 @@
+"""What is known of one core of a trace: what its parts tell, for all that asks several of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.activity import Activity
+    from opscope.npu.analysis.advice import TraceAdvice
+    from opscope.npu.analysis.bound import CallStall, TileBound
+    from opscope.npu.analysis.calls import Pairing
+    from opscope.npu.analysis.cycles import CycleAccount
+    from opscope.npu.analysis.damage import TraceDamage
+    from opscope.npu.analysis.iterations import Iterations
+    from opscope.npu.analysis.kinds import Kinds, MacCalls
+    from opscope.npu.analysis.rates import MacRate
+    from opscope.npu.analysis.roofline import TileRoofline
+    from opscope.npu.analysis.waits import CoreWait
+
+
+class TracedCore(NamedTuple):
+    """A core's trace, and what was found in it."""
+
+    tile: TileTrace
+    pairing: Pairing
+    kinds: Kinds
+    work: MacCalls
+    iterations: Iterations
+    account: CycleAccount
+    rate: MacRate
+    bound: TileBound
+    roofline: TileRoofline
+    advice: TraceAdvice
+    damage: TraceDamage
+    known: Activity
+    stalls: tuple[CallStall, ...]
+    only_waits: CoreWait | None
