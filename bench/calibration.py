@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _DATA = Path(__file__).parent / "data" / "identical_variants.npz"
 _BESIDE = ("means", "one process each", "U test", "t-test")
-_ROUNDS = (6, 10, 20, UNPAIRED)
+_ROUNDS = (3, 4, 5, 6, 10, 20, UNPAIRED)
 _SHOWN = 10
 """Rounds at which the other methods stand beside, and intervals are counted."""
 _GAPS = (1, 30)

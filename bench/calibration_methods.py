@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
-from opscope.core.stats.hierarchy import median_effect, process_level, round_p_values
+from opscope.core.stats.hierarchy import FEWEST_ROUNDS, median_effect, process_level, round_effect, round_p_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +55,10 @@ def opscope(baseline: Floats, candidate: Floats, *, paired: bool) -> Signs:
 def p_values(baseline: Floats, candidate: Floats, *, paired: bool) -> Floats:
     """P-values of the product's test on the levels of processes."""
     if paired:
-        return round_p_values(levels(baseline), levels(candidate))
+        sides = levels(baseline), levels(candidate)
+        if len(sides[0]) < FEWEST_ROUNDS:
+            return np.array([round_effect(*pair).p_value for pair in zip(sides[0].T, sides[1].T, strict=True)])
+        return round_p_values(*sides)
     left, right = (np.log(np.median(side, axis=2)).T for side in (baseline, candidate))
     found = []
     for start in range(0, left.shape[1], _BATCH):

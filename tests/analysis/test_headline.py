@@ -259,6 +259,19 @@ def test_the_interval_of_an_operator_holds_what_stands_beside_it() -> None:
     assert change.saved_ns == pytest.approx(change.baseline_ns - change.candidate_ns)
 
 
+@pytest.mark.parametrize(("rounds", "verdict"), [(2, "undecidable"), (3, "faster"), (5, "faster")])
+def test_few_rounds_decide_what_is_clear(rounds: int, verdict: str) -> None:
+    """A candidate that takes 1.77 times less: two rounds say so and no more, without an interval."""
+    drawn = np.random.default_rng(3)
+    tables = [EventTable.concat([process(*[(60_000, 30_000)] * 4) for _ in range(rounds)]) for _ in range(2)]
+    timed = [[drawn.normal(level, 200, 4) for _ in range(rounds)] for level in (177_000, 100_000)]
+    beside = RelatedData(untraced=(timed[0], timed[1]))
+    end = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside).end_to_end
+    assert end.verdict.value == verdict
+    assert end.speedup == pytest.approx(1.77, rel=0.01)
+    assert (end.ci95 is None) is (rounds == 2)
+
+
 def test_times_too_short_to_be_shown_have_no_ratio() -> None:
     """0.000 ms over 0.000 ms is not a speedup."""
     assert ratio_of_times(300.0, 500.0) is None

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from opscope.core.stats.hierarchy import FEWEST_ROUNDS, round_effect, round_p_values, within_rounds
+from opscope.core.stats.hierarchy import FEWEST_CLEAR, FEWEST_ROUNDS, round_effect, round_p_values, within_rounds
 
 SEED = 7
 EXPERIMENTS = 2_000
@@ -124,13 +124,25 @@ def test_rounds_count_where_the_machine_drifts() -> None:
 
 
 @pytest.mark.parametrize("rounds", range(2, FEWEST_ROUNDS))
-def test_fewer_rounds_than_six_never_reach_five_per_cent(rounds: int) -> None:
-    """However large the difference; the interval is Student's."""
+def test_fewer_rounds_than_six_call_what_is_clear(rounds: int) -> None:
+    """At 0.1 %, from three rounds on; the interval is Student's."""
     generator = np.random.default_rng(SEED)
     found = round_effect(np.full(rounds, 1.0), generator.normal(0, 1e-3, rounds))
+    assert (found.p_value <= 0.001) is (rounds >= FEWEST_CLEAR)
+    assert found.low < found.estimate < found.high
+
+
+@pytest.mark.parametrize("rounds", range(2, FEWEST_ROUNDS))
+@pytest.mark.parametrize("change", [0.001, 0.3])
+def test_fewer_rounds_than_six_call_nothing_that_is_not(rounds: int, change: float) -> None:
+    """A change as large as the noise, and a large one that one round contradicts."""
+    generator = np.random.default_rng(SEED)
+    baseline, candidate = np.full(rounds, change), generator.normal(0, 0.001, rounds)
+    if change > 0.1:
+        candidate[0] = change + 0.001
+    found = round_effect(baseline, candidate)
     assert found.smallest_p > 0.05
     assert found.p_value > 0.05
-    assert found.low < found.estimate < found.high
 
 
 def test_equal_sides_are_no_crash() -> None:

@@ -452,7 +452,7 @@ def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) 
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
             "too few processes to detect any difference: a verdict needs at least 6 paired rounds, "
-            "or 4 unpaired processes per side"
+            "3 where all of them show a clear change, or 4 unpaired processes per side"
         )
     if not beside.same_program:
         way = "layer and kind" if beside.same_runtime else "layer, or by kind, work and size of output"

@@ -18,6 +18,7 @@ from opscope.analysis.operators.operators import sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
+from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.reports.content.kernel_use import kernels_text
@@ -320,7 +321,7 @@ def switched_off(content: ReportContent, ladder: VariantLadder) -> str:
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    why = NOT_BETWEEN if one_process_a_side(content) else "too few rounds"
+    why = NOT_BETWEEN if one_process_a_side(content) else f"too few rounds, {FEWEST_ROUNDS} decide"
     change = _change(result, "slower with it" if short != baseline else "slower", why)
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
