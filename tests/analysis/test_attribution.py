@@ -6,8 +6,7 @@ import pytest
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.program.model import ProgramModel
-from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.kinds import Category
+from opscope.program.operators.kinds import Attribution, Category
 from opscope.runtimes.registry import read_model
 from traces import table as table_of
 

@@ -23,8 +23,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import FEWEST_CLEAR
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
-from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.kinds import Category
+from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import OperatorClass
 from opscope.reports.sections.shift import shift_section
 from traces import table

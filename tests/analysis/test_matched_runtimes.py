@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from opscope.analysis.compare.matching import MatchedBy
 from opscope.analysis.compare.runtimes import common_subsequence, match_runtimes, signature_of
 from opscope.analysis.operators.operators import Operator
-from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.kinds import Category
+from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.structure.axes import axes_between
 
 

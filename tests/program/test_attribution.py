@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graph
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.attribution import match_events, predict_events
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 

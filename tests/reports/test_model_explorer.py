@@ -15,7 +15,7 @@ from layered_model import TRACE, analysed, model, record
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.program.model import ProgramModel
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.graph import DelegateGraph
 from opscope.reports.formats.model_explorer import Measured, model_explorer
 from traces import table

@@ -24,7 +24,7 @@ from opscope.api import Settings, profile
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.operator_cost import Cost
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import ReportContent
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from programs import write_tiny_program

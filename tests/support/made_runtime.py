@@ -24,7 +24,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.experiment.protocol import Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import random_inputs
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import Dynamism, PlannedTensor

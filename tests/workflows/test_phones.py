@@ -24,9 +24,8 @@ from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import UsageError
 from opscope.experiment.checks import State
 from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
-from opscope.hosts.adb.device import AdbDevice, Hold
+from opscope.hosts.adb.device import PHONE_VERSIONS, AdbDevice, Hold
 from opscope.hosts.adb.power import PROFILES
-from opscope.hosts.devices import PHONE_VERSIONS
 from opscope.hosts.own_directory import OWN
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.running import read_experiments, run

@@ -15,7 +15,7 @@ from opscope.api import analyze, compare
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.validate.validation import validate

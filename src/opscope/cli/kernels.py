@@ -67,7 +67,7 @@ def command(
     """
     from opscope.api import kernel_filter, kernels
     from opscope.core.outputs import write_outputs
-    from opscope.reports.formats.kernel_csv import kernel_csv
+    from opscope.reports.formats.tables import kernel_csv
     from opscope.reports.kernel_evidence import kernel_markdown, kernel_summary
 
     wanted = kernel_filter(split_words(isa), split_words(dtype), split_words(op))

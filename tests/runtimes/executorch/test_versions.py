@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.kinds import Category
+from opscope.program.operators.kinds import Attribution, Category
 
 PROGRAMS = sorted((Path(__file__).parents[2] / "data" / "versions").glob("*.pte"))
 """A convolution, a mean, a layer norm and a linear layer: README.md beside them says how they were made."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
 from opscope.core.grouping import grouped
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from opscope.analysis.compare.matching import Match, MatchedBy, layer_of, only_once
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from opscope.core.parts import part
 from opscope.core.table.places import FIRST_INNER, OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.eligibility import eligibility
 from opscope.program.partition.partition_reasons import PortableReasons

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.program.cost.operator_cost import Cost
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import OperatorClass
 from opscope.program.partition.sme_support import Eligibility
 

@@ -10,8 +10,7 @@ from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
 from opscope.core.parts import explained
 from opscope.core.table.places import OperatorKey
-from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.kinds import Category
+from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
 
 if TYPE_CHECKING:

@@ -10,12 +10,15 @@ What an Android device tells of itself and of its state, read in one command eac
 
 The formats are those of Android's ``dumpsys battery`` (BatteryService.dump), ``dumpsys thermalservice``
 (ThermalManagerService.dump, Temperature.toString), ``getprop`` and of the kernel's cpufreq files.
+
+Devices by their addresses: always the same object, so that all experiments on one share what is known of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import getpass
 import os
 import re
@@ -28,21 +31,22 @@ import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Phone, PhoneState
 from opscope.core.errors import DeviceError
-from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, lines_about, runtime_lines
+from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, AdbShell, lines_about, runtime_lines
+from opscope.hosts.adb.adb import parse_address as parse_serial
 from opscope.hosts.adb.errors import refusal, storage_error
-from opscope.hosts.adb.power import NAMES
+from opscope.hosts.adb.power import NAMES, PROFILES
 from opscope.hosts.device import Device
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED
 from opscope.hosts.lock import DeviceLock
 from opscope.hosts.own_directory import OWN, prepare
 from opscope.hosts.scripts import CONDITIONS, FACTS, START
+from opscope.hosts.ssh import SshShell, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from opscope.bundle.manifest import Target
-    from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.power import Power
     from opscope.hosts.host import ExitStatus, GuardedCommand
     from opscope.hosts.shell import RemoteShell
@@ -94,6 +98,8 @@ _TEMPERATURE = re.compile(r"Temperature\{mValue=(-?\d{1,3}(?:\.\d{1,9})?), mType
 _CPUFREQ = re.compile(r"^(\d{1,4}) (\d{0,9}) (\d{0,9})$", re.MULTILINE)
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z")
 _LONGEST = 200
+PHONE_VERSIONS = {"c library": "glibc of the bundle, experimental: not yet seen on a phone"}
+"""Stand in an Android device's manifest; the wheels of runtimes are not made for Android's own C library."""
 
 
 class AdbLock:
@@ -473,3 +479,20 @@ def _count(text: str) -> int | None:
 def _integer(pattern: str, text: str) -> int | None:
     match = re.search(pattern, text, re.MULTILINE)
     return int(match[1]) if match else None
+
+
+@functools.cache
+def ssh_device(address: str) -> Device:
+    """The device of an address; all builds on it share one connection."""
+    place = parse_address(address)
+    return Device(SshShell(place), place.directory)
+
+
+@functools.cache
+def phone_device(address: str) -> AdbDevice:
+    """The device of an address: always the same, so that all experiments on it share what is known of it."""
+    asked = parse_serial(address)
+    shell = AdbShell(asked.serial or None)
+    power = PROFILES[asked.power] if asked.power else None
+    told = asked._replace(serial=shell.serial).text()
+    return AdbDevice(shell, power, asked.directory, asked.patience, told)

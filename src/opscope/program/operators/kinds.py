@@ -16,6 +16,8 @@ Where the names are from:
 
 All of ExecuTorch at commit cff6f4dd. Its delegates for MPS, MediaTek, OpenVINO and Samsung record no events there, that
 of NXP numbers without names.
+
+How it is known what an operator is.
 """
 
 from __future__ import annotations
@@ -541,3 +543,17 @@ KINDS: tuple[Kind, ...] = (
         tflite="IF WHILE CALL CALL_ONCE VAR_HANDLE STABLEHLO_WHILE STABLEHLO_CASE STABLEHLO_COMPOSITE",
     ),
 )
+
+
+class Attribution(str, enum.Enum):
+    """How it is known what an operator is.
+
+    ``exact``: a replay of XNNPACK's rewrites foretold every event of the call. ``aligned``: events and nodes fit
+    together in one way by kind and order. ``ambiguous``: they fit in several ways. ``name``: the recorded name is all
+    there is.
+    """
+
+    EXACT = "exact"
+    ALIGNED = "aligned"
+    AMBIGUOUS = "ambiguous"
+    NAME = "name"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnnpack.rewrites import replay
 from opscope.program.xnnpack.subgraph import BINARY, MEAN_SQUARED, SEPARATE_ACTIVATION, UNARY, is_matrix_product

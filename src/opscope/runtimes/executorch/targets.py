@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target, Tensor
 from opscope.core.errors import MissingDependencyError
-from opscope.hosts.devices import PHONE_VERSIONS, phone_device, ssh_device
+from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH
 from opscope.hosts.this_machine import ThisMachine

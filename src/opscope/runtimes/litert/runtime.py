@@ -35,7 +35,7 @@ class LiteRt(Runtime):
     def target(self, named: TargetName) -> RunTarget:
         """Its native runner, or Python on this machine."""
         from opscope.core.errors import MissingDependencyError, UsageError
-        from opscope.hosts.devices import PHONE_VERSIONS, phone_device, ssh_device
+        from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
         from opscope.hosts.ssh import parse_address
         from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
         from opscope.runtimes.hosted import FROM_PYTHON

@@ -23,7 +23,7 @@ from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.onnxruntime.costs import node_cost

@@ -209,7 +209,7 @@ def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
 
 def phone_settings(address: str) -> dict[str, str | None]:
     """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment."""
-    from opscope.hosts.devices import phone_device
+    from opscope.hosts.adb.device import phone_device
 
     device = phone_device(address)
     with device.reserved():
