@@ -25,7 +25,7 @@ from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_record
 
 from opscope.experiment.protocol import TRACE, Job
 from opscope.machine.isa import group
-from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.attribution import EventNodes, match_events
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.python import python_here

@@ -143,7 +143,9 @@ def _split(content: ReportContent) -> list[RenderableType]:
     if content.shown is not None and not content.has_split:
         return [Text(no_split_sentence(content))]
     rows = [row.operator for row in operator_rows(content)]
-    return [*_split_of(content), _categories(content), _operators(rows, closing_rows(content, copies=True))]
+    beside = _scaled(content.shown) if content.shown else []
+    split = [*_split_of(content), _categories(content), *beside]
+    return [*split, _operators(rows, closing_rows(content, copies=True))]
 
 
 def _split_of(content: ReportContent) -> list[RenderableType]:
@@ -191,9 +193,13 @@ def _analysed_split(analysis: Analysis) -> list[RenderableType]:
         categories.add_row(row.category.value, milliseconds_if_known(row.time_ns), share_text(row.share))
     for last in closing_rows_of(analysis, copies=False):
         categories.add_row(last.name, milliseconds_if_known(last.time_ns), share_text(last.share))
-    scaled = [Text(plain(f"{analysis.traced_text}.", _LONG), style="dim")] if analysis.traced_text else []
     rows = sorted(analysis.operators, key=lambda o: -o.shown_ns)
-    return [categories, *scaled, _operators(rows, closing_rows_of(analysis, copies=True))]
+    return [categories, *_scaled(analysis), _operators(rows, closing_rows_of(analysis, copies=True))]
+
+
+def _scaled(analysis: Analysis) -> list[RenderableType]:
+    """What was done to the times of the trace, where anything was, between the two tables."""
+    return [Text(analysis.traced_text, style="dim"), Text()] if analysis.traced_text else []
 
 
 def _how_known(analysis: Analysis) -> str:
