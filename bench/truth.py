@@ -29,6 +29,7 @@ import disturbance
 import disturbed_profiles
 import torch
 from calibration_shares import print_table
+from scaling_truth import scaling
 from torch.utils.flop_counter import FlopCounterMode
 
 from opscope.api import Settings, check_programs
@@ -172,6 +173,8 @@ def main(arguments: Sequence[str]) -> None:
         _head()
         advice(home, _SETTINGS)
         sums(home)
+        print("## Times of operators against a clock inside of the process\n")
+        scaling()
         print("## Planted changes and equal programs\n")
         planted = home / "planted"
         minutes = [] if asked.minutes is None else ["--minutes", f"{asked.minutes:g}"]
