@@ -113,7 +113,7 @@ def _times(content: ReportContent) -> list[RenderableType]:
         *_methods(method_rows(content)),
         *_split(content),
         *first_step(content.quality),
-        *message_lines(map(message_of, content.findings), MOST_FINDINGS),
+        *message_lines(map(message_of, content.advice), MOST_FINDINGS),
     ]
 
 
@@ -178,7 +178,8 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         *_methods([MethodRow(row, row.latency, None) for row in analysis.methods]),
         *_analysed_split(analysis),
         *first_step(analysis.quality),
-        *message_lines(map(message_of, analysis.findings), MOST_FINDINGS),
+        *message_lines((message_of(found) for found in analysis.findings if not found.is_limit), MOST_FINDINGS),
+        *message_lines(note(f"{found.title}: {found.evidence}") for found in analysis.findings if found.is_limit),
         *([Text(_how_known(analysis), style="dim")] if analysis.has_split else []),
         *message_lines(map(warning, trace.warnings)),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, finding
+from opscope.analysis.findings.message import LIMIT, Message, MessageKind, Saving, Severity, finding, no_saving
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import milliseconds
 
@@ -47,6 +47,11 @@ class Finding(msgspec.Struct, frozen=True):
     context: str | None = None
     operators: list[OperatorKey] = []
     recipe: str | None = None
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it says how far the figures can be relied on, and nothing to do about the model."""
+        return self.saving_basis == no_saving(LIMIT).basis
 
 
 class RuledOut(msgspec.Struct, frozen=True):

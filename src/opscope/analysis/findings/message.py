@@ -54,6 +54,10 @@ class Saving(NamedTuple):
     basis: str | None = None  # what it supposes, or why there is none; None where no rule asked
 
 
+LIMIT = "it is a limit of the measurement"
+"""Why a finding has no saving that says how far figures can be relied on, and nothing about the model."""
+
+
 def no_saving(why: str) -> Saving:
     """No saving can be said, and why."""
     return Saving(None, None, f"not reported: {why}")

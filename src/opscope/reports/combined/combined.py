@@ -102,7 +102,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         categories=_categories(content) if split else [],
         bottleneck=_bottleneck(content, split) if split else None,
         shares=_shares(split) if split else None,
-        findings=content.findings,
+        findings=content.advice,
         missing=missing(content),
         limits=[sentence(told) for told in (*switch_messages(content), *limits(content))],
         device=manifest.device,

@@ -124,6 +124,11 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         return foreground(self.variants)
 
     @property
+    def advice(self) -> list[Finding]:
+        """Findings that something can be done about; the others are limits of the measurement."""
+        return [found for found in self.findings if not found.is_limit]
+
+    @property
     def bugs(self) -> list[str]:
         """What is not known because of bugs in opscope, one sentence each; repetitions that fail so with it."""
         unread = [own.failure.message for own in self.manifest.failures() if own.failure and own.is_unread]
@@ -665,4 +670,5 @@ def limits(content: ReportContent) -> list[Message]:
     warnings = dict.fromkeys(w for w in found if w.code not in told)
     said = {own.message for own in content.failed}
     lines += [plain(why, 600) for why in content.not_compared if why not in said]
+    lines += [f"{plain(own.title, 600)}: {plain(own.evidence, 600)}" for own in content.findings if own.is_limit]
     return [*map(note, lines), *map(warning, warnings)]

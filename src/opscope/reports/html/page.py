@@ -143,7 +143,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "comparisons": content.comparisons,
         "methods": part("the table of methods", lambda: method_rows(content), list[MethodRow]()),
         "method_order": order_sentence(manifest.plan.calls),
-        "findings": [message_of(found) for found in content.findings],
+        "findings": [message_of(found) for found in content.advice],
         "ruled_out": [message_of(item) for item in content.ruled_out],
         "missing": missing(content),
         "limits": [*switch_messages(content), *limits(content)],

@@ -102,7 +102,7 @@ def content_card(content: ReportContent, path: Path) -> Card:
     ]
     lines = [
         *_quality(content.quality),
-        *(finding.title for finding in content.findings),
+        *(finding.title for finding in content.advice),
         *missing(content),
         f"report: {path / 'report.html'}",
     ]

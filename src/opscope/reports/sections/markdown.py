@@ -104,8 +104,8 @@ def in_short(content: ReportContent) -> list[str]:
         return lines
     if again:
         lines.append(f"Do first: {again[0].lower()}{again[1:]}.")
-    elif content.findings:
-        first = content.findings[0]
+    elif content.advice:
+        first = content.advice[0]
         lines.append(f"Do first: {first.next_step} ({first.title}).")
     return lines
 
