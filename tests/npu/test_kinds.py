@@ -175,10 +175,10 @@ captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are no
 def test_the_kinds_of_the_npu1_gemm() -> None:
     """A zero-fill and the matmul of 1385 cycles, of which all but the memory stalls are the same in each call."""
     kernel, fill = kinds_of(capture(NPU1_GEMM)).kinds
-    assert (kernel.name, kernel.n, kernel.vector_cycles, kernel.median_cycles) == ("kernel 1", 74, 1024, 1385)
+    assert (kernel.kind, kernel.n, kernel.vector_cycles, kernel.median_cycles) == ("kernel 1", 74, 1024, 1385)
     assert (kernel.min_cycles, kernel.max_cycles, kernel.first_cycles) == (1321, 1434, 1365)
     assert kernel.evidence == "1,024 vector cycles in each of 74 calls; 1,273 cycles without stalls"
-    assert (fill.name, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 6, 0, 189)
+    assert (fill.kind, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 6, 0, 189)
 
 
 @captures
@@ -186,7 +186,7 @@ def test_the_kinds_of_the_npu2_gemm() -> None:
     """A zero-fill and the matmul of 1622 cycles."""
     kernel, fill = kinds_of(capture(NPU2_GEMM)).kinds
     assert (kernel.n, kernel.vector_cycles, kernel.median_cycles) == (113, 384, 1622)
-    assert (fill.name, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 4, 0, 263)
+    assert (fill.kind, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 4, 0, 263)
 
 
 @captures

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aie_traces import (
@@ -178,7 +178,13 @@ def units(draw: st.DrawFn) -> list[Tile]:
     return found
 
 
+def alike(column: int, timer: int) -> Tile:
+    """A unit whose first words are nearly those of another one."""
+    return Tile("core", 0, column, NAMES, (Span(0, 1, 2),), timer)
+
+
 @settings(max_examples=100, deadline=None)
+@example([alike(0, 1), alike(1, 3)], "text")
 @given(units(), st.sampled_from(["text", "upper", "0x", "crlf", "blank", "binary", "zeros"]))
 def test_what_units_record_is_read_from_any_form_of_file(tiles: list[Tile], form: str) -> None:
     """Interleaved packets of several units, with gaps that need Event_Sync; the last span has no end."""

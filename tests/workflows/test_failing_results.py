@@ -127,7 +127,7 @@ def test_without_a_single_trace_the_untraced_calls_are_reported(
     monkeypatch.setattr(EtdumpReader, "read", broken)
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
-    assert "95 % interval 0.98x to 1.01x; 2 + 2 processes, paired, untraced" in page
+    assert "no interval: 2 + 2 processes, paired, untraced" in page
     assert f"{NO_SPLIT}its trace cannot be read because of {BUG}." in page
     assert run("validate", bundle)[0] == 0
 

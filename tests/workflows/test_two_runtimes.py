@@ -115,6 +115,8 @@ def test_labelled_inputs_are_laid_out_for_each_program(tmp_path: Path) -> None:
 def test_layers_are_matched_by_their_work(bundle: Path) -> None:
     """Both networks have the same products in the same order; what else there is has no partner, and sums add up."""
     found = compare(f"{bundle}#litert", f"{bundle}#onnxruntime")
+    if found.no_split:
+        pytest.skip(found.no_split.message)  # a machine that does much else
     both = [one for one in found.operators if one.baseline_ns is not None and one.candidate_ns is not None]
     products = [one for one in both if one.kind in {"convolution", "depthwise", "gemm", "linear", "matmul"}]
     assert len(products) >= 3

@@ -117,7 +117,7 @@ def survives(read):
 
     def tried(data: bytes) -> bool:
         try:
-            return bool(read(data).methods)
+            return bool(read(data).plans)
         except TraceFormatError:
             return False
 
@@ -220,7 +220,7 @@ def test_a_directory_is_no_program(tmp_path):
 
 def test_segments_inside_the_file_are_accepted(read):
     """The last one may end where the file ends."""
-    assert read(pte(PROGRAM, ((0, 16), (16, 16)), b"x" * 32)).methods[0].name == "forward"
+    assert read(pte(PROGRAM, ((0, 16), (16, 16)), b"x" * 32)).plans[0].name == "forward"
 
 
 @pytest.mark.parametrize("place", [(0, 33), (32, 1), (2**40, 1)])
@@ -283,6 +283,7 @@ def test_a_real_program_has_named_methods_and_a_delegate(path):
     program = read_executable(path)
     assert list(outline(program)) == ["forward"]
     assert program.backends() == ["XnnpackBackend"]
-    for step in program.plans[0].chains[0].steps:
+    names = outline(program)["forward"]
+    for step, name in zip(program.plans[0].chains[0].steps, names, strict=True):
         assert step.kind in {InstructionKind.KERNEL, InstructionKind.DELEGATE}
-        assert step.name
+        assert name

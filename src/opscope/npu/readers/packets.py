@@ -77,7 +77,13 @@ def is_header(words: Words) -> Mask:
 
 
 def framed(words: Words) -> Framing:
-    """The units of a buffer and their payload; zero words between packets are padding."""
+    """The units of a buffer and their payload; zero words between packets are padding.
+
+    Headers are repaired only where packets do not follow each other: payload may look like a header with a wrong bit.
+    """
+    spans = list(_Walk(words).stretches())
+    if all(span.headed and not span.broken and not span.short for span in spans):
+        return _framing(words, spans)
     words, repaired = _repaired(words)
     return _framing(words, list(_Walk(words).stretches()))._replace(repaired=repaired)
 
