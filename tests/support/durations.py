@@ -22,7 +22,7 @@ import session_files
 from session_files import cpu_seconds
 
 FILE = Path(__file__).parents[1] / "durations.json"
-MOST = 1.5
+MOST = 1.2
 """CPU seconds of a test that runs every day: so few that all of them together take two cores eight minutes."""
 _SMALLEST = 0.05
 _PAGES = "tests/docs/test_docs_run.py::test_a_page_"
