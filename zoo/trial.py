@@ -188,7 +188,7 @@ def _run(analysis: Analysis, preflight: Preflight, manifest: Manifest, compariso
         exact_operators=sum(each.operators for each in analysis.coverage if each.attribution == _EXACT),
         delegate_ns=sum(each.time_ns or 0.0 for each in analysis.coverage),
         exact_ns=sum(each.time_ns or 0.0 for each in analysis.coverage if each.attribution == _EXACT),
-        split=sum(shares.values()),
+        split=sum(shares.values()) + sum(row.share for row in analysis.outside),
         framework=shares.get(_FRAMEWORK, 0.0),
         portable=shares.get(_PORTABLE, 0.0),
         forecast=_forecast(preflight),

@@ -327,9 +327,9 @@ def test_both_methods_run_and_are_reported(decoder: Path, tmp_path: Path) -> Non
     prefill, decode = analysis.methods
     assert (prefill.calls, decode.calls) == (2, 2 * LOOP_CALLS)
     assert (prefill.tokens, decode.tokens) == (16, 1)
-    assert decode.arm == "untraced"
-    assert decode.untraced is not None
-    assert decode.tokens_per_second == pytest.approx(1e9 / decode.untraced.median_ns)
+    assert decode.latency.source == "untraced"
+    assert decode.traced is not None
+    assert decode.tokens_per_second == pytest.approx(1e9 / decode.latency.median_ns)
     assert {operator.method for operator in analysis.operators} == {"prefill", "decode"}
     assert done.content.manifest.model.tokens == {"prefill": 16, "decode": 1}
     assert (done.content.manifest.model.dtype, done.content.manifest.model.name) == ("fp32", decoder.stem)
