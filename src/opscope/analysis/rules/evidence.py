@@ -124,13 +124,6 @@ class Evidence(NamedTuple):
         ends = interval_of(effect)
         return (max(0.0, ends[0]), ends[1] + _cut_off(operators)) if ends else None
 
-    def usual_ns(self) -> float:
-        """What an untraced inference takes: the median; of several methods the mean, since each differs."""
-        if self.untraced is None:
-            return 0.0
-        several = len({operator.method for operator in self.operators}) > 1
-        return self.untraced.mean_ns if several else self.untraced.median_ns
-
     def is_uneven(self) -> bool:
         """Whether the operators' inferences were slower than tracing explains: they then tell nothing of ceilings."""
         if self.tracing is None or self.headline is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # Source of the opcodes: Intel's Software Developer's Manual, volume 2, appendix A.
-_TWO_BYTES, _GROUP_5 = 0x0F, 0xFF
+_ESCAPE, _GROUP_5 = 0x0F, 0xFF  # _ESCAPE: to the map of two bytes
 _SHORT_CONDITIONS = {*range(0x70, 0x80), *range(0xE0, 0xE4)}  # Jcc, LOOPcc, JRCXZ
 _NEAR_CONDITIONS = range(0x80, 0x90)  # Jcc of the map of two bytes
 _SHORT_JUMP, _NEAR_JUMP = 0xEB, 0xE9
@@ -41,7 +41,7 @@ LONGEST = 15
 _OPERAND_SIZE, _ADDRESS_SIZE = 0x66, 0x67
 _LEGACY = {_OPERAND_SIZE, _ADDRESS_SIZE, 0xF0, 0xF2, 0xF3, 0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65}
 _REX, _REX_W = range(0x40, 0x50), 8
-_ESCAPE, _MAP_2, _MAP_3 = 0x0F, 0x38, 0x3A
+_MAP_2, _MAP_3 = 0x38, 0x3A
 _VEX_2, _VEX_3, _EVEX, _XOP = 0xC5, 0xC4, 0x62, 0x8F
 _XOP_MAPS = {8: 1, 9: 0, 10: 4}  # map: bytes of the immediate
 _EVEX_MAPS, _VEX_MAPS = {1, 2, 3, 5, 6}, {1, 2, 3, 5}
@@ -71,7 +71,7 @@ def _next(code: bytes, at: int, end: int) -> Iterator[int]:
     """Where an instruction leads."""
     place = opcode_at(code, at)
     opcode = code[place]
-    two = code[place + 1] if opcode == _TWO_BYTES else None
+    two = code[place + 1] if opcode == _ESCAPE else None
     near = opcode == _NEAR_JUMP or two in _NEAR_CONDITIONS
     jumps_always = opcode in {_SHORT_JUMP, _NEAR_JUMP}
     if near or opcode == _SHORT_JUMP or opcode in _SHORT_CONDITIONS:

@@ -57,9 +57,10 @@ _HEAD = struct.Struct("<8sIIII")
 _LIBRARY_RECORD = struct.Struct("<IIIiIIQQ")
 _ROW = struct.Struct("<IIQ")
 _MAGIC = b"opswtch2"
-_MOST_REPORTED, MOST_ROWS = 64, 64
+# As in c/report.h and c/cpuid_trap.c.
+_MOST_LIBRARIES, MOST_ROWS, _MOST_SITES, _LONGEST_PATH = 64, 64, 4096, 4000
 _ONE = _LIBRARY_RECORD.size + MOST_ROWS * _ROW.size
-_SIZE = _HEAD.size + _MOST_REPORTED * _ONE
+_SIZE = _HEAD.size + _MOST_LIBRARIES * _ONE
 _DIRECTORY = "switch-shown"
 _FOLDER = Path(__file__).with_name("c")
 _SOURCES = {Mechanism.TRAP: "cpuid_trap.c", Mechanism.HWCAP: "hwcap_mask.c"}
@@ -242,10 +243,6 @@ def _check_room(asked: Sequence[_Asked], place: Path) -> None:
             raise FeatureError("the path is too long, or has a line break in it", where=path, hint=WITHOUT_SWITCH)
 
 
-# As in c/report.h and c/cpuid_trap.c.
-_MOST_LIBRARIES, _MOST_SITES, _LONGEST_PATH = 64, 4096, 4000
-
-
 def proof(record: Path) -> MaskProof:
     """The proof that the libraries of a process saw no more features than they should.
 
@@ -363,7 +360,7 @@ def read_report(file: Path) -> SwitchReport:
     if len(data) != _SIZE:
         raise FeatureError(f"the report of the switch has {len(data)} bytes instead of {_SIZE}", where=file)
     magic, size, process, libraries, rows = _HEAD.unpack_from(data)
-    if magic != _MAGIC or size != _SIZE or libraries > _MOST_REPORTED or rows > MOST_ROWS:
+    if magic != _MAGIC or size != _SIZE or libraries > _MOST_LIBRARIES or rows > MOST_ROWS:
         raise FeatureError("the report of the switch is damaged, or of another version", where=file)
     return SwitchReport(process, tuple(_library(data, number, rows) for number in range(libraries)))
 
