@@ -13,6 +13,7 @@ from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.timing import CallTimes
 from opscope.analysis.validation import sum_problems
+from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.core.units import ratio_of_times
@@ -201,12 +202,13 @@ def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:
 
 
 def compared(
-    baseline: tuple[int, int], candidate: tuple[int, int], untraced: tuple[int, int], copies: int
+    baseline: tuple[int, int], candidate: tuple[int, int], untraced: tuple[int, int], *copies: int
 ) -> Comparison:
-    """Ten rounds of two variants, by the times of their two operators, of untraced calls, and of copies."""
+    """Ten rounds of two variants: times of their operators, of untraced calls, and of copies of both or of each."""
     tables = [EventTable.concat([process(*[own] * 4) for _ in range(10)]) for own in (baseline, candidate)]
     timed = [[np.full(4, float(own))] * 10 for own in untraced]
-    walls = [np.split(events.inference_times().duration + copies, 10) for events in tables]
+    both = zip(tables, (copies[0], copies[-1]), strict=True)
+    walls = [np.split(events.inference_times().duration + copied, 10) for events, copied in both]
     seen = [[own.tolist() for own in side] for side in walls]
     beside = RelatedData(untraced=(timed[0], timed[1]), walls=(seen[0], seen[1]))
     return compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
@@ -225,6 +227,18 @@ def test_the_split_of_a_change_adds_up_to_the_change_of_the_headline() -> None:
     ends = found.end_to_end
     assert (found.baseline.headline_ns, found.candidate.headline_ns) == (ends.baseline_ns, ends.candidate_ns)
     assert ends.speedup == pytest.approx(ends.baseline_ns / ends.candidate_ns)
+
+
+def test_the_verdict_on_data_movement_is_on_copies_too() -> None:
+    """No operator moves data here; copies alone became shorter, by the same in every round."""
+    found = compared((90_000, 20_000), (90_000, 20_000), (179_000, 149_000), 60_000, 30_000)
+    [moved] = [row for row in found.categories if row.category is Category.DATA_MOVEMENT]
+    assert moved.baseline_ns == pytest.approx(found.baseline.copies_ns)
+    assert moved.candidate_ns == pytest.approx(found.candidate.copies_ns)
+    assert moved.verdict is Verdict.FASTER
+    assert moved.ci95_saved_ns is not None
+    assert moved.ci95_saved_ns[0] <= moved.saved_ns <= moved.ci95_saved_ns[1]
+    assert moved.speedup == pytest.approx(2, rel=0.05)
 
 
 def test_what_is_left_to_gain_keeps_the_copies() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import process_times
+from opscope.analysis.compare.matching import process_copies, process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge, unjudged
 from opscope.analysis.latency.latency import Latency, latency
@@ -302,6 +302,7 @@ def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: Headlin
         untraced=analysis.latency if analysis.traced else None,
         tracing=analysis.tracing,
         times=process_times(scale, analysis.operators),
+        copies=process_copies(scale),
         headline=analysis,
         split=analysis.has_split and analysis.timed,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},

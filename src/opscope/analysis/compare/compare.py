@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.accuracy import Accuracy
-from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_times
+from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import Shift, shift
@@ -390,7 +390,7 @@ def compare(
         times = [process_times(scale, [pair[side] for pair in pairs]) for side, scale in enumerate(scales)]
         split = PairedTimes(pairs, times[0], times[1], paired)
         by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
-        by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
+        by_category = _category_changes(split, [process_copies(scale) for scale in scales])
     if beside.disturbed:
         by_kind, by_operator, by_category = _withheld(by_kind), _withheld(by_operator), _withheld(by_category)
     return Comparison(
@@ -534,29 +534,21 @@ def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) 
     return max(high, 1 / low) - 1 if low > 0 else None
 
 
-def _category_changes(split: PairedTimes) -> list[CategoryChange]:
+def _category_changes(split: PairedTimes, copies: Sequence[Floats]) -> list[CategoryChange]:
+    """Changes of all categories, copies of inputs and outputs with data movement."""
     wanted = list(Category)
-    changes = _group_changes(split, wanted, lambda operator: operator.category)
+    sides = zip((split.baseline, split.candidate), copies, strict=True)
+    before, after = (np.hstack([times, copied]) for times, copied in sides)
+    whole = PairedTimes([*split.pairs, (None, None)], before, after, split.paired)
+    copied = [wanted.index(Category.DATA_MOVEMENT)]
+    baseline, candidate = _labels(split, wanted, lambda operator: operator.category)
+    changes = whole.changes((np.append(baseline, copied), np.append(candidate, copied)), len(wanted))
     return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
-
-
-def _with_copies(change: CategoryChange, baseline: HeadlineSplit, candidate: HeadlineSplit) -> CategoryChange:
-    """The change of a category, copies of inputs and outputs with data movement."""
-    if change.category is not Category.DATA_MOVEMENT or not (baseline.copies_ns or candidate.copies_ns):
-        return change
-    before, after = change.baseline_ns + baseline.copies_ns, change.candidate_ns + candidate.copies_ns
-    return msgspec.structs.replace(
-        change,
-        baseline_ns=before,
-        candidate_ns=after,
-        saved_ns=before - after,
-        speedup=_ratio(before, after, change.resolution_ns) if change.speedup is not None else None,
-    )
 
 
 def _kind_changes(split: PairedTimes) -> list[KindChange]:
     found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
-    changes = _group_changes(split, list(found), _kind)
+    changes = split.changes(_labels(split, list(found), _kind), len(found))
     rows = zip(found, changes, strict=True)
     return [KindChange(kind, category, backend, *change) for (kind, category, backend), change in rows]
 
@@ -565,14 +557,14 @@ def _kind(operator: Operator) -> tuple[str, Category, str]:
     return operator.kind, operator.category, operator.backend
 
 
-def _group_changes(split: PairedTimes, wanted: Sequence[object], group: Callable[[Operator], object]) -> list[Change]:
-    """Changes of the groups of operators, in the order in which they are wanted."""
+def _labels(split: PairedTimes, wanted: Sequence[object], group: Callable[[Operator], object]) -> tuple[Labels, Labels]:
+    """The number of each operator's group on both sides, in the order in which groups are wanted; -1 for none."""
     numbers = {key: number for number, key in enumerate(wanted)}
     baseline, candidate = (
         np.array([-1 if operator is None else numbers[group(operator)] for operator in side], np.int64)
         for side in zip(*split.pairs, strict=True)
     )
-    return split.changes((baseline, candidate), len(wanted))
+    return baseline, candidate
 
 
 def _operator_changes(

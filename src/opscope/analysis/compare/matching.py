@@ -138,11 +138,23 @@ def process_times(scale: HeadlineScale, wanted: Sequence[Operator | None]) -> Fl
         for place, time_ns in own.items():
             row[columns[_place_key(place)]] += time_ns
         rows.append(row)
-    found: Floats = np.stack(rows)
-    level = np.array([operator.shown_ns if operator else 0.0 for operator in wanted])
+    return _levelled(np.stack(rows), np.array([operator.shown_ns if operator else 0.0 for operator in wanted]))
+
+
+def process_copies(scale: HeadlineScale) -> Floats:
+    """Time of copying inputs and outputs in each process, as :func:`process_times` has that of operators.
+
+    Shape (processes, 1); 0 where it is not known.
+    """
+    copied = [[copies] for copies, own in zip(scale.copies, scale.by_process, strict=True) if own]
+    return _levelled(np.array(copied, np.float64), np.array([scale.split.copies_ns]))
+
+
+def _levelled(found: Floats, level: Floats) -> Floats:
+    """Times of processes, multiplied so that the mean of each column is what stands in the split."""
     mean = found.mean(axis=0)
-    levelled: Floats = found * np.divide(level, mean, out=np.zeros_like(level), where=mean > 0)
-    return levelled
+    ratio = np.divide(level, mean, out=np.zeros_like(level), where=mean > 0)
+    return np.where(mean > 0, found * ratio, level)
 
 
 def _key(operator: Operator) -> RowKey:

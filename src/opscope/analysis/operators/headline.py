@@ -131,6 +131,7 @@ class HeadlineScale(NamedTuple):
     # mean of the typical inferences of each process, in the order of the table; empty for a process without a
     # measured inference
     by_process: Sequence[Mapping[SelfTimeKey, float]]
+    copies: Sequence[float]  # of inputs and outputs, in the same inferences; 0 where that is not known
 
     def of(self, place: SelfTimeKey) -> float:
         """What times of a place were multiplied by."""
@@ -168,7 +169,8 @@ def headline_scale(
     chosen = _all(table) if alone and not untraced else _chosen(table, called, headline)
     by_process = table.weighted_self_times(chosen.weights)
     times = _of_all(table) if alone and not untraced else _means([by_process[number] for number in chosen.processes])
-    copies = max(0.0, float((chosen.calls - chosen.execute)[chosen.processes].mean())) if called is not None else 0.0
+    own_copies = np.nan_to_num(chosen.calls - chosen.execute)
+    copies = max(0.0, float(own_copies[chosen.processes].mean())) if called is not None else 0.0
     scales = _scales(times, copies, headline, ends=bool(untraced) and called is None)
     split = HeadlineSplit(
         headline_ns=headline,
@@ -182,7 +184,7 @@ def headline_scale(
         split_inferences=chosen.inferences,
         split_processes=chosen.processes,
     )
-    found_scale = HeadlineScale(split, times, by_process)
+    found_scale = HeadlineScale(split, times, by_process, (own_copies * scales.others).tolist())
     return found_scale._replace(
         times={place: spent * found_scale.of(place) for place, spent in times.items()},
         by_process=[{place: spent * found_scale.of(place) for place, spent in own.items()} for own in by_process],

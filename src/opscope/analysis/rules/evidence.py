@@ -61,6 +61,7 @@ class Evidence(NamedTuple):
     # of each operator in each process, on the scale of the headline; shape (processes, operators); None where
     # that is not known
     times: Floats | None = None
+    copies: Floats | None = None  # likewise of copying inputs and outputs; shape (processes, 1)
     split: bool = True  # whether the latency is split into operators; without it there is one, the whole call
     # whether SME can run an operator, for those that multiply and accumulate and whose nodes are known
     sme: Mapping[OperatorKey, Eligibility] = {}
@@ -103,14 +104,13 @@ class Evidence(NamedTuple):
         """A time as a share of end-to-end latency; 0 of a latency of 0."""
         return ns / self.total if self.total else 0.0
 
-    def limit(self, operators: Sequence[Operator], copies_ns: float = 0.0) -> Saving:
-        """What would be saved if these operators, and as much of the copies, took no time."""
-        ends = self.interval(operators)
-        interval = (ends[0] + copies_ns, ends[1] + copies_ns) if ends else None
-        return self.saved(Saving(time_of(operators) + copies_ns, interval, "at most, if removed entirely"))
+    def limit(self, operators: Sequence[Operator], *, copies: bool = False) -> Saving:
+        """What would be saved if these operators, and the copies of inputs and outputs where asked, took no time."""
+        time_ns = time_of(operators) + (self.copies_ns if copies else 0.0)
+        return self.saved(Saving(time_ns, self.interval(operators, copies=copies), "at most, if removed entirely"))
 
-    def interval(self, operators: Sequence[Operator]) -> tuple[float, float] | None:
-        """95 % interval of the time of some operators together; None with fewer than two processes.
+    def interval(self, operators: Sequence[Operator], *, copies: bool = False) -> tuple[float, float] | None:
+        """95 % interval of the time of some operators, and of the copies, together; None with fewer than two processes.
 
         Of processes by a bootstrap; what the delegate cuts off their durations is added to the upper end, the missing
         parts being independent and uniform (see ``opscope.analysis.compare.compare``).
@@ -120,6 +120,8 @@ class Evidence(NamedTuple):
         wanted = {id(operator) for operator in operators}
         columns = [number for number, operator in enumerate(self.operators) if id(operator) in wanted]
         own = self.times[:, columns].sum(axis=1)[:, None]
+        if copies and self.copies is not None:
+            own += self.copies
         effect = paired_effects(own, np.zeros_like(own))[0]
         ends = interval_of(effect)
         return (max(0.0, ends[0]), ends[1] + _cut_off(operators)) if ends else None

@@ -50,7 +50,7 @@ def data_movement(evidence: Evidence) -> Message:
     whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
     told = f"{figures}{whole}{kinds}"
     step = _COPIES if copies > time / 2 else _movement_step(moving)
-    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies), places(moving))
+    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies=True), places(moving))
     return found._replace(recipe=_layout_recipe(step))
 
 

@@ -27,7 +27,7 @@ from opscope.reports.content.text import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.compare.compare import CategoryChange, EndToEnd, OperatorChange
+    from opscope.analysis.compare.compare import EndToEnd, OperatorChange
     from opscope.analysis.findings.message import Message
     from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.latency import Latency
@@ -434,7 +434,7 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
     if comparison is None or result is None or result.analysis is None:
         return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
     before = {row.category: row.time_ns for row in result.analysis.categories}
-    verdicts = {change.category: None if _is_copies(change) else change.verdict for change in comparison.categories}
+    verdicts = {change.category: change.verdict for change in comparison.categories}
     return [
         CategoryRow(
             row.category,
@@ -446,13 +446,6 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
         )
         for row in rows
     ]
-
-
-def _is_copies(change: CategoryChange) -> bool:
-    """Whether copies of inputs and outputs move most of what its interval, which is of operators, knows nothing of."""
-    if change.ci95_saved_ns is None:
-        return False
-    return not change.ci95_saved_ns[0] <= change.saved_ns <= change.ci95_saved_ns[1]
 
 
 class ClosingRow(NamedTuple):
