@@ -189,10 +189,30 @@ def test_several_methods_keep_their_shares_of_the_calls() -> None:
     events = named_by_calls(table("\n".join([slow, fast, fast] * 4)), ["prefill", "decode", "decode"])
     calls = CallTimes({0: [72_000, 5_000, 5_000] * 4}, {}, 0, {}, ("prefill", "decode", "decode"))
     found = analyse(events, SOURCE, "variant", calls=calls)
-    assert (found.statistic, found.headline_ns) == ("mean", pytest.approx(82_000 / 3))
+    assert (found.statistic, found.headline_ns) == ("process_medians", pytest.approx(82_000 / 3))
     assert found.traced
     assert sum(row.time_ns or 0.0 for row in found.operators) == pytest.approx(found.traced.mean_ns)
     assert together(found) == pytest.approx(82_000 / 3)
+
+
+def test_latencies_of_several_methods_are_those_of_the_verdict() -> None:
+    """Long calls are preempted more often; which of them count moves neither the latencies nor the speedup."""
+    order = ("prefill", "decode", "decode")
+    fast, slow = inference(1_000, 2_000), inference(50_000, 20_000)
+    events = named_by_calls(table("\n".join([slow, fast, fast] * 6)), list(order))
+    tables = EventTable.concat([events] * 6)
+    sides = [
+        CallTimes({number: [own + number, 5_000, 5_000] * 6 for number in range(6)}, {}, 0, {}, order, off_cpu=off_cpu)
+        for own, off_cpu in ((72_000, {}), (36_000, {0: [9_000, 0, 0] * 3 + [0] * 9}))
+    ]
+    timed = tuple(side.durations(range(6)) for side in sides)
+    beside = RelatedData(untraced=(timed[0], timed[1]))
+    found = compare(tables, tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
+    ends = found.end_to_end
+    assert (found.baseline.headline_ns, found.candidate.headline_ns) == (ends.baseline_ns, ends.candidate_ns)
+    assert ends.baseline_ns == pytest.approx(82_000 / 3, rel=1e-3)
+    assert ends.candidate_ns == pytest.approx(46_000 / 3, rel=1e-3)
+    assert ends.verdict is Verdict.FASTER
 
 
 def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:

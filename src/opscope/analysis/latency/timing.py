@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.analysis.latency.latency import Latency, counted, latency_of
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,21 +54,35 @@ class CallTimes(NamedTuple):
 
     def settled(self, method: str | None = None) -> dict[int, list[int]]:
         """Untraced calls behind the warm-up that nobody preempted, of every process that has any."""
-        found = {number: self._settled(number, method) for number in self.untraced}
+        found = {}
+        for number, own in self.untraced.items():
+            listed = zip(own[self.warmup :], self._kept(number), self._methods(own), strict=True)
+            found[number] = [call for call, kept, name in listed if kept and method in {None, name}]
         return {number: own for number, own in found.items() if own}
 
     def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
-        """The same of each of these rounds."""
-        return [np.asarray(self._settled(number, method), np.float64) for number in rounds]
+        """What each of these rounds counts by, of one method or of all: see :func:`counted`."""
+        if method is not None:
+            settled = self.settled(method)
+            return [np.asarray(settled.get(number, ()), np.float64) for number in rounds]
+        return [self._counted(self.untraced[number], self._kept(number)) for number in rounds]
 
-    def _settled(self, number: int, method: str | None) -> list[int]:
+    def traced_durations(self, rounds: Sequence[int]) -> list[Floats]:
+        """The same with event tracing."""
+        return [self._counted(self.traced[number]) for number in rounds]
+
+    def _counted(self, calls: Sequence[int], kept: Sequence[bool] = ()) -> Floats:
+        names = self._methods(calls)
+        return counted(calls[self.warmup :], [names.index(name) for name in names], kept)
+
+    def _methods(self, calls: Sequence[int]) -> list[str | None]:
+        """Of every call behind the warm-up which method it is of."""
+        order = self.order or (None,)
+        return [order[at % len(order)] for at in range(self.warmup, len(calls))]
+
+    def _kept(self, number: int) -> list[bool]:
         calls, off_cpu = self.untraced[number][self.warmup :], self.off_cpu.get(number, ())[self.warmup :]
-        kept = undisturbed(calls, off_cpu) if len(off_cpu) == len(calls) else [True] * len(calls)
-        return [
-            own
-            for at, (own, counts) in enumerate(zip(calls, kept, strict=True), self.warmup)
-            if counts and (method is None or not self.order or self.order[at % len(self.order)] == method)
-        ]
+        return undisturbed(calls, off_cpu) if len(off_cpu) == len(calls) else [True] * len(calls)
 
 
 class TracingCost(msgspec.Struct, frozen=True):
@@ -112,12 +126,12 @@ def untraced(calls: CallTimes) -> Untraced | None:
     return Untraced(found, _tracing_cost(calls, settled))
 
 
-def _tracing_cost(calls: CallTimes, settled: Mapping[int, Sequence[int]]) -> TracingCost | None:
-    traced = {number: list(own[calls.warmup :]) for number, own in calls.traced.items() if own[calls.warmup :]}
+def _tracing_cost(calls: CallTimes, settled: Iterable[int]) -> TracingCost | None:
+    traced = [number for number, own in calls.traced.items() if own[calls.warmup :]]
     if not traced:
         return None
     common = sorted(set(settled) & set(traced))
-    sides = [[np.asarray(own[number], np.float64) for number in common or sorted(own)] for own in (traced, settled)]
+    sides = calls.traced_durations(common or sorted(traced)), calls.durations(common or sorted(settled))
     effect = median_effect(sides[0], sides[1], paired=bool(common))
     return TracingCost(math.exp(effect.estimate), interval_of(effect, math.exp), (len(sides[1]), len(sides[0])))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.analysis.latency.latency import measured_durations
 from opscope.core.stats.effect import interval_of, paired_effects
 from opscope.core.stats.hierarchy import typical
 from opscope.core.table import Clock, TraceWarning
@@ -71,7 +72,7 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
     Attributes:
         headline_ns: latency of an inference; operators and ``outside`` add up to it.
         statistic: ``process_medians``, by which two sides are compared: what is typical of the medians of processes;
-            or ``mean``, of a trace alone and of calls of several methods.
+            or ``mean``, of a trace alone.
         factor: how many headlines a traced call takes.
         timed: whether times are known; else rows have shares of the traced call, and no times.
         framework_scale: what times of the framework were multiplied by: tracing spends its time there.
@@ -159,22 +160,18 @@ def headline_scale(
     """The scale of the headline: of a trace alone the mean of its inferences, else what sides are compared by."""
     if table.clock is not Clock.NS:
         untraced = None  # what the caller saw is in another unit
-    found = table.inference_times()
-    several = len(np.unique(found.method.codes[~found.warmup])) > 1
-    inside = [found.duration[(found.process == number) & ~found.warmup] for number in range(table.processes)]
-    processes = untraced or [own.astype(np.float64) for own in inside if len(own)]
-    statistic = "mean" if several or (alone and not untraced) else PROCESS_MEDIANS
-    headline = float(np.mean(np.concatenate(processes))) if statistic == "mean" else typical(processes)
+    mean = alone and not untraced
+    headline = _mean(table) if mean else typical(untraced or measured_durations(table))
     called = _called(table, walls) if untraced else None
-    chosen = _all(table) if alone and not untraced else _chosen(table, called, headline)
+    chosen = _all(table) if mean else _chosen(table, called, headline)
     by_process = table.weighted_self_times(chosen.weights)
-    times = _of_all(table) if alone and not untraced else _means([by_process[number] for number in chosen.processes])
+    times = _of_all(table) if mean else _means([by_process[number] for number in chosen.processes])
     own_copies = np.nan_to_num(chosen.calls - chosen.execute)
     copies = max(0.0, float(own_copies[chosen.processes].mean())) if called is not None else 0.0
     scales = _scales(times, copies, headline, ends=bool(untraced) and called is None)
     split = HeadlineSplit(
         headline_ns=headline,
-        statistic=statistic,
+        statistic="mean" if mean else PROCESS_MEDIANS,
         factor=scales.factor,
         timed=scales.timed,
         framework_scale=scales.framework,
@@ -271,6 +268,11 @@ def _chosen(table: EventTable, called: Sequence[Floats] | None, headline: float)
     nearest = "" if kept == measured else ", those whose calls are nearest to the headline"
     estimate = f"mean of the middle half of each process's inferences, of {all_of} traced processes{nearest}"
     return _Chosen(weights, execute, calls, kept, sum(counts[process] for process in kept), estimate)
+
+
+def _mean(table: EventTable) -> float:
+    found = table.inference_times()
+    return float(found.duration[~found.warmup].mean())
 
 
 def _all(table: EventTable) -> _Chosen:

@@ -344,7 +344,7 @@ def unit_of(analysis: Analysis) -> str:
 
 
 def is_of_calls(analysis: Analysis) -> bool:
-    """Whether the headline is the mean of calls of several methods."""
+    """Whether the headline is of calls of several methods."""
     return len({operator.method for operator in analysis.operators}) > 1
 
 
