@@ -14,9 +14,8 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.quality import Grade, Quality
-from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
-from opscope.analysis.operators.headline import HeadlineSplit, headline_scale, not_timed_warning
+from opscope.analysis.operators.headline import HeadlineSplit, headline_scale, measured_durations, not_timed_warning
 from opscope.analysis.operators.operators import Operator, known_operators
 from opscope.core.parts import part
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.core.stats.hierarchy import median_effect, median_interval, process_median
+from opscope.core.stats.hierarchy import median_effect, median_interval
 from opscope.core.stats.steady import detect_warmup
 from opscope.core.stats.summary import Summary, summarise
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
     Floats: TypeAlias = NDArray[np.float64]
-    Ints: TypeAlias = NDArray[np.int64]
 
 
 class OutlierCount(msgspec.Struct, frozen=True):
@@ -98,30 +97,6 @@ def auto_warmup(table: EventTable) -> list[int]:
     """Number of warm-up inferences of each process, found in its series of latencies."""
     found = table.inference_times()
     return [detect_warmup(found.duration[found.process == process].tolist()) for process in range(table.processes)]
-
-
-def measured_durations(table: EventTable) -> list[Floats]:
-    """What each process counts by that has a measured inference: see :func:`counted`."""
-    found = table.inference_times()
-    each = [(found.process == process) & ~found.warmup for process in range(table.processes)]
-    return [counted(found.duration[own], found.method.codes[own]) for own in each if own.any()]
-
-
-def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept: Sequence[bool] = ()) -> Floats:
-    """What a process counts by: its calls; of several methods the median of each, weighted by how often it is called.
-
-    Calls of several methods have more than one centre, and their median is none of them. ``kept`` are those to take
-    medians of, all where none of a method is: weights are of all calls, so that it does not move them.
-    """
-    calls, each = np.asarray(durations, np.float64), np.asarray(methods)
-    chosen = np.asarray(kept, bool) if len(kept) else np.ones(len(calls), bool)
-    names = np.unique(each)
-    if len(names) < 2:  # noqa: PLR2004 - one method
-        alone: Floats = calls[chosen]
-        return alone
-    medians = [calls[chosen & (each == one)] if any(chosen & (each == one)) else calls[each == one] for one in names]
-    shares = [np.mean(each == one) for one in names]
-    return np.array([sum(share * process_median(np.sort(own)) for share, own in zip(shares, medians, strict=True))])
 
 
 def latency(table: EventTable) -> Latency | None:

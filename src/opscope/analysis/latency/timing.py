@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.latency.latency import Latency, counted, latency_of
+from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.analysis.operators.headline import counted
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.latency.latency import measured_durations
 from opscope.core.stats.effect import interval_of, paired_effects
-from opscope.core.stats.hierarchy import typical
+from opscope.core.stats.hierarchy import process_median, typical
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.units import ratio_text, time_text
 from opscope.program.operators.kinds import Category
@@ -186,6 +185,30 @@ def headline_scale(
         times={place: spent * found_scale.of(place) for place, spent in times.items()},
         by_process=[{place: spent * found_scale.of(place) for place, spent in own.items()} for own in by_process],
     )
+
+
+def measured_durations(table: EventTable) -> list[Floats]:
+    """What each process counts by that has a measured inference: see :func:`counted`."""
+    found = table.inference_times()
+    each = [(found.process == process) & ~found.warmup for process in range(table.processes)]
+    return [counted(found.duration[own], found.method.codes[own]) for own in each if own.any()]
+
+
+def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept: Sequence[bool] = ()) -> Floats:
+    """What a process counts by: its calls; of several methods the median of each, weighted by how often it is called.
+
+    Calls of several methods have more than one centre, and their median is none of them. ``kept`` are those to take
+    medians of, all where none of a method is: weights are of all calls, so that it does not move them.
+    """
+    calls, each = np.asarray(durations, np.float64), np.asarray(methods)
+    chosen = np.asarray(kept, bool) if len(kept) else np.ones(len(calls), bool)
+    names = np.unique(each)
+    if len(names) < 2:  # noqa: PLR2004 - one method
+        alone: Floats = calls[chosen]
+        return alone
+    medians = [calls[chosen & (each == one)] if any(chosen & (each == one)) else calls[each == one] for one in names]
+    shares = [np.mean(each == one) for one in names]
+    return np.array([sum(share * process_median(np.sort(own)) for share, own in zip(shares, medians, strict=True))])
 
 
 class _Scales(NamedTuple):

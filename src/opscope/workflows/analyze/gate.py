@@ -182,7 +182,7 @@ def _splits(sides: tuple[Side, Side], comparison: Comparison) -> Sides:
 
 def _log_medians(side: Side, arm: str) -> Floats:
     """Logarithm of the median latency of each process in the arm that the comparison rests on."""
-    from opscope.analysis.latency.latency import measured_durations
+    from opscope.analysis.operators.headline import measured_durations
 
     if arm == "untraced" and side.calls is not None:
         durations = side.calls.durations(sorted(side.calls.settled()))
