@@ -12,7 +12,7 @@ import pytest
 from command_line import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
-from opscope.reports.content.console import styled
+from opscope.reports.document.console import styled
 from programs import write_tiny_program
 from pseudo_terminal import on_terminal
 from traces import etdump

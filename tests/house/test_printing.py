@@ -1,4 +1,4 @@
-"""What is printed goes through ``reports/content/console.py`` or ``opscope.cli.output.say``: there names are text."""
+"""What is printed goes through ``reports/document/console.py`` or ``opscope.cli.output.say``: there names are text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "opscope"
-CONSOLE = "reports/content/console.py"
+CONSOLE = "reports/document/console.py"
 SAY = "cli/output.py"
 HARMLESS = {"Group", "RenderableType", "Padding", "Progress", "ProgressColumn", "BarColumn", "TextColumn"}
 """Names of Rich that read no markup in what they are given, or are given words of ours alone."""
@@ -53,7 +53,7 @@ def _prints(function: ast.expr) -> bool:
         ("typer.echo(name)", ["echo"]),
         ("print(name)", ["print"]),
         ("if TYPE_CHECKING:\n    from rich.table import Table", []),
-        ("from opscope.reports.content.console import Text, TextTable", []),
+        ("from opscope.reports.document.console import Text, TextTable", []),
         ("console.print(table)", []),
     ],
 )

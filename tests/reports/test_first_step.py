@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opscope.analysis.findings.quality import Grade, concern, judge
-from opscope.reports.content.messages import measure_again
+from opscope.reports.document.messages import measure_again
 
 BAD = concern("processes_agree", Grade.DO_NOT_TRUST, "processes differ by 60.0 %", "close other programs, add rounds")
 FAIR = concern("steady", Grade.USABLE, "3 of 8 processes become slower", "let the device cool")

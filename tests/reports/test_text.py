@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.units import ratio_text, share_text, size_text, time_text
-from opscope.reports.content.text import csv_cell, markdown, plain
+from opscope.reports.document.text import csv_cell, markdown, plain
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from opscope.reports.content.console import TextConsole, print_laid_out
+from opscope.reports.document.console import TextConsole, print_laid_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -31,7 +31,7 @@ def command(models: ModelsOption = None) -> None:
     for name, summary in known.registered:
         say(f"{name:<{width}}  {summary}")
     if known.own:
-        from opscope.reports.content.text import plain
+        from opscope.reports.document.text import plain
 
         say()
         say(f"in {known.directory}:")

@@ -63,7 +63,7 @@ StoreOption = Annotated[
 
 def show(renderable: RenderableType) -> None:
     """Print a summary: within the columns of a terminal, elsewhere every line and every name as long as it is."""
-    from opscope.reports.content.console import WIDE, TextConsole, print_laid_out
+    from opscope.reports.document.console import WIDE, TextConsole, print_laid_out
 
     print_laid_out(renderable, TextConsole(width=None if sys.stdout.isatty() else WIDE))
 

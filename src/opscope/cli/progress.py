@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from opscope.cli.output import say
 from opscope.core.system.stages import heard_by
 from opscope.experiment.engine import silent
-from opscope.reports.content.console import Text, TextConsole, moves_cursor
-from opscope.reports.content.text import plain
+from opscope.reports.document.console import Text, TextConsole, moves_cursor
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -184,7 +184,7 @@ def _tell(done: RunReport) -> None:
 
 def _line(compared: Comparison) -> str:
     from opscope.reports.content.content import speedup_text, verdict_text
-    from opscope.reports.content.messages import grade_text
+    from opscope.reports.document.messages import grade_text
 
     found = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"

@@ -310,7 +310,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
         return
     from rich.progress import Progress
 
-    from opscope.reports.content.console import TextConsole
+    from opscope.reports.document.console import TextConsole
 
     with Progress(console=TextConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("bundles", total=None)

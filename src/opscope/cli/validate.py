@@ -51,7 +51,7 @@ def command(
 def _decide(validation: Validation) -> None:
     """Say the outcome by the exit code."""
     from opscope.core.errors import InvalidBundleError
-    from opscope.reports.content.text import plain
+    from opscope.reports.document.text import plain
     from opscope.reports.validation import answer, place_and_message
 
     failed = validation.failed()

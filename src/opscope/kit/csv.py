@@ -19,7 +19,7 @@ import polars as pl
 
 from opscope.core.errors import UsageError
 from opscope.core.table import Clock
-from opscope.reports.content.text import csv_cell, decimal
+from opscope.reports.document.text import csv_cell, decimal
 from opscope.reports.formats.event_files import guarded
 
 if TYPE_CHECKING:

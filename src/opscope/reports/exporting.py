@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from opscope.core.units import counted_text, macs_text, share_text, size_text
-from opscope.reports.content.console import NameCell, Text
-from opscope.reports.content.text import plain
+from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.text import plain
 from opscope.reports.terminal import plain_table
 
 if TYPE_CHECKING:

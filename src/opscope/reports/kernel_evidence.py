@@ -10,8 +10,8 @@ from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text, share_text
-from opscope.reports.content.console import NameCell, Text
-from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
+from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.text import LONGEST, markdown, markdown_table, plain
 from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
 from opscope.reports.terminal import message_lines, plain_table
 

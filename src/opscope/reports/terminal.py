@@ -24,7 +24,6 @@ from opscope.core.units import (
     size_text,
     time_text,
 )
-from opscope.reports.content.console import NameCell, Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     NOT_KNOWN,
@@ -46,9 +45,10 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
-from opscope.reports.content.messages import measure_again, quality_sentence, sentence
 from opscope.reports.content.switch import switch_messages
-from opscope.reports.content.text import plain
+from opscope.reports.document.console import NameCell, Text, TextTable
+from opscope.reports.document.messages import measure_again, quality_sentence, sentence
+from opscope.reports.document.text import plain
 from opscope.reports.sections.accuracy import accuracy_sentences
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from opscope.bundle.validation import CheckStatus
 from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text
-from opscope.reports.content.console import Text, TextTable
-from opscope.reports.content.text import markdown, plain
+from opscope.reports.document.console import Text, TextTable
+from opscope.reports.document.text import markdown, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opscope.core.json import array_parts
 from opscope.fleet.reports.frames import answer_frame
-from opscope.reports.content.console import Text, TextConsole, TextTable
-from opscope.reports.content.text import csv_cell, distinct, plain
+from opscope.reports.document.console import Text, TextConsole, TextTable
+from opscope.reports.document.text import csv_cell, distinct, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

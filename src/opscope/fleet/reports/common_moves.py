@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.fleet.analysis.common_moves import FACTS, MOST, PROGRAM_FACTS, MoveKind
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

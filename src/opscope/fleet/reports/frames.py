@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.rows import moment
-from opscope.reports.content.text import distinct
+from opscope.reports.document.text import distinct
 from opscope.reports.formats.frames import typed_frame
 
 if TYPE_CHECKING:

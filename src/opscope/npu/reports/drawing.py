@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.core.units import share_text
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.reports.html.pictures import INK
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from opscope.npu.reports.comparison import (
     tiles_gate_sentence,
 )
 from opscope.npu.reports.sweep import sweep_sentence
-from opscope.reports.content.messages import sentence
+from opscope.reports.document.messages import sentence
 from opscope.reports.formats.frames import typed_frame
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
 

@@ -34,7 +34,7 @@ from opscope.npu.reports.answer import (
     verdict_text,
 )
 from opscope.npu.reports.drawing import COLOURS, legend
-from opscope.reports.content.template import environment
+from opscope.reports.document.template import environment
 from opscope.reports.html.sections import policy, template_text
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from opscope.npu.reports.drawing import (
     map_legend,
     timeline,
 )
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:

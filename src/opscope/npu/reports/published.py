@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from opscope.npu.analysis.calls import END
 from opscope.npu.analysis.specification import AssumedClock
-from opscope.reports.content.text import distinct, plain
+from opscope.reports.document.text import distinct, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,9 @@ from opscope.core.parts import part
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
 from opscope.npu.reports.page import whole_page
-from opscope.reports.content.console import NameCell, Text
-from opscope.reports.content.template import environment
-from opscope.reports.content.text import plain
+from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.template import environment
+from opscope.reports.document.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 from opscope.reports.terminal import message_lines, plain_table
 

@@ -22,8 +22,8 @@ from opscope.npu.reports.answer import (
     units_text,
     verdict_text,
 )
-from opscope.reports.content.console import NameCell, Text
-from opscope.reports.content.text import plain
+from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.text import plain
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from opscope.reports.content.content import (
     top_operators,
     verdict_text,
 )
-from opscope.reports.content.messages import sentence
 from opscope.reports.content.switch import switch_messages
-from opscope.reports.content.template import environment
+from opscope.reports.document.messages import sentence
+from opscope.reports.document.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
 from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.program import layer_text

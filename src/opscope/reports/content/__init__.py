@@ -1,1 +1,1 @@
-"""What reports show, and how names and numbers become text."""
+"""What reports show, in words and figures."""

@@ -22,7 +22,7 @@ from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.reports.content.kernel_use import kernels_text
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

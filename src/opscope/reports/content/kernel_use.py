@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel
 from opscope.program.kernels.symbols import isa_text, parse_symbol
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,7 +19,7 @@ import rich.text
 from rich.segment import Segment
 
 from opscope.core.printable import printable
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

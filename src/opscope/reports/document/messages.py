@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, messages_of
 from opscope.core.units import counted_text
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message

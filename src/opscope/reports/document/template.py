@@ -14,8 +14,8 @@ from opscope.analysis.findings.quality import grade_left
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.reports.content.messages import first_clause, further_clauses, grade_text, sentence
-from opscope.reports.content.text import markdown, plain
+from opscope.reports.document.messages import first_clause, further_clauses, grade_text, sentence
+from opscope.reports.document.text import markdown, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -41,7 +41,7 @@ from opscope.readers.events_table import (
     WARNINGS_KEY,
     checksum,
 )
-from opscope.reports.content.text import GUARDED
+from opscope.reports.document.text import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def events_csv(table: EventTable) -> Iterator[bytes]:
 
 
 def guarded(text: pl.Expr) -> pl.Expr:
-    """A column of text as :func:`opscope.reports.content.text.csv_cell` writes it; nulls stay."""
+    """A column of text as :func:`opscope.reports.document.text.csv_cell` writes it; nulls stay."""
     hidden = pl.when(text.str.contains(_HIDDEN)).then(text.map_batches(_escaped, return_dtype=pl.String))
     return hidden.when(text.str.contains(_GUARD)).then("'" + text).otherwise(text)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
 
 from opscope.analysis.gate.gate import Outcome
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
 
 if TYPE_CHECKING:

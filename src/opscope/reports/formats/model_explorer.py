@@ -22,7 +22,7 @@ from opscope.core.table.places import by_operator
 from opscope.core.units import share_text, time_text
 from opscope.program.structure.plan import InstructionKind
 from opscope.program.xnnpack.attribution import match_events
-from opscope.reports.content.text import distinct, plain
+from opscope.reports.document.text import distinct, plain
 from opscope.reports.formats.model_explorer_graph import (
     ExplorerNode,
     KeyValue,

@@ -19,7 +19,7 @@ import msgspec
 from opscope.analysis.operators.attribution import node_origin
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from opscope.analysis.findings.quality import Grade
 from opscope.bundle.manifest import TracingMode, device_text
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources
-from opscope.reports.content.text import distinct
+from opscope.reports.document.text import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

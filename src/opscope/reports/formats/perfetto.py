@@ -25,8 +25,8 @@ from opscope.analysis.findings.message import warning
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.core.table import Clock, Scope
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
-from opscope.reports.content.messages import sentence
-from opscope.reports.content.text import decimal
+from opscope.reports.document.messages import sentence
+from opscope.reports.document.text import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

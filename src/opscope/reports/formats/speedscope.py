@@ -21,7 +21,7 @@ import msgspec
 
 from opscope.core.table import Clock
 from opscope.core.version import __version__
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.reports.formats.stacks import Frame, frame_name, stacks
 
 if TYPE_CHECKING:

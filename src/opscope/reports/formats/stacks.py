@@ -10,7 +10,7 @@ import enum
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -36,9 +36,9 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
-from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.switch import switch_messages
-from opscope.reports.content.template import environment
+from opscope.reports.document.messages import measure_again, quality_sentence
+from opscope.reports.document.template import environment
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.accuracy import accuracy_section
 from opscope.reports.sections.answers import section_answers

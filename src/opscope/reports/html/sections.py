@@ -21,8 +21,8 @@ from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import SHORTEST_NS
-from opscope.reports.content.template import NOT_DRAWN
-from opscope.reports.content.text import plain
+from opscope.reports.document.template import NOT_DRAWN
+from opscope.reports.document.text import plain
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.pictures import COLOURS, INK, drawn, rows_of
 from opscope.reports.sections.kernel_view import kernel_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.reports.content.template import environment
-from opscope.reports.content.text import plain
+from opscope.reports.document.template import environment
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
-from opscope.reports.content.messages import quality_sentence, sentence
+from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid
 from opscope.reports.sections.program import layer_text
 from opscope.reports.sections.shift import closing_changes, matched_text

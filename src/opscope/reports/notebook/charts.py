@@ -8,7 +8,7 @@ import altair as alt
 
 from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.text import distinct, plain
+from opscope.reports.document.text import distinct, plain
 from opscope.reports.html.pictures import COLOURS, rows_of
 from opscope.reports.notebook.cards import longest_operators
 from opscope.reports.sections.program import layer_text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.finding import message_of
 from opscope.core.units import counted_text, ratio_text, time_text
-from opscope.reports.content.messages import quality_sentence, sentence
+from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
 from opscope.reports.preflight import group_cells, headline, partition_line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.operators.operators import sums
 from opscope.core.units import counted_text, share_text, size_text
 from opscope.reports.content.content import operator_rows, resources
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from opscope.reports.content.content import (
     top_operators,
     verdict_text,
 )
-from opscope.reports.content.messages import measure_again
+from opscope.reports.document.messages import measure_again
 from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:

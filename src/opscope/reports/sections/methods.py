@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.units import ratio_text
 from opscope.reports.content.content import speedup_text
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from opscope.core.units import counted_text
 from opscope.program.kernels.symbols import isa_text
 from opscope.reports.content.content import kernel_answers, ladders_beside, switched_off, top_operators
 from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, variant_text, without_sme
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from opscope.core.units import range_text, rate_text, share_text, time_text
 from opscope.program.ceilings.ceilings import Origin
 from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import NOT_KNOWN
-from opscope.reports.content.text import plain
+from opscope.reports.document.text import plain
 from opscope.runtimes.registry import runtime_of_format
 
 if TYPE_CHECKING:

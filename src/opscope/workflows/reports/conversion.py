@@ -230,7 +230,7 @@ def _checked(side: Side) -> Side:
 def _part(side: Side, stem: str, *, alone: bool) -> TrackGroup:
     """The processes of one side with their names, and what the program says about them."""
     from opscope.reports.content.content import off_text
-    from opscope.reports.content.text import plain
+    from opscope.reports.document.text import plain
     from opscope.reports.formats.perfetto import TrackGroup
 
     facts = side.known.attributions.operators if side.known else {}

@@ -25,7 +25,7 @@ from opscope.core.files import sha256_of
 from opscope.core.units import counted_text
 from opscope.core.version import __version__
 from opscope.experiment.protocol import OUTPUTS
-from opscope.reports.content.template import NOT_DRAWN, drawn_by, writer_of
+from opscope.reports.document.template import NOT_DRAWN, drawn_by, writer_of
 from opscope.workflows.reports.combined import COMBINED
 from opscope.workflows.validate.processes import output_files
 from opscope.workflows.validate.recomputed import (
