@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from opscope.reports.html.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from chromium import COMMAND, Chromium
 from large_content import large_content
-from opscope.reports.html.page import html
+from opscope.reports.report import html
 
 if TYPE_CHECKING:
     from opscope.reports.content.content import ReportContent

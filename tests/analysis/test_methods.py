@@ -20,7 +20,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.table import Clock, EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.readers.registry import read_trace
-from opscope.reports.sections.methods import calls_text
+from opscope.reports.sections.latency import calls_text
 from opscope.runtimes.executorch.program_files import planned_calls
 from traces import Node, encode, etdump
 

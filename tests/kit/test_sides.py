@@ -12,7 +12,7 @@ from opscope.api import analyze, compare, content, read, report
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.stats.effect import Verdict
-from opscope.reports.html.page import html, markdown_report
+from opscope.reports.report import html, markdown_report
 from texts import ALL_FEATURES_ON
 
 

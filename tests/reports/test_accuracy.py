@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from block_texts import cells, sentences, tables
 from opscope.analysis.compare.accuracy import Accuracy, compared_outputs, compared_samples, not_compared
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 
@@ -22,22 +23,22 @@ def test_a_difference_has_its_number_of_inputs() -> None:
     found = compared_outputs([np.array([3.0, 4.0])], [np.array([3.0, 3.0])])
     section = accuracy_section(found)
     assert section is not None
-    assert section.sentences == [
-        "Outputs on one input: largest difference 1, 25.0 % of the baseline's largest value; cosine similarity 0.9899"
-    ]
-    (row,) = section.rows
-    assert row == ("0", "2", "1", "25.0 %", "20.0 %", "0.9899", "0 and 0")
+    assert sentences(section)[0] == (
+        "Outputs on one input: largest difference 1, 25.0 % of the baseline's largest value; cosine similarity 0.9899."
+    )
+    (table,) = tables(section)
+    assert cells(table) == [["0", "2", "1", "25.0 %", "20.0 %", "0.9899", "0 and 0"]]
 
 
 def test_equal_outputs_need_no_rows() -> None:
     """Of several inputs."""
     section = accuracy_section(compared_samples([np.eye(3)], [np.eye(3)], np.array([0, 1, 0])))
     assert section is not None
-    assert section.rows == []
-    assert section.sentences == [
-        "Outputs on 3 inputs are equal",
-        "Same top-1 class on 3 of 3 inputs (100.0 %, 95 % interval 29.2 % to 100.0 %)",
-        ACCURACY,
+    assert tables(section) == []
+    assert sentences(section) == [
+        "Outputs on 3 inputs are equal.",
+        "Same top-1 class on 3 of 3 inputs (100.0 %, 95 % interval 29.2 % to 100.0 %).",
+        f"{ACCURACY}.",
     ]
 
 
@@ -52,7 +53,7 @@ def test_values_that_are_not_finite_are_told() -> None:
     assert accuracy_sentences(none)[0] == "Outputs on one input: no value is finite on both sides"
     section = accuracy_section(none)
     assert section is not None
-    assert section.rows[0].max_abs == "not defined"
+    assert cells(tables(section)[0])[0][2] == "not defined"
 
 
 def test_what_was_not_compared_has_its_reason_and_the_way() -> None:

@@ -16,7 +16,7 @@ from hostile_names import HOSTILE
 from large_content import large_content
 from opscope.analysis.operators.operators import Operator
 from opscope.reports.content.content import ReportContent, listed_operators
-from opscope.reports.html.page import html
+from opscope.reports.report import html
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="needs chromium")
 

@@ -1,15 +1,16 @@
-"""Groups of operators in the Markdown report: the longest ones, and a line with which the table adds up."""
+"""Groups of operators: those that can be read in milliseconds, and a line with which the table adds up."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
+from block_texts import cells
 from large_content import large_content
 from opscope.reports.content.content import ReportContent
-from opscope.reports.html.page import markdown_report
-from opscope.reports.sections.kernel_view import kernel_rows
-from opscope.reports.sections.markdown import groups
+from opscope.reports.document.blocks import TableBlock
+from opscope.reports.report import markdown_report
+from opscope.reports.sections.kernel_view import groups_blocks, kernel_rows
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +36,27 @@ def changed(content: ReportContent, names: int, nanoseconds: float) -> ReportCon
     return replace(content, variants=variants)
 
 
-def test_all_groups_are_listed_where_they_are_few(content: ReportContent) -> None:
+def shown(content: ReportContent) -> list[list[str]]:
+    """Operator, number, milliseconds and share of each row."""
+    table = next(block for block in groups_blocks(content) if isinstance(block, TableBlock))
+    picked = [[one.head for one in table.columns].index(head) for head in ("operator", "operators", "ms", "share")]
+    return [[row[number] for number in picked] for row in cells(table)]
+
+
+def test_all_groups_are_listed_where_all_can_be_read(content: ReportContent) -> None:
     """Without a line for others."""
-    assert groups(content) == kernel_rows(content)
+    assert [row[0] for row in shown(content)] == [row.operator for row in kernel_rows(content)]
 
 
 def test_short_groups_are_one_line_and_the_table_adds_up(content: ReportContent) -> None:
     """Eight of 400 ns are 0.003 ms together, where each would read 0.000."""
     short = changed(content, names=8, nanoseconds=400.0)
-    rows = groups(short)
-    assert (rows[-1].operator, rows[-1].count, rows[-1].time_ns) == ("8 further groups, together", 8, 3_200.0)
-    assert sum(row.time_ns for row in rows) == pytest.approx(sum(row.time_ns for row in kernel_rows(short)))
-    assert sum(row.count for row in rows) == 20
-    table = markdown_report(short).partition("### By group")[2].partition("###")[0]
-    assert "| 8 further groups, together |" in table
-    assert " 0.000 " not in table
-
-
-def test_more_groups_than_are_listed_are_one_line(content: ReportContent) -> None:
-    """The table tells that it is cut, and what the rest takes."""
-    rows = groups(changed(content, names=18, nanoseconds=5_000.0))
-    assert rows[-1].operator.endswith(" further groups, together")
-    assert sum(row.count for row in rows) == 20
-
-
-def test_a_rest_that_reads_as_nothing_has_no_line(content: ReportContent) -> None:
-    """One group of 400 ns."""
-    table = (
-        markdown_report(changed(content, names=1, nanoseconds=400.0)).partition("### By group")[2].partition("###")[0]
+    rows = shown(short)
+    assert rows[-1][:3] == ["8 further groups below 1 µs, together", "8", "0.003"]
+    assert sum(int(row[1]) for row in rows) == 20
+    assert sum(float(row[2]) for row in rows) == pytest.approx(
+        sum(row.time_ns or 0.0 for row in kernel_rows(short)) / 1e6, abs=0.0005 * len(rows)
     )
-    assert "further group" not in table
+    table = markdown_report(short).partition("### All operators by kernel")[2].partition("\n#")[0]
+    assert "| 8 further groups below 1 µs, together |" in table
     assert " 0.000 " not in table

@@ -18,7 +18,7 @@ from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
-from opscope.reports.html.page import html, markdown_report
+from opscope.reports.report import html, markdown_report
 from programs import write_tiny_program
 
 

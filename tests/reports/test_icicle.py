@@ -13,7 +13,7 @@ import pytest
 from large_content import large_content
 from opscope.analysis.analysis import Analysis
 from opscope.program.operators.kinds import Category
-from opscope.reports.html.icicle import IcicleBox, by_module, by_program, draw
+from opscope.reports.pictures.icicle import IcicleBox, by_module, by_program, draw
 
 
 class Box(NamedTuple):

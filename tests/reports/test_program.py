@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from block_texts import sentences, tables
 from bundle_damage import manifest
 from fakes import FakeTarget
 from opscope.analysis.analysis import Analysis
@@ -12,7 +13,8 @@ from opscope.analysis.operators.modules import ModuleTime
 from opscope.api import Profiled, Settings, analyze, inspect, profile, report
 from opscope.core.errors import InvalidBundleError, MismatchError, UsageError
 from opscope.core.files import sha256_of
-from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
+from opscope.reports.content.places import boundary_text, source_text
+from opscope.reports.sections.program import backends_section, module_rows
 from texts import NO_ZIP_FILE, NOT_THE_MEASURED_FILE, WITHOUT_ITS_PROGRAM
 from traces import parse
 
@@ -91,7 +93,7 @@ def test_the_page_draws_the_roofline(page):
 @pytest.mark.parametrize(
     "told",
     [
-        "| body | Conv2d | 0.200 | 0.200 | 20.0 % | 18.9 M |",
+        "body | Conv2d | 0.200 | 0.200 | 20.0 % | 18.9 M |",
         "| Transpose (ND, X32) #1 | input of the model | stem.0 (Conv2d) | partitioner | 0.010 | 1.0 % |",
         "| 0 | XnnpackBackend 0 | 5 | 5 | 0.400 | 0.009 | 40.9 % | exact (native) |",
     ],
@@ -219,8 +221,10 @@ def test_layout_changes_that_are_left_out_are_counted_with_their_time(done):
     found = analyze(done.path)
     row = msgspec.structs.replace(found.layout[0], time_ns=10.0, share=0.01)
     small = msgspec.structs.replace(row, time_ns=0.5, share=0.0005)
-    made = program_sections(msgspec.structs.replace(found, layout=[row] * 22 + [small]))
-    assert (len(made.layout), made.hidden_layout) == (20, (3, pytest.approx(0.0205)))
+    section = backends_section(msgspec.structs.replace(found, layout=[row] * 22 + [small]), [])
+    [layout] = [table for table in tables(section) if table.columns[1].head == "between"]
+    assert len(layout.rows) == 20
+    assert "3 shorter ones left out, 2.1 % of the latency." in sentences(section)
 
 
 def test_texts():
@@ -231,6 +235,8 @@ def test_texts():
 
 
 def test_without_a_program_there_is_nothing_to_show(done):
-    """The sections are left out, not filled with guesses."""
+    """The tables are left out, not filled with guesses."""
     trace = next(done.path.glob("variants/accelerated/*/trace.etdump"))
-    assert program_sections(analyze(trace, warmup=0)) is None
+    section = backends_section(analyze(trace, warmup=0), [])
+    assert len(tables(section)) == 1
+    assert [text.partition(":")[0] for text in sentences(section)] == ["Why operators were not delegated is not known"]

@@ -18,10 +18,11 @@ from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.api import Settings, content, profile
 from opscope.program.operators.kinds import Category
-from opscope.reports.html.page import html, markdown_report
+from opscope.reports.comparison import comparison_document
+from opscope.reports.document.terminal import terminal_document
 from opscope.reports.notebook.card import html as card_html
 from opscope.reports.notebook.cards import content_card
-from opscope.reports.terminal import comparison_summary, summary
+from opscope.reports.report import html, markdown_report, summary
 from programs import write_tiny_program
 
 DATA = Path(__file__).parents[1] / "data" / "bundles"
@@ -54,7 +55,9 @@ def texts(bundle: Path) -> dict[str, str]:
     found, console = content(bundle), Console(file=io.StringIO(), width=200)
     console.print(summary(found))
     compared = Console(file=io.StringIO(), width=200)
-    compared.print(comparison_summary(opscope.compare(f"{bundle}#baseline", f"{bundle}#accelerated")))
+    compared.print(
+        terminal_document(comparison_document(opscope.compare(f"{bundle}#baseline", f"{bundle}#accelerated")))
+    )
     return {
         "terminal": console.file.getvalue(),
         "compare": compared.file.getvalue(),

@@ -16,7 +16,7 @@ from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import Evidence
 from opscope.core.parts import VARIABLE
-from opscope.reports.html import pictures
+from opscope.reports.pictures import pictures
 from opscope.runtimes.onnxruntime import costs
 
 DATA = Path(__file__).parents[1] / "data"
@@ -106,10 +106,10 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_page(
     monkeypatch.setattr(pictures, "COLOURS", dict(list(pictures.COLOURS.items())[1:]))
     assert ended_here("report", bundle, "--format", "html") == 0
     page = (bundle / "report.html").read_text()
-    assert "<p>the picture shift: not known because of a bug in opscope (KeyError" in page
+    assert "<p>the picture split by category: not known because of a bug in opscope (KeyError" in page
     assert page.rstrip().endswith("</html>")
-    assert (bundle / "problems" / "the-picture-shift.txt").exists()
-    assert "warning: the picture shift" in capsys.readouterr().err
+    assert (bundle / "problems" / "the-picture-split-by-category.txt").exists()
+    assert "warning: the picture split by category" in capsys.readouterr().err
 
 
 @needs_onnxruntime

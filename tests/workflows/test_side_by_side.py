@@ -206,7 +206,7 @@ def test_the_name_of_a_device_is_kept(tmp_path: Path) -> None:
     manifest = Bundle.open(tmp_path / "out/one-left").manifest
     assert (manifest.device, device_text(manifest)) == ("left", "left")
     assert "| Device | left: Test CPU" in (tmp_path / "out/one-left/report.md").read_text()
-    assert "left · Test CPU" in (tmp_path / "out/one-left/report.html").read_text()
+    assert "left, Test CPU" in (tmp_path / "out/one-left/report.html").read_text()
 
 
 def test_devices_that_say_where_they_are_are_not_moved(tmp_path: Path) -> None:

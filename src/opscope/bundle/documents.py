@@ -25,7 +25,7 @@ class Fault(NamedTuple):
     message: str
 
 
-class Document(NamedTuple):
+class JsonDocument(NamedTuple):
     """A document as it stands in its file."""
 
     value: Json  # decoded without its type; None when it is not JSON
@@ -39,26 +39,26 @@ class Document(NamedTuple):
         return any(fault.at in {"", "schema"} for fault in self.faults) and self.typed is None
 
 
-def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
+def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
     """A document with what is wrong with it."""
     try:
         value = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Document(None, None, [Fault("", f"not valid JSON: {error}")])
+        return JsonDocument(None, None, [Fault("", f"not valid JSON: {error}")])
     except RecursionError:
-        return Document(None, None, [Fault("", "not readable JSON: it is nested too deeply")])
+        return JsonDocument(None, None, [Fault("", "not readable JSON: it is nested too deeply")])
     fault = _schema_fault(value, [str(kind.__struct_config__.tag) for kind in kinds])
     if fault:
-        return Document(value, None, [fault])
+        return JsonDocument(value, None, [fault])
     kind = next(kind for kind in kinds if kind.__struct_config__.tag == value["schema"])
     try:
         typed = from_json(content, kind)
     except msgspec.MsgspecError as error:
-        return Document(value, None, [_type_fault(str(error))])
+        return JsonDocument(value, None, [_type_fault(str(error))])
     known = msgspec.json.decode(msgspec.json.encode(typed))
     faults = [Fault(at, "a field that this opscope does not know") for at in _extra(value, known)]
     absent = frozenset(re.sub(r"\[\d+\]", "[]", at) for at in _extra(known, value))
-    return Document(value, typed, faults, absent)
+    return JsonDocument(value, typed, faults, absent)
 
 
 def _schema_fault(value: Json, tags: list[str]) -> Fault | None:

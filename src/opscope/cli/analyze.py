@@ -48,12 +48,13 @@ def command(
     if csv:
         _write_all_csv(found, csv)
     if not quiet and json != "-":
-        from opscope.reports.terminal import inspected_summary
+        from opscope.reports.document.terminal import terminal_document
+        from opscope.reports.inspected import inspected_document
 
         for number, value in enumerate(found):
             if number:
                 say()
-            show(inspected_summary(value))
+            show(terminal_document(inspected_document(value)))
         note_unhashed(paths)
 
 

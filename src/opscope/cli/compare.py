@@ -43,9 +43,10 @@ def _show(comparison: Comparison | TilesComparison) -> None:
     from opscope.analysis.compare.compare import Comparison
 
     if isinstance(comparison, Comparison):
-        from opscope.reports.terminal import comparison_summary
+        from opscope.reports.comparison import comparison_document
+        from opscope.reports.document.terminal import terminal_document
 
-        show(comparison_summary(comparison))
+        show(terminal_document(comparison_document(comparison)))
     else:
         from opscope.npu.reports.comparison import tiles_comparison_summary
 

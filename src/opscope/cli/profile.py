@@ -91,7 +91,7 @@ def _resume_hint(model: str, out: Path) -> str:
 
 
 def _tell(done: Profiled) -> None:
-    from opscope.reports.terminal import summary
+    from opscope.reports.report import summary
     from opscope.workflows.measure.machine import temporary_cache
 
     show(summary(done.content))

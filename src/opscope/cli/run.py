@@ -163,7 +163,7 @@ def _words(config: Path, **options: Path | str | None) -> list[str]:
 
 
 def _tell(done: RunReport) -> None:
-    from opscope.reports.terminal import summary
+    from opscope.reports.report import summary
 
     for number, result in enumerate(done.experiments):
         if number:
@@ -183,7 +183,8 @@ def _tell(done: RunReport) -> None:
 
 
 def _line(compared: Comparison) -> str:
-    from opscope.reports.content.content import speedup_text, verdict_text
+    from opscope.reports.content.content import speedup_text
+    from opscope.reports.document.blocks import verdict_text
     from opscope.reports.document.messages import grade_text
 
     found = compared.end_to_end

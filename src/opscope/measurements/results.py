@@ -135,7 +135,7 @@ class ComparisonResult(NotebookResult, Comparison, frozen=True):
 
     def plot(self) -> alt.LayerChart:
         """The steps from one latency to the other by kind of operator, as a chart of Altair's."""
-        from opscope.reports.html.sections import shift_chart
+        from opscope.reports.pictures.steps import shift_chart
 
         return shift_chart(self)
 

@@ -8,8 +8,8 @@ from rich.console import Group
 
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.terminal import plain_table
 from opscope.reports.document.text import plain
-from opscope.reports.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,11 +11,12 @@ from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
-from opscope.reports.content.content import speedup_text, verdict_text
+from opscope.reports.content.content import speedup_text
+from opscope.reports.document.blocks import verdict_text
 from opscope.reports.document.console import NameCell, Text
 from opscope.reports.document.messages import quality_sentence
+from opscope.reports.document.terminal import message_lines, plain_table, quality_text
 from opscope.reports.document.text import markdown, markdown_table, plain
-from opscope.reports.terminal import message_lines, plain_table, quality_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

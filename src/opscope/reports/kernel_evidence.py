@@ -11,9 +11,9 @@ from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_leve
 from opscope.core.outputs import marked_markdown
 from opscope.core.units import counted_text, share_text
 from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import LONGEST, markdown, markdown_table, plain
 from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
-from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,9 @@ from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
 from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import plain
-from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
+from opscope.reports.inspected import MOST_FINDINGS
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
 
 if TYPE_CHECKING:

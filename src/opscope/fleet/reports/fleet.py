@@ -17,8 +17,8 @@ from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
 from opscope.fleet.reports.html_parts import Listed, listed, sparkline
+from opscope.reports.document.html import policy, style_sheet, width_class
 from opscope.reports.document.template import environment
-from opscope.reports.html.sections import policy, style_sheet, width_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

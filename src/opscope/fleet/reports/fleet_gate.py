@@ -13,9 +13,9 @@ from opscope.core.units import counted_text, share_text, time_text
 from opscope.fleet.reports.common_moves import fact_text, move_text, percent
 from opscope.fleet.reports.history import subject_line
 from opscope.reports.document.console import Text
+from opscope.reports.document.terminal import message_lines
 from opscope.reports.document.text import markdown, markdown_table, plain
 from opscope.reports.formats.junit import Case, junit_document
-from opscope.reports.terminal import message_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,11 +17,11 @@ from opscope.fleet.analysis.history import FigureUnit, LevelDrift
 from opscope.fleet.reports.common_moves import move_text
 from opscope.fleet.reports.html_parts import Listed, blocks, listed, sparkline
 from opscope.reports.document.console import Text
+from opscope.reports.document.html import policy, style_sheet
 from opscope.reports.document.template import environment
+from opscope.reports.document.terminal import message_lines
 from opscope.reports.document.text import plain
-from opscope.reports.html.pictures import INK, drawn, rows_of
-from opscope.reports.html.sections import policy, style_sheet
-from opscope.reports.terminal import message_lines
+from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

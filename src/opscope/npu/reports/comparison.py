@@ -12,12 +12,12 @@ from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
-from opscope.reports.content.content import verdict_text
+from opscope.reports.document.blocks import verdict_text
 from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import markdown, plain
 from opscope.reports.formats.junit import Case, junit_document
 from opscope.reports.gate import slowdown_text
-from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ import numpy as np
 
 from opscope.core.units import share_text
 from opscope.reports.document.text import plain
-from opscope.reports.html.pictures import INK
+from opscope.reports.pictures.pictures import INK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -34,8 +34,8 @@ from opscope.npu.reports.answer import (
     verdict_text,
 )
 from opscope.npu.reports.drawing import COLOURS, legend
+from opscope.reports.document.html import policy, template_text
 from opscope.reports.document.template import environment
-from opscope.reports.html.sections import policy, template_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

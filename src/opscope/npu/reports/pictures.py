@@ -23,7 +23,7 @@ from opscope.npu.reports.drawing import (
     timeline,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.html.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,9 +16,9 @@ from opscope.npu.reports.answer import by_text, clock_text, gmac_text
 from opscope.npu.reports.page import whole_page
 from opscope.reports.document.console import NameCell, Text
 from opscope.reports.document.template import environment
+from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import plain
-from opscope.reports.html.pictures import INK, drawn, rows_of
-from opscope.reports.terminal import message_lines, plain_table
+from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ from opscope.npu.reports.answer import (
     verdict_text,
 )
 from opscope.reports.document.console import NameCell, Text
+from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import plain
-from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

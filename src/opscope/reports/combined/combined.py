@@ -33,14 +33,14 @@ from opscope.reports.content.content import (
     missing,
     threads_text,
     top_operators,
-    verdict_text,
 )
+from opscope.reports.content.places import layer_text
 from opscope.reports.content.switch import switch_messages
+from opscope.reports.document.blocks import verdict_text
+from opscope.reports.document.html import policy, style_sheet, width_class
 from opscope.reports.document.messages import sentence
 from opscope.reports.document.template import environment
-from opscope.reports.html.sections import policy, style_sheet, width_class
 from opscope.reports.sections.kernel_view import kernel_rows
-from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

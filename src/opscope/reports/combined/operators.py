@@ -11,7 +11,7 @@ from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.content import operator_rows
-from opscope.reports.sections.program import layer_text
+from opscope.reports.content.places import layer_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

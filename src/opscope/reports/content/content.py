@@ -22,6 +22,7 @@ from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.reports.content.kernel_use import kernels_text
+from opscope.reports.document.blocks import verdict_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -162,20 +163,6 @@ class Headline(NamedTuple):
     text: str  # the answer
     trust: str  # interval and design, or what limits it
     grade: str = ""  # of the measurement where it must not be acted on, shown before the answer; else empty
-
-
-_VERDICTS = {
-    Verdict.FASTER: "faster",
-    Verdict.SLOWER: "slower",
-    Verdict.NO_DIFFERENCE: "no difference detected",
-    Verdict.UNDECIDABLE: "undecidable",
-    Verdict.WITHHELD: "withheld",
-}
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """A verdict in words."""
-    return _VERDICTS[verdict]
 
 
 def off_text(variant: Variant) -> str:

@@ -47,23 +47,26 @@ class NameCell:
 
     Args:
         name: of any origin.
+        note: what stands behind it where there is room for both.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, note: str = "") -> None:
         self._name = plain(name, _LONGEST_NAME)
+        self._noted = ", ".join(filter(None, (self._name, plain(note, _LONGEST_NAME))))
 
     def __rich_measure__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.measure.Measurement:
         """From what tells names apart to the whole name."""
-        whole = Text(self._name).cell_len
-        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), whole)
+        whole, noted = Text(self._name).cell_len, Text(self._noted).cell_len
+        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), noted)
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> Iterator[rich.console.RenderableType]:
         """In one line of the width that there is."""
-        line = Text(plain(self._name, options.max_width))
+        room = Text(self._noted).cell_len <= options.max_width
+        line = Text(self._noted if room else plain(self._name, options.max_width))
         line.no_wrap, line.overflow = True, "ellipsis"
         yield line
 

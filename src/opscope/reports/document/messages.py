@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, messages_of
-from opscope.core.units import counted_text
+from opscope.core.units import counted_text, time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from opscope.analysis.findings.message import Message
+    from opscope.analysis.findings.message import Message, Saving
     from opscope.analysis.findings.quality import Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
@@ -25,6 +25,38 @@ def sentence(told: Message) -> str:
     if told.kind is MessageKind.WARNING and told.next_step:
         return f"{told.title}; {told.next_step}"
     return f"not checked: {told.title}" if told.kind is MessageKind.NOT_CHECKED else told.title
+
+
+class FindingParts(NamedTuple):
+    """A finding in the words of every report; nothing in them is escaped."""
+
+    title: str
+    place: str  # where in the trace of an NPU; empty elsewhere
+    saving: str  # what acting on it would save; empty where that cannot be said
+    evidence: str
+    next_step: str
+    details: str  # what the rest of the evidence says, and what is usual elsewhere
+
+
+def finding_parts(told: Message) -> FindingParts | None:
+    """A finding in parts; None for a message of another kind, which is one sentence."""
+    if told.kind is not MessageKind.FINDING:
+        return None
+    first, *rest = told.evidence.split("; ")
+    more = "; ".join(rest)
+    details = [f"{more[:1].upper()}{more[1:]}."] if rest else []
+    details += [f"Usual: {told.context}."] if told.context else []
+    recipe = f" (recipe: {told.recipe})" if told.recipe else ""
+    return FindingParts(
+        told.title, told.place or "", _saving(told.saving), first, f"{told.next_step}{recipe}", " ".join(details)
+    )
+
+
+def _saving(saving: Saving) -> str:
+    if not saving.ns:
+        return ""
+    between = f" [{time_text(saving.ci95[0])} to {time_text(saving.ci95[1])}]" if saving.ci95 else ""
+    return f"would save {time_text(saving.ns)}{between}{f', {saving.basis}' if saving.basis else ''}"
 
 
 def first_clause(evidence: str) -> str:

@@ -15,14 +15,12 @@ from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
 from opscope.core.version import __version__
 from opscope.reports.document.messages import first_clause, further_clauses, grade_text, sentence
-from opscope.reports.document.text import markdown, plain
+from opscope.reports.document.text import LONG, markdown, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-LONG = 600
-"""Longest text of the filters that allow a sentence."""
 WRITTEN_BY = f"opscope {__version__}"
 """What reports that are written now name."""
 NOT_DRAWN = "<p>not drawn: "

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 
-LONGEST = 120
+LONGEST, LONG = 120, 600
+"""Longest name, and longest sentence."""
+_FEWEST_BACKTICKS = 3
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
 GUARDED = "=+-@'"
 """First characters of a text that gets an apostrophe in a CSV cell: formulas, and the apostrophe itself."""
@@ -34,6 +36,12 @@ def plain(name: str, longest: int = LONGEST) -> str:
 def markdown(name: str, longest: int = LONGEST) -> str:
     """A name for a Markdown cell or paragraph: no markup, no table break, no HTML."""
     return _MARKDOWN.sub(r"\\\1", plain(name, longest))
+
+
+def fenced(text: str) -> str:
+    """A block of code for a shell, whatever backticks are in it."""
+    fence = "`" * max(_FEWEST_BACKTICKS, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}sh\n{text}\n{fence}\n"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> str:

@@ -19,11 +19,11 @@ from opscope.reports.content.content import (
     trust_text,
     unit_of,
     variant_latencies,
-    verdict_text,
 )
+from opscope.reports.content.places import layer_text
+from opscope.reports.document.blocks import verdict_text
 from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid
-from opscope.reports.sections.program import layer_text
 from opscope.reports.sections.shift import closing_changes, matched_text
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ import altair as alt
 
 from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Category
+from opscope.reports.content.places import layer_text
+from opscope.reports.document.html import COLOURS
 from opscope.reports.document.text import distinct, plain
-from opscope.reports.html.pictures import COLOURS, rows_of
 from opscope.reports.notebook.cards import longest_operators
-from opscope.reports.sections.program import layer_text
+from opscope.reports.pictures.pictures import rows_of
 
 if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis

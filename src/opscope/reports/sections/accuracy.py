@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.units import counted_text, share_text
+from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, Tone, column, table
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.accuracy import Accuracy, OutputDifference, Proportion, Top1
+    from opscope.reports.document.blocks import Block, TableBlock
 
 _MOST_ROWS = 16
 _UNDEFINED = "not defined"
 
 
-class AccuracyRow(NamedTuple):
-    """One output, every cell in words."""
-
-    output: str
-    values: str
-    max_abs: str
-    max_rel: str
-    rms_rel: str
-    cosine: str
-    nonfinite: str
+_NOTE = (
+    "Relative to the largest magnitude of the baseline's output; RMS relative to that of the baseline. NaN and "
+    "infinite values are counted on baseline and candidate, and left out of the other columns. Figures are of the "
+    "inputs that ran, and of no others."
+)
 
 
-class AccuracySection(NamedTuple):
-    """Sentences, the answer first, and a row for each output that was compared."""
-
-    sentences: list[str]
-    rows: list[AccuracyRow]
-
-
-def accuracy_section(found: Accuracy | None) -> AccuracySection | None:
+def accuracy_section(found: Accuracy | None) -> Section | None:
     """What a report says of the outputs of two sides; None where they are no question."""
     if found is None:
         return None
-    rows = [_row(output) for output in found.outputs[:_MOST_ROWS] if output.problem is None]
-    return AccuracySection(accuracy_sentences(found), [] if found.equal else rows)
+    blocks: list[Block] = [Bullets([f"{line}." for line in accuracy_sentences(found)])]
+    rows = [output for output in found.outputs[:_MOST_ROWS] if output.problem is None]
+    if rows and not found.equal:
+        blocks += [_outputs(rows), Sentence(_NOTE, Tone.DIM)]
+    return Section("Outputs", blocks, "accuracy", "Outputs")
+
+
+def _outputs(rows: list[OutputDifference]) -> TableBlock:
+    return table(
+        rows,
+        column("output", Format.TEXT, lambda row: str(row.output)),
+        column("values", Format.FIGURE, lambda row: f"{row.values:,}"),
+        column("largest difference", Format.FIGURE, lambda row: _number(row.max_abs)),
+        column("relative", Format.SHARE, lambda row: row.max_rel, absent=_UNDEFINED),
+        column("RMS, relative", Format.SHARE, lambda row: row.rms_rel, absent=_UNDEFINED),
+        column("cosine", Format.FIGURE, lambda row: _UNDEFINED if row.cosine is None else _cosine(row.cosine)),
+        column(
+            "NaN or infinite",
+            Format.FIGURE,
+            lambda row: f"{row.baseline_nonfinite:,} and {row.candidate_nonfinite:,}",
+        ),
+    )
 
 
 def accuracy_sentences(found: Accuracy) -> list[str]:
@@ -97,18 +107,6 @@ def _top1_sentences(found: Top1) -> list[str]:
 def _proportion(found: Proportion) -> str:
     share, (low, high) = share_text(found.count / found.n), map(share_text, found.ci95)
     return f"{found.count} of {counted_text(found.n, 'input')} ({share}, 95 % interval {low} to {high})"
-
-
-def _row(output: OutputDifference) -> AccuracyRow:
-    return AccuracyRow(
-        str(output.output),
-        f"{output.values:,}",
-        _number(output.max_abs),
-        _UNDEFINED if output.max_rel is None else share_text(output.max_rel),
-        _UNDEFINED if output.rms_rel is None else share_text(output.rms_rel),
-        _UNDEFINED if output.cosine is None else _cosine(output.cosine),
-        f"{output.baseline_nonfinite:,} and {output.candidate_nonfinite:,}",
-    )
 
 
 def _number(value: float | None) -> str:

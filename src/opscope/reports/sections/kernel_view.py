@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.operators.operators import sums
+from opscope.analysis.rules.switched import HEAVY
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import range_text, rate_text, ratio_of_times
+from opscope.core.units import counted_text, range_text, rate_text, ratio_of_times, ratio_text, share_text
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.content import top_operators
+from opscope.reports.content.content import SHORTEST_NS, top_operators
+from opscope.reports.document.blocks import Closing, Format, Sentence, TableCell, Tone, column, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.operators.operators import Operator
     from opscope.reports.content.content import OperatorRow, ReportContent
+    from opscope.reports.document.blocks import Block
 
 _EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<types>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _PACKED = ("PF", "PQS")
@@ -102,3 +106,107 @@ def _evidence(types: str | None, kernel: str | None) -> str | None:
         return "recorded"
     packed = any(word.startswith(_PACKED) for word in (types or "").split(", "))
     return "SME family, by its packed types" if packed else None
+
+
+def groups_blocks(content: ReportContent) -> list[Block]:
+    """Operators of one name, kind and number type together: many short ones add up."""
+    compared = bool(content.comparisons)
+    rows = kernel_rows(content)
+    listed = [row for row in rows if row.time_ns is None or row.time_ns >= SHORTEST_NS]
+    rest = rows[len(listed) :]
+    together, share = sums(rest)
+    name = f"{counted_text(len(rest), 'further group')} below {SHORTEST_NS // 1_000} µs, together"
+    found = table(
+        listed,
+        column("operator", Format.NAME, lambda row: TableCell(row.operator, category=row.category)),
+        column("kind", Format.TEXT, lambda row: row.kind),
+        column("backend", Format.NAME, lambda row: row.backend),
+        column("algorithm", Format.NAME, lambda row: row.algorithm),
+        column("types", Format.NAME, lambda row: row.types),
+        column("microkernel", Format.NAME, lambda row: TableCell(row.kernel, row.evidence or "")),
+        column("operators", Format.COUNT, lambda row: row.count),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
+        column("ms", Format.MS, lambda row: TableCell(row.time_ns, exact=row.share), total=True),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("GMAC/s", Format.FIGURE, lambda row: row.rate),
+        column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
+        closing=[Closing(name, {"operators": sum(r.count for r in rest), "ms": together, "share": share})]
+        if rest
+        else [],
+        sortable=True,
+    )
+    told = (
+        "Algorithm and number types come from the operator's name, or else from the program. A trace does not record "
+    )
+    return [found, Sentence(f"{told}which microkernel ran.", Tone.DIM)]
+
+
+def kernel_sentences(content: ReportContent) -> list[str]:
+    """What names, switching features and logs tell of the kernels, and what they do not, one sentence each."""
+    heavy = [row for row in kernel_rows(content) if row.category in HEAVY and row.backend != "portable"]
+    lines = [*_by_names(content, heavy), *_by_switching(content)]
+    if not any(row.kernel for row in heavy):
+        lines.append("Which microkernel ran is not known: neither the trace nor the delegate records it.")
+    if content.kernel_logs:
+        lines.append("The log lists kernels that were registered; it does not show which ran.")
+    return lines
+
+
+def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
+    if not heavy:
+        return ["No convolution or matrix product ran in a delegate."]
+    counted = [row for row in heavy if row.kernel]
+    packed = [row for row in heavy if row.evidence and not row.kernel]
+    plain = [row for row in heavy if not row.evidence]
+    lines = []
+    if counted:
+        lines.append(
+            f"{counted_text(sum(row.count for row in counted), 'operator')} with {_shares(counted)} of the latency "
+            "called kernels that were counted in separate runs."
+        )
+    if packed:
+        lines.append(
+            f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "
+            "names with packed number types (PF16, PF32, PQS8): XNNPACK chose kernels of the SME family for them. "
+            "SME and SME2 have the same names."
+        )
+    if plain:
+        lines.append(
+            f"Of {sum(row.count for row in plain)} convolutions and matrix products with {_shares(plain)} of the "
+            f"latency the name does not show the kernel. {_what_plain_means(content)}"
+        )
+    return lines
+
+
+def _shares(rows: Sequence[KernelRow]) -> str:
+    return share_text(sum(row.share for row in rows))
+
+
+def _what_plain_means(content: ReportContent) -> str:
+    machine = content.manifest.environment.machine
+    if machine in {"x86_64", "AMD64"}:
+        return "On x86-64 names are the same for every instruction set."
+    if machine in {"aarch64", "arm64"}:
+        return (
+            "On Arm, names without packed types suggest that SME was not used, except for types quantised at run time."
+        )
+    return "On Arm this suggests that SME was not used, except for types quantised at run time; on x86-64, nothing."
+
+
+def _by_switching(content: ReportContent) -> list[str]:
+    """How many of these operators are faster with the features on: the evidence that needs no name."""
+    comparison = content.primary
+    if comparison is None or content.manifest.programs:
+        return []
+    heavy = [c for c in comparison.operators if c.category in HEAVY and c.backend not in {"portable", "framework"}]
+    if not heavy:
+        return []
+    faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)
+    undecided = sum(1 for change in heavy if change.verdict is Verdict.UNDECIDABLE)
+    excluded = sum(1 for change in heavy if shown_not_faster(change))
+    open_ = len(heavy) - faster - undecided - excluded
+    rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is excluded)"] if excluded else []
+    rest += [f"of {open_} no difference is shown"] if open_ else []
+    rest += [f"{undecided} undecidable"] if undecided else []
+    told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
+    return [f"Measured with and without the features, {'; '.join([told, *rest])}."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,12 +10,25 @@ from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.core.grouping import grouped
+from opscope.core.parts import part
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text
 from opscope.program.kernels.symbols import isa_text
 from opscope.reports.content.content import kernel_answers, ladders_beside, switched_off, top_operators
 from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, variant_text, without_sme
+from opscope.reports.document.blocks import (
+    Beside,
+    Bullets,
+    Format,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
 from opscope.reports.document.text import plain
+from opscope.reports.sections.kernel_view import groups_blocks, kernel_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +37,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.ladder import OperatorLadder, VariantLadder
     from opscope.reports.content.content import ReportContent
     from opscope.reports.content.kernel_use import UsedKernel
+    from opscope.reports.document.blocks import Block, TableBlock
 
 _NAMES = 6
 _LONG = 80
@@ -223,3 +238,107 @@ def cell_text(cell: KernelCell) -> str:
         return "?"
     known = cell.state in {KernelState.COUNTED, KernelState.SAMPLED} and cell.amount is not None
     return f"{cell.amount:,}" if known else str(cell.state.value)
+
+
+_HOW_KNOWN = (
+    "Calls are per inference, of kernels that compute. Evidence is the strongest available: executed (counted or "
+    "sampled), selected (the library's choice, by the operator's name), eligible (possible by type and shape)."
+)
+
+
+def by_operator_table(section: KernelSection) -> TableBlock:
+    """Convolutions and products by the kernels that ran them, variants side by side."""
+    columns = [
+        each
+        for number, name in enumerate(section.variants)
+        for each in (
+            column(name, Format.NAME, partial(_kernel_cell, number)),
+            column("calls", Format.FIGURE, partial(_told_of, number, "calls")),
+            column("evidence", Format.TEXT, partial(_told_of, number, "evidence"), wide=True),
+        )
+    ]
+    return table(
+        section.operators,
+        column("operator", Format.NAME, lambda row: TableCell(row.operator, row.layers)),
+        column("operators", Format.COUNT, lambda row: row.number),
+        *columns,
+    )
+
+
+def _told_of(number: int, name: str, row: OperatorKernels) -> str:
+    return str(getattr(row.cells[number], name, ""))
+
+
+def _kernel_cell(number: int, row: OperatorKernels) -> TableCell:
+    cell = row.cells[number]
+    if cell is None:
+        return TableCell("no such operator", tone=Tone.DIM)
+    return TableCell(cell.kernel, ", ".join(cell.names), tone=Tone.STRONG if cell.accelerated else Tone.PLAIN)
+
+
+def by_name_blocks(section: KernelSection) -> list[Block]:
+    """Kernels by name, with what each source tells of them."""
+    columns = [
+        column(f"[{number + 1}]", Format.FIGURE, partial(_said_by, number)) for number in range(len(section.sources))
+    ]
+    rows = table(
+        section.kernels,
+        column("kernel", Format.NAME, lambda row: row.name),
+        column("instruction set", Format.TEXT, lambda row: row.isa),
+        *columns,
+    )
+    more = [f"{section.further} more: opscope kernels PATH."] if section.further else []
+    sources = [f"[{number}] {source}." for number, source in enumerate(section.sources, 1)]
+    told = [*more, *sources, section.legend, *(f"Not shown: {line}." for line in section.problems)]
+    return [rows, *(Sentence(line, Tone.DIM) for line in told if line)]
+
+
+def _said_by(number: int, row: NamedKernel) -> str:
+    return row.cells[number]
+
+
+def _counts_of(number: int, row: LevelCounts) -> str:
+    return " / ".join(map(str, row.cells[number]))
+
+
+def levels_table(section: KernelSection) -> TableBlock:
+    """How far the evidence goes: answers by question."""
+    return table(
+        section.levels,
+        column("SME: yes / no / not known", Format.TEXT, lambda row: row.level),
+        *(column(name, Format.FIGURE, partial(_counts_of, number)) for number, name in enumerate(section.variants)),
+    )
+
+
+def kernels_first(section: KernelSection, on_the_device: str) -> list[Block]:
+    """The first screen of a run on an emulated CPU: which kernels ran, and no time."""
+    unaccelerated = section.not_accelerated or ["Nothing is known to be."]
+    steps = [*section.uncounted, f"Timings come from an emulator: {on_the_device}."]
+    return [
+        Section("Convolutions and products by kernel", [by_operator_table(section)]),
+        Beside(
+            [
+                Section("What was not accelerated", [Bullets(unaccelerated)]),
+                Section("Recommendations", [Bullets(steps)]),
+            ],
+            [Section("How far the evidence goes", [levels_table(section)])],
+        ),
+    ]
+
+
+def kernels_section(content: ReportContent, section: KernelSection | None, *, first: bool) -> Section:
+    """What is known of the kernels; ``first``: whether the first screen has shown those of the operators."""
+    blocks: list[Block] = [Bullets(part("sentences on kernels", lambda: kernel_sentences(content), list[str]()))]
+    if section is not None:
+        if section.operators and not first:
+            told: list[Block] = [Bullets(section.sentences), by_operator_table(section), Sentence(_HOW_KNOWN, Tone.DIM)]
+            blocks.append(Section("Convolutions and products by kernel", [*told, levels_table(section)]))
+        if section.kernels or section.problems:
+            blocks.append(Section("Kernels by name", by_name_blocks(section)))
+    blocks.append(Section("All operators by kernel", groups_blocks(content)))
+    ladders = content.kernels.ladders if content.kernels else []
+    answer = f"of {counted_text(len(ladders), 'variant')}, with how each is known" if ladders else _BY_ALGORITHM
+    return Section("Kernel Insights", blocks, "kernels", "Kernels", answer, folded=True)
+
+
+_BY_ALGORITHM = "by algorithm and number types"

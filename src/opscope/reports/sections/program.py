@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timezone
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
@@ -12,23 +11,35 @@ from opscope.analysis.operators.operators import sums
 from opscope.analysis.roofline.operator_ceiling import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
-from opscope.core.units import range_text, rate_text, share_text, time_text
+from opscope.core.units import counted_text, range_text, rate_text, share_text, time_text
 from opscope.program.ceilings.ceilings import Origin
 from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import NOT_KNOWN
+from opscope.reports.content.places import bound_text, boundary_text, is_delegated, layer_text, method_of, source_text
+from opscope.reports.document.blocks import (
+    Beside,
+    Closing,
+    Details,
+    Format,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
 from opscope.reports.document.text import plain
-from opscope.runtimes.registry import runtime_of_format
+from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis, ProgramInfo
-    from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
-    from opscope.analysis.operators.modules import ModuleTime, SourceTime
-    from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_ceiling import Bound, CeilingRate, Interval, Placement
-    from opscope.analysis.roofline.roofline import BoundTime
+    from opscope.analysis.operators.delegates import PortableTime
+    from opscope.analysis.operators.modules import ModuleTime
+    from opscope.analysis.roofline.operator_ceiling import CeilingRate, Interval, Placement
     from opscope.program.ceilings.ceilings import Ceilings, Drift, DriftCheck
+    from opscope.reports.document.blocks import Block, TableBlock
 
 
 def ceilings_text(ceilings: Ceilings) -> str:
@@ -75,34 +86,231 @@ def _moment(text: str) -> str:
         return plain(text)
 
 
-_MOST_MODULES = 40
+_MOST_MODULES = 400
 _SMALLEST = 0.001
 _MOST_DELEGATES = 20
-_MOST_NAMES = 3
+_NAME = 60
 
 
-class ModuleRow(NamedTuple):
-    """A line of the module tree: the module, its name and depth there, and the length of its bars in percent."""
+def layers_section(analysis: Analysis) -> Section:
+    """Modules and lines of code with their times."""
+    blocks: list[Block] = [Sentence(f"{coverage_sentence(analysis)}.", Tone.DIM)]
+    found = module_rows(analysis.modules)
+    if not found.rows:
+        why = _no_layers(analysis.program) if analysis.program else "there is no program"
+        blocks.append(Sentence(f"Modules and lines are not known: {why}."))
+    else:
+        blocks += [
+            _modules(analysis, found.rows),
+            *_hidden_modules(found.hidden),
+            Section("Which line of code", [_lines(analysis)]),
+        ]
+    leaves = [row for row in analysis.modules if row.path and row.self_share > 0]
+    first = max(leaves, key=lambda row: row.self_share, default=None)
+    answer = (
+        f"the longest is {plain(first.path, _NAME)}, {share_text(first.self_share)}"
+        if first
+        else "modules are not known"
+    )
+    return Section("Which layer takes the time", blocks, "layers", "Layers", answer, folded=True)
 
-    module: ModuleTime
-    label: str
-    depth: int
-    self_width: float
-    below_width: float
+
+def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
+    of = method_of(analysis)
+    return table(
+        rows,
+        column("module", Format.NAME, lambda row: TableCell(f"{of(row.module)}{row.label}", depth=row.depth)),
+        column("class", Format.NAME, lambda row: (row.module.type or "").rpartition(".")[2]),
+        column("self ms", Format.MS, lambda row: row.module.self_ns),
+        column("total ms", Format.MS, lambda row: row.module.total_ns),
+        column("share", Format.SHARE, lambda row: row.module.share, total=True),
+        column("MACs", Format.LARGE, lambda row: row.module.macs, absent=NOT_KNOWN),
+        column("", Format.BAR, lambda row: (row.module.self_share, row.module.share - row.module.self_share)),
+        tree=True,
+    )
 
 
-class RooflineRow(NamedTuple):
-    """A line of the roofline table: an operator under its ceiling."""
+def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
+    if not hidden[0]:
+        return []
+    told = f"{hidden[0]} smaller modules are omitted; their self time is {share_text(hidden[1])} of the latency."
+    return [Sentence(f"{told} All are in analysis.json.", Tone.DIM)]
 
-    operator: Operator
-    placement: Placement
-    layer: str
-    bound: str
-    ceiling: str
-    gmacs: str
-    gbytes: str
-    fraction: str
-    headroom: str
+
+def _lines(analysis: Analysis) -> TableBlock:
+    return table(
+        analysis.sources[:_MOST_DELEGATES],
+        column("line", Format.NAME, lambda row: source_text(row.source)),
+        column("code", Format.TEXT, lambda row: row.code or ""),
+        column("operators", Format.TEXT, lambda row: ", ".join(row.aten)),
+        column("ms", Format.MS, lambda row: row.time_ns, total=True),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("", Format.BAR, lambda row: row.share),
+        sortable=True,
+    )
+
+
+def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
+    """What delegates took, what they did not and why, and what moving data between them costs."""
+    blocks: list[Block] = [
+        table(
+            analysis.backends,
+            column("backend", Format.NAME, lambda row: row.backend),
+            column("ms", Format.MS, lambda row: row.time_ns),
+            column("share", Format.SHARE, lambda row: row.share),
+            column("", Format.BAR, lambda row: row.share),
+            closing=closing,
+        )
+    ]
+    answer = ""
+    if analysis.program is None:
+        blocks.append(Sentence("Why operators were not delegated is not known: there is no program beside the traces."))
+    else:
+        blocks += [*_not_delegated(analysis), _calls(analysis), _layout(analysis)]
+        counted = counted_text(len(analysis.delegates), "call"), counted_text(len(analysis.portable), "operator")
+        tax = share_text(sums(analysis.layout)[1])
+        answer = f"{counted[0]} of delegates, layout tax {tax}, {counted[1]} not delegated"
+    return Section("Portable against Delegated", blocks, "delegates", "Delegates", answer, folded=True)
+
+
+def _not_delegated(analysis: Analysis) -> list[Block]:
+    if not analysis.portable:
+        return []
+    groups = grouped(analysis.portable, _name_and_reason).items()
+    rows = sorted(groups, key=lambda group: -sums(group[1])[1])[:_MOST_DELEGATES]
+    found = table(
+        rows,
+        column("operator", Format.NAME, lambda group: group[0][0].removeprefix("native_call_")),
+        column("times", Format.COUNT, lambda group: len(group[1])),
+        column("layer", Format.TEXT, lambda group: _layers_of(group[1])),
+        column("ms", Format.MS, lambda group: sums(group[1])[0], total=True),
+        column("share", Format.SHARE, lambda group: sums(group[1])[1]),
+        column("reason", Format.TEXT, lambda group: group[0][1]),
+        sortable=True,
+    )
+    return [Section("Why operators are not delegated", [found])]
+
+
+def _layers_of(rows: Sequence[PortableTime]) -> str:
+    return boundary_text(list(dict.fromkeys(row.module for row in rows if row.module))) if rows[0].module else ""
+
+
+def _calls(analysis: Analysis) -> Section:
+    of, calls = method_of(analysis), sorted(analysis.delegates, key=lambda row: -row.share)
+    outside = sum(row.boundary_ns for row in calls if row.boundary_ns is not None)
+    whole = analysis.headline_ns
+    took = _of_latency(outside, outside / whole) if analysis.timed and whole else NOT_KNOWN
+    rows = table(
+        calls[:_MOST_DELEGATES],
+        column("instruction", Format.COUNT, lambda row: row.instruction),
+        column(
+            "delegate",
+            Format.NAME,
+            lambda row: f"{of(row)}{row.backend} {'' if row.delegate is None else row.delegate}",
+        ),
+        column("nodes", Format.COUNT, lambda row: row.nodes, absent=NOT_KNOWN),
+        column("events", Format.COUNT, lambda row: row.events),
+        column("operators ms", Format.MS, lambda row: row.operators_ns),
+        column("boundary ms", Format.MS, lambda row: row.boundary_ns),
+        column("share", Format.SHARE, lambda row: row.share, total=True),
+        column("attribution", Format.TEXT, lambda row: row.problem or f"exact ({row.profile})"),
+        sortable=True,
+    )
+    told = f"Entering and leaving delegates, and tracing them, took {took}."
+    more = len(calls) - _MOST_DELEGATES
+    rest = [Sentence(f"{more} shorter calls are in analysis.json.", Tone.DIM)] if more > 0 else []
+    return Section("Delegate calls", [Sentence(told, Tone.DIM), rows, *rest])
+
+
+def _layout(analysis: Analysis) -> Section:
+    title, known = "The layout tax", attributed_share(analysis.coverage)
+    if not analysis.layout:
+        told = (
+            f"None, as far as {share_text(known)} of delegate time is attributed: no transpose or conversion was "
+            "added at delegate boundaries or inside delegates."
+        )
+        return Section(title, [Sentence(told if known else "Not known: no operator of a delegate is attributed.")])
+    tax, share = sums(analysis.layout)
+    shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
+    rows = table(
+        shown,
+        column("operator", Format.NAME, lambda row: row.name),
+        column("between", Format.TEXT, lambda row: boundary_text(row.before)),
+        column("and", Format.TEXT, lambda row: boundary_text(row.after)),
+        column("added by", Format.TEXT, lambda row: row.cause),
+        column("ms", Format.MS, lambda row: row.time_ns, total=True),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("bytes", Format.SIZE, lambda row: row.bytes, absent=NOT_KNOWN),
+        sortable=True,
+    )
+    left, rest = len(analysis.layout) - len(shown), share - sums(shown)[1]
+    hidden = [Sentence(f"{counted_text(left, 'shorter one')} left out, {share_text(rest)} of the latency.", Tone.DIM)]
+    told = f"Moving and converting data that is not in the model: {_of_latency(tax, share)}."
+    return Section(title, [Sentence(told), rows, *(hidden if left else [])])
+
+
+_HOW_LIMITED = (
+    "A ceiling is the best rate that the same library reached here with the same features and threads. An operator is "
+    "limited by arithmetic or memory when the ceiling accounts for at least half of its time. An operator of whole "
+    "microseconds has an interval, not a figure."
+)
+
+
+def roofline_section(analysis: Analysis) -> Section | None:
+    """How far operators are from the measured ceilings; None where none were measured."""
+    found = analysis.roofline
+    if found is None:
+        return None
+    where = ceilings_text(analysis.ceilings) if analysis.ceilings else ""
+    told = f"At the measured ceilings these operators would take {time_text(found.ceiling_ns)} instead of "
+    bounds = table(
+        found.bounds,
+        column("limited by", Format.TEXT, lambda row: bound_text(row.bound)),
+        column("operators", Format.COUNT, lambda row: row.operators),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("headroom ms", Format.MS, lambda row: row.headroom_ns.low),
+    )
+    blocks: list[Block] = [
+        Sentence(f"{told}{time_text(found.placed_ns)}. {where}"),
+        picture("operators under their ceilings", lambda: _drawn_roofline(analysis)),
+        Beside([bounds], [Sentence(_HOW_LIMITED, Tone.DIM)]),
+        Details(
+            "The operators with most headroom, and the ceilings they are compared with",
+            [_headroom(analysis), _ceilings(ceiling_rows(found.operators))],
+        ),
+    ]
+    return Section("How far from this machine's limit", blocks, "roofline", "Roofline")
+
+
+def _drawn_roofline(analysis: Analysis) -> str | None:
+    from opscope.reports.pictures.roofline import roofline_picture
+
+    return roofline_picture(analysis)
+
+
+def _headroom(analysis: Analysis) -> TableBlock:
+    rows = by_operator(analysis.operators)
+    placed = by_operator(one for one in (analysis.roofline.operators if analysis.roofline else []) if one.headroom_ns)
+    pairs = [(rows[key], one) for key, one in placed.items() if key in rows]
+    pairs.sort(key=lambda pair: -(pair[1].headroom_ns.low if pair[1].headroom_ns else 0.0))
+    of = method_of(analysis)
+    return table(
+        pairs[:_MOST_DELEGATES],
+        column("operator", Format.NAME, lambda pair: f"{of(pair[0])}{pair[0].name}"),
+        column("layer", Format.TEXT, lambda pair: layer_text(pair[0])),
+        column("ms", Format.MS, lambda pair: pair[0].time_ns),
+        column("limited by", Format.TEXT, lambda pair: limit_text(pair[1])),
+        column(
+            "ceiling",
+            Format.NAME,
+            lambda pair: f"{ceiling_text(pair[1])}{' (faster than it)' * pair[1].above_ceiling}",
+        ),
+        column("GMAC/s", Format.FIGURE, lambda pair: _interval_text(pair[1].macs_per_s, 1e-9)),
+        column("GB/s", Format.FIGURE, lambda pair: _interval_text(pair[1].bytes_per_s, 1e-9)),
+        column("of the ceiling", Format.FIGURE, lambda pair: _interval_text(pair[1].fraction, 100, " %")),
+        column("headroom", Format.FIGURE, lambda pair: _headroom_text(pair[1].headroom_ns)),
+        sortable=True,
+    )
 
 
 class CeilingRow(NamedTuple):
@@ -114,68 +322,22 @@ class CeilingRow(NamedTuple):
     operators: int
 
 
-class PortableRow(NamedTuple):
-    """Operators of one name that were left out for one reason: how many, in which layers, and their time together."""
-
-    name: str
-    layers: str
-    times: int
-    time_ns: float | None
-    share: float
-    reason: str
-
-
-class ProgramSections(NamedTuple):
-    """What a report shows of the program."""
-
-    modules: list[ModuleRow]  # the module tree without its smallest parts
-    hidden_modules: tuple[int, float]  # how many parts are left out, and their own time together
-    sources: list[SourceTime]  # lines of code, longest first
-    delegates: list[DelegateTime]  # calls of delegates, longest first
-    hidden_delegates: int  # how many calls are left out
-    boundary: str  # time of delegate calls outside of their operators, in words
-    layout: list[LayoutTime]  # the layout tax
-    hidden_layout: tuple[int, float]  # how many of its operators are left out, and their time together
-    layout_total: str  # of the whole tax, in words
-    layout_known: str  # what the tax rests on, in words; empty when it is nothing
-    portable: list[PortableRow]  # operators that no delegate took, by name and reason
-    roofline_rows: list[RooflineRow]  # operators with most headroom
-    ceiling_rows: list[CeilingRow]  # the ceilings that operators are compared with
-    bounds: list[BoundTime]  # time by what limits it
-    ceilings: str  # where the ceilings come from, in sentences; empty without any
-    coverage: str  # how sure the attribution is, in one sentence
-    no_layers: str  # why modules and lines are not known, where they are not
-
-
-def program_sections(analysis: Analysis) -> ProgramSections | None:
-    """What the program tells of an analysis; None without one."""
-    if analysis.program is None:
-        return None
-    modules = module_rows(analysis.modules)
-    delegates = sorted(analysis.delegates, key=lambda row: -row.share)
-    outside = [row.boundary_ns for row in delegates if row.boundary_ns is not None]
-    whole, known = analysis.headline_ns, attributed_share(analysis.coverage)
-    tax, tax_share = sums(analysis.layout)
-    layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
-    return ProgramSections(
-        modules=modules.rows,
-        hidden_modules=modules.hidden,
-        sources=analysis.sources[:_MOST_DELEGATES],
-        delegates=delegates[:_MOST_DELEGATES],
-        hidden_delegates=max(0, len(delegates) - _MOST_DELEGATES),
-        boundary=_of_latency(sum(outside), sum(outside) / whole) if analysis.timed and whole else NOT_KNOWN,
-        layout=layout,
-        hidden_layout=(len(analysis.layout) - len(layout), tax_share - sums(layout)[1]),
-        layout_total=_of_latency(tax, tax_share),
-        layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
-        portable=_portable_rows(analysis.portable),
-        roofline_rows=_roofline_rows(analysis),
-        ceiling_rows=ceiling_rows(analysis.roofline.operators) if analysis.roofline else [],
-        bounds=analysis.roofline.bounds if analysis.roofline else [],
-        ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
-        coverage=coverage_sentence(analysis),
-        no_layers=_no_layers(analysis.program),
+def _ceilings(rows: Sequence[CeilingRow]) -> TableBlock:
+    return table(
+        rows,
+        column("ceiling", Format.NAME, lambda row: row.name),
+        column("rate", Format.FIGURE, lambda row: row.rate),
+        column("measured with", Format.NAME, lambda row: row.measured_with),
+        column("operators", Format.COUNT, lambda row: row.operators),
     )
+
+
+class ModuleRow(NamedTuple):
+    """A line of the module tree: the module, its name and depth there."""
+
+    module: ModuleTime
+    label: str
+    depth: int
 
 
 def _no_layers(program: ProgramInfo) -> str:
@@ -184,12 +346,6 @@ def _no_layers(program: ProgramInfo) -> str:
     if program.etrecord is not None:
         return "the export record (.etrecord) names none for these operators"
     return "there is no export record (.etrecord) beside the program"
-
-
-def is_delegated(analysis: Analysis) -> bool:
-    """Whether the operators of a trace are events of delegates, and not nodes of a graph that a session ran."""
-    runtime = runtime_of_format(analysis.trace.format)
-    return runtime is None or runtime.has_delegates
 
 
 def coverage_sentence(analysis: Analysis) -> str:
@@ -208,40 +364,6 @@ def coverage_sentence(analysis: Analysis) -> str:
     of = "delegate time" if delegated else "the operators' time"
     parts = [f"{share_text(found[a].share_of_delegates)} of {of} {words[a]}" for a in words if a in found]
     return "; ".join(parts)
-
-
-def layer_text(operator: Operator) -> str:
-    """The layer that an operator belongs to, in a few words; empty when nothing is known."""
-    if operator.change is not None:
-        return f"between {boundary_text(operator.change.before)} and {boundary_text(operator.change.after)}"
-    if operator.candidates:
-        return f"one of {', '.join(operator.candidates[:_MOST_NAMES])}"
-    if operator.module:
-        return operator.module
-    return (operator.aten or "").removesuffix(".default")
-
-
-def boundary_text(names: Sequence[str]) -> str:
-    """The layers on one side of a change of layout."""
-    if not names:
-        return "unknown"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
-
-
-def source_text(source: str) -> str:
-    """A source line without the directories of the machine that exported the model."""
-    path, _, line = source.rpartition(":")
-    return f"{PurePosixPath(path).name}:{line}"
-
-
-_BOUNDS = {
-    "compute": "compute",
-    "memory": "memory",
-    "overhead": "overhead",
-    "inefficient": "below both ceilings",
-    "unresolved": "too short to tell",
-}
 
 
 _SHORTFALLS = {
@@ -282,11 +404,6 @@ def ceiling_rows(placements: Sequence[Placement]) -> list[CeilingRow]:
     return sorted(rows, key=lambda row: -row.operators)[:_MOST_DELEGATES]
 
 
-def bound_text(bound: Bound | None) -> str:
-    """What limits an operator, in words."""
-    return "not known" if bound is None else _BOUNDS[bound.value]
-
-
 def _of_latency(time_ns: float | None, share: float) -> str:
     told = f"{share_text(share)} of the latency"
     return told if time_ns is None else f"{time_text(time_ns)}, {told}"
@@ -319,7 +436,8 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
         start = parents[0] if parents else module
         above = start.path.rpartition(".")[0]
         depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
-        shown.append(_module_row(module, module.path[len(above) :].lstrip(".") or "the model", depth))
+        label = module.path[len(above) :].lstrip(".") or "the model"
+        shown.append(ModuleRow(module, plain(label, 60), depth))
         parents = []
     hidden = [module.self_share for number, module in enumerate(modules) if number not in largest]
     return ModuleRows(shown, (len(hidden), sum(hidden)))
@@ -330,53 +448,9 @@ def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
     return inside and not module.self_share and math.isclose(following.share, module.share)
 
 
-def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
-    share, own = module.share, module.self_share
-    return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((share - own) * 100, 2))
-
-
-def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
-    found = [
-        PortableRow(
-            name=name.removeprefix("native_call_"),
-            layers=boundary_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
-            times=len(own),
-            time_ns=sums(own)[0],
-            share=sums(own)[1],
-            reason=reason,
-        )
-        for (name, reason), own in grouped(rows, _name_and_reason).items()
-    ]
-    return sorted(found, key=lambda row: -row.share)[:_MOST_DELEGATES]
-
-
 def _name_and_reason(row: PortableTime) -> tuple[str, str]:
     why = row.reason or "not known: all known rules are met"
     return row.name, f"{why} ({row.evidence})" if row.evidence else why
-
-
-def _roofline_rows(analysis: Analysis) -> list[RooflineRow]:
-    if analysis.roofline is None:
-        return []
-    rows = by_operator(analysis.operators)
-    placed = by_operator(one for one in analysis.roofline.operators if one.headroom_ns)
-    pairs = [(rows[key], one) for key, one in placed.items() if key in rows]
-    pairs.sort(key=lambda pair: -(pair[1].headroom_ns.low if pair[1].headroom_ns else 0.0))
-    return [_roofline_row(*pair) for pair in pairs[:_MOST_DELEGATES]]
-
-
-def _roofline_row(operator: Operator, placement: Placement) -> RooflineRow:
-    return RooflineRow(
-        operator=operator,
-        placement=placement,
-        layer=layer_text(operator),
-        bound=limit_text(placement),
-        ceiling=ceiling_text(placement),
-        gmacs=_interval_text(placement.macs_per_s, 1e-9),
-        gbytes=_interval_text(placement.bytes_per_s, 1e-9),
-        fraction=_interval_text(placement.fraction, 100, " %"),
-        headroom=_headroom_text(placement.headroom_ns),
-    )
 
 
 def _interval_text(interval: Interval | None, scale: float, unit: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
 from opscope.core.printable import shell_command
-from opscope.reports.sections.methods import calls_text
+from opscope.reports.sections.latency import calls_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

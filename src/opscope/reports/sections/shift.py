@@ -8,81 +8,129 @@ from opscope.analysis.compare.matching import MatchedBy
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
+from opscope.reports.document.blocks import (
+    Beside,
+    Bullets,
+    Closing,
+    Details,
+    Format,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import Comparison, OperatorChange
-    from opscope.analysis.compare.shift import Moved, Remaining, Top
+    from opscope.analysis.compare.shift import Moved, Top
+    from opscope.reports.document.blocks import Block, TableBlock
 
-_ROWS = 12
+_ROWS, _TOP = 12, 8
 _WHOLE = "latency, the sum"
 
 
-class Rank(NamedTuple):
-    """Time on one side, its share, and its place among the operators there; null where there is no such operator."""
-
-    time_ns: float | None
-    share: float | None
-    place: int | None
-
-
-class ShiftRow(NamedTuple):
-    """What one operator, or the rest of them, adds to the change."""
-
-    change: OperatorChange | None  # the operator; null for a sum of several
-    label: str  # what to call a sum
-    before: Rank  # on the baseline
-    after: Rank  # on the candidate
-    saved_ns: float  # difference; all rows add up to that of the sides
-    interval: tuple[float, float] | None  # of it; null for sums and where there is none
-    points: float  # it as a share of the baseline's latency
-    verdict: Verdict | None  # null for sums, and for what has no counterpart in another program
-    matched: str = ""  # how it was matched with an operator of another program, where that is not certain; else empty
+_NOTE = (
+    "Savings of all rows add up to the difference of the two latencies. Intervals and verdicts are for the means "
+    "of all traced processes, whichever times are shown; they include the truncation to whole microseconds, and "
+    "verdicts are corrected for the number of operators."
+)
 
 
-class ShiftSection(NamedTuple):
-    """The section on the change: sentences, the rows that add up to it, and what is left to gain."""
-
-    sentences: list[str]
-    rows: list[ShiftRow]
-    remaining: list[Remaining]
-
-
-def shift_section(comparison: Comparison) -> ShiftSection | None:
-    """Where the change of a comparison comes from; None when no operator was recorded."""
+def shift_blocks(comparison: Comparison) -> list[Block]:
+    """Where the change of a comparison comes from; empty when no operator was recorded."""
     if not comparison.operators or comparison.baseline.headline_ns <= 0:
-        return None
-    return ShiftSection(_sentences(comparison), _rows(comparison), comparison.shift.remaining)
+        return []
+    steps = picture("steps from one latency to the other", lambda: _steps(comparison))
+    detailed = [changes_table(comparison, detailed=True), Sentence(_NOTE, Tone.DIM)]
+    return [
+        Beside([steps], [Bullets(shift_sentences(comparison))]),
+        Details("The operators that changed most, with intervals and verdicts", detailed),
+    ]
 
 
-def _rows(comparison: Comparison) -> list[ShiftRow]:
-    """The operators that changed most, the others in one row, and the sum of all."""
+def _steps(comparison: Comparison) -> str | None:
+    from opscope.reports.pictures.steps import shift_steps
+
+    return shift_steps(comparison)
+
+
+class _Changed(NamedTuple):
+    change: OperatorChange
+    before: int | None  # its place among the operators of the baseline
+    after: int | None
+
+
+def changes_table(comparison: Comparison, *, detailed: bool = False) -> TableBlock:
+    """The operators that changed most, the others in a line, and what leads to the change of the latency."""
     total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
-    work = [change.kind != FRAMEWORK.kind for change in comparison.operators]
-    before = _places([c.baseline_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
-    after = _places([c.candidate_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
-    order = sorted(range(len(comparison.operators)), key=lambda number: -abs(comparison.operators[number].saved_ns))
-    rows = []
-    for number in order[:_ROWS]:
-        change = comparison.operators[number]
-        rows.append(
-            ShiftRow(
-                change,
-                "",
-                _rank(change.baseline_ns, total[0], before[number] if work[number] else None),
-                _rank(change.candidate_ns, total[1], after[number] if work[number] else None),
-                change.saved_ns,
-                change.ci95_saved_ns,
-                change.saved_ns / total[0],
-                change.verdict if change.is_judged else None,
-                matched_text(change),
-            )
+    most = _ROWS if detailed else _TOP
+    rows = _by_change(comparison)
+    others = [row.change for row in rows[most:]]
+    below = [
+        Closing(
+            last.name,
+            {
+                "baseline ms": last.baseline_ns,
+                "share before": last.baseline_ns / total[0],
+                "ms": last.candidate_ns,
+                "share": last.candidate_ns / total[1] if total[1] else 0.0,
+                "saved ms": last.saved_ns,
+                "of the baseline": last.saved_ns / total[0],
+            },
+            number == 0,
         )
-    others = [comparison.operators[number] for number in order[_ROWS:]]
-    if others:
-        rows.append(_sum(f"{len(others)} others", others, total))
-    return [*rows, *(_closing(row, total) for row in closing_changes(comparison))]
+        for number, last in reversed(list(enumerate(reversed(closing_changes(comparison, others)))))
+    ]
+    return table(
+        rows[:most],
+        column("operator", Format.NAME, _named),
+        column("baseline ms", Format.MS, lambda row: row.change.baseline_ns, absent="-"),
+        column("share before", Format.SHARE, lambda row: _share(row.change.baseline_ns, total[0]))
+        if detailed
+        else None,
+        column("rank before", Format.COUNT, lambda row: row.before) if detailed else None,
+        column("ms", Format.MS, lambda row: row.change.candidate_ns, absent="-"),
+        column("share", Format.SHARE, lambda row: _share(row.change.candidate_ns, total[1])) if detailed else None,
+        column("rank", Format.COUNT, lambda row: row.after) if detailed else None,
+        column("saved ms", Format.MS, lambda row: row.change.saved_ns),
+        column("95 % interval", Format.MS, lambda row: row.change.ci95_saved_ns) if detailed else None,
+        column("of the baseline", Format.SHARE, lambda row: row.change.saved_ns / total[0]) if detailed else None,
+        column("verdict", Format.VERDICT, _judged),
+        closing=below,
+    )
+
+
+def _by_change(comparison: Comparison) -> list[_Changed]:
+    work = [change.kind != FRAMEWORK.kind for change in comparison.operators]
+    places = [
+        _places(
+            [_both(change)[side] if mine else None for change, mine in zip(comparison.operators, work, strict=True)]
+        )
+        for side in (0, 1)
+    ]
+    rows = [
+        _Changed(change, *((before, after) if mine else (None, None)))
+        for change, mine, before, after in zip(comparison.operators, work, *places, strict=True)
+    ]
+    return sorted(rows, key=lambda row: -abs(row.change.saved_ns))
+
+
+def _named(row: _Changed) -> TableCell:
+    change = row.change
+    layer = change.module if change.module and change.aten else None  # added operators belong to no layer
+    return TableCell(layer or change.name, change.kind, change.category)
+
+
+def _judged(row: _Changed) -> TableCell:
+    return TableCell(row.change.verdict if row.change.is_judged else None, matched_text(row.change))
+
+
+def _share(time_ns: float | None, total: float) -> float | None:
+    return time_ns / total if time_ns is not None and total else None
 
 
 def matched_text(change: OperatorChange) -> str:
@@ -128,24 +176,6 @@ def _both(change: OperatorChange) -> tuple[float | None, float | None]:
     return change.baseline_ns, change.candidate_ns
 
 
-def _closing(row: ClosingChange, total: tuple[float, float]) -> ShiftRow:
-    sides = _rank(row.baseline_ns, total[0], None), _rank(row.candidate_ns, total[1], None)
-    return ShiftRow(None, row.name, *sides, row.saved_ns, None, row.saved_ns / total[0], None)
-
-
-def _sum(label: str, changes: Sequence[OperatorChange], total: tuple[float, float]) -> ShiftRow:
-    baseline, candidate = (sum(time or 0.0 for time in times) for times in zip(*map(_both, changes), strict=True))
-    saved = sum(change.saved_ns for change in changes)
-    sides = _rank(baseline, total[0], None), _rank(candidate, total[1], None)
-    return ShiftRow(None, label, *sides, saved, None, saved / total[0], None)
-
-
-def _rank(time_ns: float | None, total: float, place: int | None) -> Rank:
-    if time_ns is None:
-        return Rank(None, None, None)
-    return Rank(time_ns, time_ns / total if total else 0.0, place)
-
-
 def _places(times: Sequence[float | None]) -> list[int]:
     """Place of each among all, from 1 for the longest."""
     order = sorted(range(len(times)), key=lambda number: -(times[number] or 0.0))
@@ -155,7 +185,8 @@ def _places(times: Sequence[float | None]) -> list[int]:
     return places
 
 
-def _sentences(comparison: Comparison) -> list[str]:
+def shift_sentences(comparison: Comparison) -> list[str]:
+    """What changed, and what is left to gain, in sentences."""
     found = comparison.shift
     lines = []
     if found.before and found.after:

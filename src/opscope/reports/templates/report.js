@@ -61,9 +61,7 @@
   for (const table of all("table.filterable")) {
     const rows = [...table.tBodies[0].rows];
     const heads = [...table.tHead.rows[0].cells];
-    const time = heads.findIndex((head) => head.dataset.sum !== undefined);
-    const total = Number(heads[time]?.dataset.sum);  // the headline, of which every share is one
-    const timed = !heads[time]?.hasAttribute("data-untimed");
+    const totals = heads.flatMap((head, column) => (head.dataset.total ? [{ column, unit: head.dataset.total }] : []));
     const texts = new Map();
     const text = make("input", { type: "search", name: "find", placeholder: "name, layer, kind ...", spellcheck: false });
     const output = make("output", {});
@@ -85,19 +83,22 @@
       if (!texts.has(row)) texts.set(row, row.textContent.toLowerCase());
       return texts.get(row).includes(wanted);
     }
+    function written(sum, unit) {
+      return unit === "ms" ? `${(sum / 1e6).toFixed(3)} ms` : `${(sum * 100).toFixed(1)} %`;
+    }
     function update() {
       const wanted = text.value.trim().toLowerCase();
       let count = 0;
-      let sum = 0;
+      const sums = totals.map(() => 0);
       for (const row of table.tBodies[0].rows) {
         const found = matches(row, wanted);
         if (found) count += 1;
-        if (found) sum += number(row.cells[time]);
+        if (found) totals.forEach(({ column }, each) => { sums[each] += number(row.cells[column]); });
         row.classList.toggle("off", !found || count > limit);
       }
-      const share = total ? (sum / total) * 100 : 0;
-      const spent = timed ? `${(sum / 1e6).toFixed(3)} ms, ` : "";
-      output.textContent = `${count} of ${rows.length} rows: ${spent}${share.toFixed(1)} %`;
+      const known = totals.filter(({ column }) => rows.some((row) => row.cells[column].dataset.v));
+      const told = known.map(({ unit }) => written(sums[totals.findIndex((each) => each.unit === unit)], unit));
+      output.textContent = `${count} of ${rows.length} rows: ${told.join(", ")}`;
       more.hidden = count <= limit;
       more.textContent = `show all ${count}, not only the first ${limit}`;
     }
@@ -158,7 +159,8 @@
       buttons.forEach((button, place) => button?.setAttribute("aria-expanded", String(open(rows[place]))));
       update();
     }
-    const large = (row) => number(row.querySelector(".share")) >= 10;
+    const share = [...table.tHead.rows[0].cells].findIndex((head) => head.dataset.total === "share");
+    const large = (row) => number(row.cells[share]) >= 0.1;
     const open = make("button", { type: "button", textContent: "open all" });
     const close = make("button", { type: "button", textContent: "close all" });
     open.addEventListener("click", () => setAll(() => true));

@@ -160,7 +160,7 @@ def check_formats(formats: Sequence[str]) -> None:
 
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
     """Write reports of these formats into a directory; see :func:`report`."""
-    from opscope.reports.html.page import html, markdown_report
+    from opscope.reports.report import html, markdown_report
 
     files: dict[str, bytes] = {}
     if "json" in formats:

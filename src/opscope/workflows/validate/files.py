@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.validation import shown, unlike
 from opscope.bundle import questions
 from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS, is_held
-from opscope.bundle.documents import Document, examined
+from opscope.bundle.documents import JsonDocument, examined
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
 from opscope.bundle.manifest import Status
@@ -195,7 +195,7 @@ def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
             yield Problem(MANIFEST, at, f"is {shown(stated)}, {path} has {shown(true)}")
 
 
-def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Document]:
+def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, JsonDocument]:
     """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
@@ -222,7 +222,7 @@ def document_kind(path: str) -> str:
     return name if home == "" or home.startswith(f"{VARIANTS}/") else ""
 
 
-def document_check(documents: Mapping[str, Document]) -> BundleCheck:
+def document_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Documents that break their schema."""
     if not documents:
         return questions.DOCUMENTS.skipped("there is no document besides the manifest")
@@ -232,7 +232,7 @@ def document_check(documents: Mapping[str, Document]) -> BundleCheck:
     return questions.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
 
 
-def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
+def ceilings_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Ceilings of an earlier run that nothing showed to hold for this one."""
     from opscope.program.ceilings.ceilings import Ceilings, Origin
 
@@ -249,7 +249,7 @@ def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
     return questions.CEILINGS.answered(problems, passed)
 
 
-def absent_text(documents: Iterable[Document]) -> str:
+def absent_text(documents: Iterable[JsonDocument]) -> str:
     """How many optional fields are not there, as the end of a sentence; empty when none is."""
     absent = {at for document in documents for at in document.absent}
     if not absent:
@@ -303,7 +303,7 @@ def report_check(bundle: Bundle, found: Inventory, now: Computed, doubts: Incons
 
 
 def _rendered(texts: Mapping[str, str], content: ReportContent) -> Iterator[_Report]:
-    from opscope.reports.html.page import html, markdown_report
+    from opscope.reports.report import html, markdown_report
 
     writers: dict[str, Callable[[ReportContent], str]] = {MARKDOWN: markdown_report, HTML: html}
     if _undrawable():
@@ -315,7 +315,7 @@ def _rendered(texts: Mapping[str, str], content: ReportContent) -> Iterator[_Rep
 
 def _undrawable() -> str:
     """Why this process can draw none of the page's pictures; empty where it can."""
-    from opscope.reports.html.pictures import undrawable
+    from opscope.reports.pictures.pictures import undrawable
 
     return undrawable()
 

@@ -10,7 +10,7 @@ import msgspec
 from opscope.bundle import questions
 from opscope.bundle.bundle import CEILINGS, MANIFEST, VARIANTS, Bundle, is_held
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
-from opscope.bundle.documents import Document, examined
+from opscope.bundle.documents import JsonDocument, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.record_hashes import record_hashes
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
     """A bundle before anything in it is believed."""
 
     found: Inventory  # what is on disk
-    document: Document  # the manifest as it stands there
+    document: JsonDocument  # the manifest as it stands there
 
     @property
     def manifest(self) -> Manifest | None:
@@ -269,7 +269,7 @@ def _program_doubt(check: BundleCheck) -> str:
     return "" if passed else "the program or its record cannot be used, see program, files and paths"
 
 
-def _ceilings_doubt(documents: Mapping[str, Document]) -> str:
+def _ceilings_doubt(documents: Mapping[str, JsonDocument]) -> str:
     """Why ceilings cannot be known; empty when they can."""
     damaged = [path for path, document in documents.items() if path.endswith(CEILINGS) and document.typed is None]
     return f"{damaged[0]} is damaged, see documents" if damaged else ""
@@ -289,7 +289,7 @@ def _doubts(
 
 
 def _figure_checks(
-    bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Inconsistencies
+    bundle: Bundle, documents: Mapping[str, JsonDocument], found: Inventory, doubts: Inconsistencies
 ) -> list[BundleCheck]:
     from opscope.workflows.validate import figures
     from opscope.workflows.validate.files import report_check

@@ -20,7 +20,7 @@ _STEM, _LAST, _HEAD = 16, 576, 1024
 _DIVISOR = 8
 
 
-class Block(NamedTuple):
+class BlockSpec(NamedTuple):
     """One row of the paper's table: kernel, expanded and output channels, squeeze-and-excite, non-linearity, stride."""
 
     kernel: int
@@ -32,17 +32,17 @@ class Block(NamedTuple):
 
 
 _BLOCKS = (
-    Block(3, 16, 16, squeeze=True, hard_swish=False, stride=2),
-    Block(3, 72, 24, squeeze=False, hard_swish=False, stride=2),
-    Block(3, 88, 24, squeeze=False, hard_swish=False, stride=1),
-    Block(5, 96, 40, squeeze=True, hard_swish=True, stride=2),
-    Block(5, 240, 40, squeeze=True, hard_swish=True, stride=1),
-    Block(5, 240, 40, squeeze=True, hard_swish=True, stride=1),
-    Block(5, 120, 48, squeeze=True, hard_swish=True, stride=1),
-    Block(5, 144, 48, squeeze=True, hard_swish=True, stride=1),
-    Block(5, 288, 96, squeeze=True, hard_swish=True, stride=2),
-    Block(5, 576, 96, squeeze=True, hard_swish=True, stride=1),
-    Block(5, 576, 96, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(3, 16, 16, squeeze=True, hard_swish=False, stride=2),
+    BlockSpec(3, 72, 24, squeeze=False, hard_swish=False, stride=2),
+    BlockSpec(3, 88, 24, squeeze=False, hard_swish=False, stride=1),
+    BlockSpec(5, 96, 40, squeeze=True, hard_swish=True, stride=2),
+    BlockSpec(5, 240, 40, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(5, 240, 40, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(5, 120, 48, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(5, 144, 48, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(5, 288, 96, squeeze=True, hard_swish=True, stride=2),
+    BlockSpec(5, 576, 96, squeeze=True, hard_swish=True, stride=1),
+    BlockSpec(5, 576, 96, squeeze=True, hard_swish=True, stride=1),
 )
 
 
@@ -81,7 +81,7 @@ class SqueezeExcite(nn.Module):
 class InvertedResidual(nn.Module):
     """Expand by a 1x1 convolution, filter each channel, squeeze and excite, project back."""
 
-    def __init__(self, source: int, block: Block) -> None:
+    def __init__(self, source: int, block: BlockSpec) -> None:
         super().__init__()
         act = nn.Hardswish if block.hard_swish else nn.ReLU
         expanded = block.expanded

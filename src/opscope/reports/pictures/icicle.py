@@ -14,8 +14,8 @@ from opscope.analysis.operators.operators import FRAMEWORK_BACKEND
 from opscope.core.grouping import grouped
 from opscope.core.units import milliseconds, share_text
 from opscope.program.operators.kinds import Category
+from opscope.reports.content.places import layer_text
 from opscope.reports.document.text import plain
-from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,6 +15,7 @@ from opscope.bundle.manifest import Role, TracingMode
 from opscope.core.errors import MemoryLimitError
 from opscope.core.system.memory import addresses_left
 from opscope.program.operators.kinds import Category
+from opscope.reports.document.html import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = list[dict[str, Any]]
 
-COLOURS = {
-    Category.CONVOLUTION: "#4c78a8",
-    Category.GEMM: "#54a69f",
-    Category.DATA_MOVEMENT: "#f58518",
-    Category.ELEMENTWISE: "#b279a2",
-    Category.OTHER: "#9d9d9d",
-}
 _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
 INK = "#808080"
 """A grey that can be read on light and on dark ground."""

@@ -1,0 +1,132 @@
+"""The report of a comparison: both latencies, the ratio with its uncertainty, where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.message import note
+from opscope.core.units import ratio_text, share_text, time_text
+from opscope.reports.content.content import NOT_BETWEEN, no_difference_text, side_latencies, speedup_text, trust_text
+from opscope.reports.document.blocks import (
+    Bullets,
+    Closing,
+    Document,
+    Figures,
+    Format,
+    HeadlineFigure,
+    Messages,
+    Section,
+    Sentence,
+    TableCell,
+    column,
+    facts,
+    table,
+    verdict_text,
+)
+from opscope.reports.document.text import plain
+from opscope.reports.report import quality_line
+from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
+from opscope.reports.sections.latency import comparisons_table
+from opscope.reports.sections.shift import changes_table, closing_changes, shift_blocks, shift_sentences
+from opscope.reports.sections.trust import quality_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analysis.compare.compare import ComparedSide, Comparison
+    from opscope.reports.document.blocks import Block, TableBlock
+
+_LINE = 200
+_DECIDED = {"faster", "slower"}
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """Both sides, the answer, and what it rests on."""
+    baseline, candidate = comparison.baseline, comparison.candidate
+    trust = [Sentence(f"{line}.") for line in accuracy_sentences(comparison.accuracy)] if comparison.accuracy else []
+    return Document(
+        title=f"{plain(candidate.label, _LINE)} against {plain(baseline.label, _LINE)}",
+        answer=_answer(comparison),
+        blocks=list(_first(comparison)),
+        sections=list(_sections(comparison)),
+        trust=[*trust, Sentence(*quality_line(comparison.quality))],
+    )
+
+
+def _answer(comparison: Comparison) -> str:
+    result = comparison.end_to_end
+    interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
+    decided = result.verdict.value in _DECIDED
+    verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(comparison)
+    return f"speedup {speedup_text(result)} {interval}: {verdict}"
+
+
+def _undecided(comparison: Comparison) -> str:
+    result = comparison.end_to_end
+    if result.reason:
+        return result.reason
+    if result.verdict.value == "undecidable" or result.minimum_detectable is None:
+        single = result.baseline_processes == result.candidate_processes == 1
+        return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
+    return f"{no_difference_text(result)}; cannot detect changes below {share_text(result.minimum_detectable)}"
+
+
+def _first(comparison: Comparison) -> Iterator[Block]:
+    result = comparison.end_to_end
+    times = side_latencies(result)
+    names = plain(comparison.baseline.label, _LINE), plain(comparison.candidate.label, _LINE)
+    shown = [
+        (role, f"{time_text(time)}  {name}")
+        for role, time, name in zip(("baseline", "candidate"), times, names, strict=True)
+    ]
+    figures = [
+        HeadlineFigure("candidate", time_text(times[1]), names[1]),
+        HeadlineFigure("baseline", time_text(times[0]), names[0]),
+        HeadlineFigure("speedup", speedup_text(result), trust_text(comparison)),
+    ]
+    yield Figures(figures, facts(shown))
+    if not comparison.has_split:
+        reason = comparison.no_split.message if comparison.no_split else "nothing was traced"
+        yield Sentence(f"The difference is not split into operators: {reason}.")
+    else:
+        yield changes_table(comparison)
+        yield Bullets(shift_sentences(comparison) if comparison.operators else [])
+    if comparison.notes:
+        yield Messages([note(one) for one in comparison.notes])
+
+
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    yield Section("Latency Comparison", [comparisons_table([comparison])], "latency", "Latency")
+    if comparison.has_split:
+        yield Section("Operator Category Breakdown", [_categories(comparison)], "categories", "Categories")
+        yield Section("Where the change comes from", shift_blocks(comparison), "change", "Change")
+    outputs = accuracy_section(comparison.accuracy)
+    if outputs is not None:
+        yield outputs
+    if comparison.quality is not None:
+        yield Section("Measurement Quality", quality_blocks(comparison.quality), "trust", "Trust")
+    sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
+    yield Section("What was compared", [facts(sides)], "run", folded=True)
+
+
+def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
+    yield "baseline", comparison.baseline
+    yield "candidate", comparison.candidate
+
+
+def _categories(comparison: Comparison) -> TableBlock:
+    closing = [
+        Closing(last.name, {"baseline ms": last.baseline_ns, "ms": last.candidate_ns, "saved ms": last.saved_ns})
+        for last in closing_changes(comparison, copies=False)
+    ]
+    return table(
+        comparison.categories,
+        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns),
+        column("ms", Format.MS, lambda row: row.candidate_ns),
+        column("saved ms", Format.MS, lambda row: row.saved_ns),
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+        column("95 % interval", Format.MS, lambda row: row.ci95_saved_ns),
+        column("verdict", Format.VERDICT, lambda row: row.verdict),
+        closing=closing,
+    )

@@ -1,0 +1,71 @@
+"""Layers, lines of code and limits in words."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+from opscope.runtimes.registry import runtime_of_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.roofline.operator_ceiling import Bound
+
+_MOST_NAMES = 3
+_BOUNDS = {
+    "compute": "compute",
+    "memory": "memory",
+    "overhead": "overhead",
+    "inefficient": "below both ceilings",
+    "unresolved": "too short to tell",
+}
+
+
+def is_delegated(analysis: Analysis) -> bool:
+    """Whether the operators of a trace are events of delegates, and not nodes of a graph that a session ran."""
+    runtime = runtime_of_format(analysis.trace.format)
+    return runtime is None or runtime.has_delegates
+
+
+class _OfMethod(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+def method_of(shown: Analysis) -> Callable[[_OfMethod], str]:
+    """What tells rows of one name in several methods apart: the method, before the name; nothing where there is one."""
+    several = len({operator.method for operator in shown.operators}) > 1
+    return lambda row: f"{row.method}: " if several else ""
+
+
+def layer_text(operator: Operator) -> str:
+    """The layer that an operator belongs to, in a few words; empty when nothing is known."""
+    if operator.change is not None:
+        return f"between {boundary_text(operator.change.before)} and {boundary_text(operator.change.after)}"
+    if operator.candidates:
+        return f"one of {', '.join(operator.candidates[:_MOST_NAMES])}"
+    if operator.module:
+        return operator.module
+    return (operator.aten or "").removesuffix(".default")
+
+
+def boundary_text(names: Sequence[str]) -> str:
+    """The layers on one side of a change of layout."""
+    if not names:
+        return "unknown"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def source_text(source: str) -> str:
+    """A source line without the directories of the machine that exported the model."""
+    path, _, line = source.rpartition(":")
+    return f"{PurePosixPath(path).name}:{line}"
+
+
+def bound_text(bound: Bound | None) -> str:
+    """What limits an operator, in words."""
+    return "not known" if bound is None else _BOUNDS[bound.value]

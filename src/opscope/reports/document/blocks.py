@@ -1,0 +1,293 @@
+"""What a report is made of: blocks, and tables whose cells keep their values until they are written.
+
+A report is built once, as a :class:`Document`. What writes it for a terminal, in Markdown, as a page or as a card of a
+notebook knows units, escaping and widths, and nothing of what the report is about.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from opscope.core import units
+from opscope.core.stats.effect import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from opscope.analysis.findings.message import Message
+    from opscope.program.operators.kinds import Category
+
+
+class Format(enum.Enum):
+    """What the cells of a column are, and so how they become text."""
+
+    NAME = "name"
+    """Of any origin: cut in the middle where it is too long."""
+    TEXT = "text"
+    """A sentence of any origin, or words of ours."""
+    VERDICT = "verdict"
+    COUNT = "count"
+    """A whole number."""
+    LARGE = "large"
+    """A count with three significant digits: ``1.81 G``."""
+    MS = "ms"
+    """Nanoseconds, as milliseconds without a unit; empty where the decimals would be zeros."""
+    TIME = "time"
+    """Nanoseconds with the unit that fits."""
+    SHARE = "share"
+    RATIO = "ratio"
+    SIZE = "size"
+    """Bytes."""
+    FIGURE = "figure"
+    """A figure in words, which stands to the right like others."""
+    BAR = "bar"
+    """A share as a bar, or a pair of them behind each other; pages only."""
+
+
+LEFT = {Format.NAME, Format.TEXT, Format.VERDICT, Format.BAR}
+"""Units whose cells stand to the left."""
+
+Value: TypeAlias = "str | float | Verdict | tuple[float, float] | None"
+"""What a cell holds: a value in its column's unit, two ends of an interval in it, words in its place, or nothing."""
+
+
+class Tone(enum.Enum):
+    """How a text is meant."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    DIM = "dim"
+    """It explains, and can be skipped."""
+    BAD = "bad"
+    """It must not be overlooked."""
+    GOOD = "good"
+
+
+class TableCell(NamedTuple):
+    """A cell that says more than its value."""
+
+    value: Value
+    note: str = ""  # in small letters behind it
+    category: Category | None = None  # whose colour it has
+    depth: int | None = None  # in a tree
+    tone: Tone = Tone.PLAIN
+    exact: float | None = None  # what it is sorted and summed by, where the value is words or not known
+
+
+class TableColumn(NamedTuple):
+    """A column, and how it takes its cells from what a row is of."""
+
+    head: str
+    unit: Format
+    of: Callable[[Any], Value | TableCell]
+    absent: str = ""  # what stands for a value that is not known
+    spare: bool = False  # whether a small screen does without it
+    wide: bool = False  # whether a terminal does without it
+    pick: bool = False  # whether a page's readers can choose rows by it
+    total: bool = False  # whether a page sums it over the rows that its readers chose
+
+
+def column(
+    head: str,
+    unit: Format,
+    of: Callable[[Any], Value | TableCell],
+    **how: Any,  # noqa: ANN401 - as in TableColumn
+) -> TableColumn:
+    """A column of a table."""
+    return TableColumn(head, unit, of, **how)
+
+
+class Row(NamedTuple):
+    """The cells of a row; ``whole`` of one that is the sum of all."""
+
+    cells: tuple[TableCell, ...]
+    whole: bool = False
+
+
+class Block:
+    """A part of a document."""
+
+
+@dataclass(frozen=True)
+class TableBlock(Block):
+    """A table: rows, and below them what leads to their sum."""
+
+    columns: tuple[TableColumn, ...]
+    rows: Sequence[Row]
+    closing: Sequence[Row] = ()
+    sortable: bool = False
+    filterable: bool = False
+    tree: bool = False
+    label: str = ""  # what it is a table of, for readers who hear a page
+
+    @property
+    def every(self) -> list[Row]:
+        """Rows and what stands below them."""
+        return [*self.rows, *self.closing]
+
+
+class Closing(NamedTuple):
+    """A line below a table: its name in the first column, and its values by the heads of others."""
+
+    name: str
+    values: Mapping[str, Value]
+    whole: bool = False
+
+
+def table(
+    rows: Iterable[Any],
+    *columns: TableColumn | None,
+    closing: Iterable[Closing] = (),
+    **how: Any,  # noqa: ANN401 - as in TableBlock
+) -> TableBlock:
+    """A table of what the rows are of; a column that is None is left out."""
+    kept = tuple(column for column in columns if column is not None)
+    listed = [Row(tuple(_cell(column.of(row)) for column in kept)) for row in rows]
+    below = [
+        Row((TableCell(one.name), *(TableCell(one.values.get(column.head, "")) for column in kept[1:])), one.whole)
+        for one in closing
+    ]
+    return TableBlock(kept, listed, below, **how)
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> TableBlock:
+    """Names and what they are, without heads."""
+    return table(rows, column("", Format.TEXT, lambda row: row[0]), column("", Format.TEXT, lambda row: row[1]))
+
+
+def _cell(value: Value | TableCell) -> TableCell:
+    return value if isinstance(value, TableCell) else TableCell(value)
+
+
+_VERDICTS = {
+    Verdict.FASTER: "faster",
+    Verdict.SLOWER: "slower",
+    Verdict.NO_DIFFERENCE: "no difference detected",
+    Verdict.UNDECIDABLE: "undecidable",
+    Verdict.WITHHELD: "withheld",
+}
+_FORMATS: dict[Format, Callable[[float], str]] = {
+    Format.COUNT: lambda value: f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}",  # noqa: PLR2004 - as read
+    Format.LARGE: lambda value: units.count_text(int(value)),
+    Format.MS: units.milliseconds,
+    Format.TIME: units.time_text,
+    Format.SHARE: units.share_text,
+    Format.RATIO: units.ratio_text,
+    Format.SIZE: lambda value: units.size_text(int(value)),
+}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict in words."""
+    return _VERDICTS[verdict]
+
+
+def cell_text(cell: TableCell, column: TableColumn) -> str:
+    """A cell as text, without its note; nothing in it is escaped."""
+    value = cell.value
+    if value is None:
+        return column.absent
+    if isinstance(value, Verdict):
+        return verdict_text(value)
+    if isinstance(value, str):
+        return value
+    form = _FORMATS.get(column.unit, str)
+    if isinstance(value, tuple):
+        return units.range_text(form(value[0]), form(value[1]))
+    return units.milliseconds_or_blank(value) if column.unit is Format.MS else form(value)
+
+
+@dataclass(frozen=True)
+class Sentence(Block):
+    """One or more sentences, as one paragraph."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Bullets(Block):
+    """Sentences, one below the other."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Messages(Block):
+    """Findings, numbered and in full, or remarks in a line each; pages fold away those behind the first few."""
+
+    messages: Sequence[Message]
+    first: int | None = None
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """A picture, for forms that show any: markup of ours whose names are escaped; empty where there is none."""
+
+    draw: Callable[[], str]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Code(Block):
+    """What is to be copied into a shell."""
+
+    text: str
+
+
+class HeadlineFigure(NamedTuple):
+    """A figure of the first screen of a page."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Figures(Block):
+    """Figures beside one another on a page; a terminal has a table in their place, and Markdown further below."""
+
+    figures: Sequence[HeadlineFigure]
+    instead: TableBlock | None = None
+
+
+@dataclass(frozen=True)
+class Details(Block):
+    """What is closed on a page until somebody asks for it."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Beside(Block):
+    """Two groups that stand beside each other where there is room, else one below the other."""
+
+    left: Sequence[Block]
+    right: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Section(Block):
+    """A heading and what stands below it; a page folds some, with their answer in a line."""
+
+    title: str
+    blocks: Sequence[Block]
+    anchor: str = ""  # by which links find it
+    link: str = ""  # what a link to it is called; empty where a page has none
+    answer: str = ""  # what it says in a line
+    folded: bool = False
+
+
+class Document(NamedTuple):
+    """A report: its answer first, then what it rests on."""
+
+    title: str
+    answer: str
+    blocks: Sequence[Block]  # of the first screen
+    sections: Sequence[Section]
+    heading: str = ""  # what it is of, above the answer; empty where the title says it
+    grade: str = ""  # of a measurement that must not be acted on, before the answer
+    trust: Sequence[Sentence] = ()  # how sure the answer is

@@ -1,0 +1,317 @@
+"""Documents as pages that need nothing else: no network, no font, and no script but the one that folds and sorts.
+
+A page's policy allows its own style and script, by their hashes, and nothing else: a name can thus neither run nor load
+anything, even if it were taken for markup. So there are no style attributes; classes stand for widths and colours.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from opscope.core.stats.effect import Verdict
+from opscope.program.operators.kinds import Category
+from opscope.reports.document.blocks import (
+    LEFT,
+    Beside,
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Figures,
+    Format,
+    Messages,
+    Picture,
+    Section,
+    Sentence,
+    TableBlock,
+    Tone,
+    cell_text,
+)
+from opscope.reports.document.messages import finding_parts, sentence
+from opscope.reports.document.template import WRITTEN_BY, environment
+from opscope.reports.document.text import LONG, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from opscope.analysis.findings.message import Message
+    from opscope.reports.document.blocks import Document, Row, TableCell, TableColumn
+
+COLOURS = {
+    Category.CONVOLUTION: "#4c78a8",
+    Category.GEMM: "#54a69f",
+    Category.DATA_MOVEMENT: "#f58518",
+    Category.ELEMENTWISE: "#b279a2",
+    Category.OTHER: "#9d9d9d",
+}
+"""Of a category, on every page and in every picture."""
+_PERCENT = 100
+_DEEPEST = 12
+_LOWEST = 6
+
+
+def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[str] = ()) -> str:
+    """A page; ``drawn_by`` names what drew its pictures, ``styles`` further style sheets of this package."""
+    style, script = style_sheet(*styles), template_text("report.js")
+    links = [section for section in document.sections if section.link]
+    return (
+        environment({})
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            title=plain(document.title, LONG),
+            links=[(section.anchor, section.link) for section in links],
+            trust=_joined(document.trust, 2),
+            first=_joined(document.blocks, 2),
+            sections=_joined(document.sections, 2),
+            style=_ours(style),
+            script=_ours(script),
+            policy=policy(style, script),
+            drawn_by=drawn_by,
+            written_by=WRITTEN_BY,
+        )
+    )
+
+
+def html_blocks(blocks: Iterable[Block], level: int = 2) -> Iterator[Markup]:
+    """Each as markup, its texts escaped."""
+    for block in blocks:
+        yield _written(block, level)
+
+
+def _joined(blocks: Iterable[Block], level: int) -> Markup:
+    return Markup("\n").join(one for one in html_blocks(blocks, level) if one)
+
+
+def _written(block: Block, level: int) -> Markup:
+    return _WRITERS[type(block)](block, level)
+
+
+def _figures(block: Figures) -> Markup:
+    tile = Markup('<div class="tile"><span>{}</span><b>{}</b><span>{}</span></div>')
+    return Markup('<div class="tiles">{}</div>').format(Markup("").join(tile.format(*one) for one in block.figures))
+
+
+def _beside(block: Beside, level: int) -> Markup:
+    sides = (_joined(side, level) for side in (block.left, block.right))
+    return Markup('<div class="columns"><div>{}</div>\n<div>{}</div></div>').format(*sides)
+
+
+def _sentence(block: Sentence) -> Markup:
+    if not block.text:
+        return Markup("")
+    tone = "" if block.tone is Tone.PLAIN else Markup(' class="{}"').format(block.tone.value)
+    return Markup("<p{}>{}</p>").format(tone, plain(block.text, LONG))
+
+
+def _items(items: Iterable[str]) -> Markup:
+    listed = Markup("").join(Markup("<li>{}</li>").format(plain(item, LONG)) for item in items)
+    return Markup("<ul>{}</ul>").format(listed) if listed else Markup("")
+
+
+def _messages(block: Messages) -> Markup:
+    listed = list(block.messages)
+    first = len(listed) if block.first is None else block.first
+    shown, rest = (Markup("\n").join(map(_message, part)) for part in (listed[:first], listed[first:]))
+    if not shown:
+        return Markup("")
+    tag = "ol" if any(finding_parts(told) for told in listed) else "ul"
+    below = Markup('<details class="more"><summary>{} more</summary><{} class="findings" start="{}">{}</{}></details>')
+    return Markup('<{} class="findings">{}</{}>{}').format(
+        tag, shown, tag, below.format(len(listed) - first, tag, first + 1, rest, tag) if rest else ""
+    )
+
+
+def _message(told: Message) -> Markup:
+    parts = finding_parts(told)
+    if parts is None:
+        return Markup("<li>{}</li>").format(plain(sentence(told), LONG))
+    title, evidence, step, details = (
+        plain(text, LONG) for text in (parts.title, parts.evidence, parts.next_step, parts.details)
+    )
+    behind = Markup("").join(
+        Markup(' <span class="dim">({})</span>').format(plain(one, LONG)) for one in (parts.place, parts.saving) if one
+    )
+    below = Markup('<details class="more"><summary>details</summary>{}</details>').format(details) if details else ""
+    return Markup('<li><span class="{}">{}</span>{}<br><span class="dim">{}.</span><br>Next: {}.{}</li>').format(
+        told.severity.value, title, behind, evidence, step, below
+    )
+
+
+def _picture(block: Picture) -> Markup:
+    drawn = block.draw()
+    caption = Markup('<p class="dim">{}</p>').format(block.caption) if block.caption and drawn else ""
+    return Markup("{}{}").format(_ours(drawn), caption)
+
+
+def _details(block: Details, level: int) -> Markup:
+    inside = _joined(block.blocks, level)
+    if not inside:
+        return Markup("")
+    return Markup('<details class="more"><summary>{}</summary>\n{}\n</details>').format(
+        plain(block.summary, LONG), inside
+    )
+
+
+def _section(block: Section, level: int) -> Markup:
+    inside, tag = _joined(block.blocks, level + 1), f"h{min(level, _LOWEST)}"
+    heading = Markup("<{}>{}</{}>").format(tag, plain(block.title, LONG), tag)
+    anchor = Markup(' id="{}"').format(block.anchor) if block.anchor else ""
+    if block.folded:
+        answer = Markup(" <span>{}</span>").format(plain(block.answer, LONG)) if block.answer else ""
+        return Markup('<details class="part closed"{}><summary>{}{}</summary>\n{}\n</details>').format(
+            anchor, heading, answer, inside
+        )
+    if not anchor:
+        return Markup("{}\n{}").format(heading, inside)
+    return Markup('<section class="part"{}>\n{}\n{}\n</section>').format(anchor, heading, inside)
+
+
+def _table(block: TableBlock) -> Markup:
+    if not block.every:
+        return Markup("")
+    names = ["sortable" * block.sortable, "filterable" * block.filterable, "tree" * block.tree]
+    kind = Markup(' class="{}"').format(" ".join(filter(None, names))) if any(names) else ""
+    has_head = any(column.head for column in block.columns)
+    head = Markup("<thead><tr>{}</tr></thead>").format(_heads(block)) if has_head else ""
+    rows, below = (Markup("\n").join(_row(row, block) for row in part) for part in (block.rows, block.closing))
+    foot = Markup("<tfoot>{}</tfoot>").format(below) if below else ""
+    label = Markup(' role="region" aria-label="{}"').format(block.label) if block.label else ""
+    return Markup('<div class="wide{}"{}><table{}>{}<tbody>\n{}\n</tbody>{}</table></div>').format(
+        " tall" if block.filterable else "", label, kind, head, rows, foot
+    )
+
+
+def _heads(block: TableBlock) -> Markup:
+    sorted_by = next((n for n, column in enumerate(block.columns) if column.total), None) if block.sortable else None
+    return Markup("").join(_head(column, is_order=number == sorted_by) for number, column in enumerate(block.columns))
+
+
+def _head(column: TableColumn, *, is_order: bool) -> Markup:
+    attributes = _classes(column)
+    attributes += Markup(' data-pick="{}"').format(column.head) if column.pick else ""
+    attributes += Markup(' data-total="{}"').format(column.unit.value) if column.total else ""
+    attributes += Markup(' aria-sort="descending"') if is_order else ""
+    return Markup("<th{}>{}</th>").format(attributes, plain(column.head))
+
+
+def _classes(column: TableColumn, *more: str) -> Markup:
+    unit = {Format.NAME: "name", Format.BAR: "bars"}.get(column.unit, "" if column.unit in LEFT else "n")
+    names = [name for name in (unit, "spare" * column.spare, *more) if name]
+    return Markup(' class="{}"').format(" ".join(names)) if names else Markup("")
+
+
+def _row(row: Row, block: TableBlock) -> Markup:
+    depth = Markup(' data-depth="{}"').format(row.cells[0].depth) if block.tree else ""
+    whole = Markup(' class="sum"') if row.whole else ""
+    cells = zip(row.cells, block.columns, strict=True)
+    has_head = any(column.head for column in block.columns)
+    told = (_cell(cell, column, "td" if number or has_head else "th") for number, (cell, column) in enumerate(cells))
+    return Markup("<tr{}{}>{}</tr>").format(whole, depth, Markup("").join(told))
+
+
+def _cell(cell: TableCell, column: TableColumn, tag: str) -> Markup:
+    if column.unit is Format.BAR:
+        return Markup("<td{}>{}</td>").format(_classes(column), _bars(cell))
+    text = Markup("{}").format(plain(cell_text(cell, column), *(() if column.unit is Format.NAME else (LONG,))))
+    if cell.depth is not None:
+        pad = Markup('<span class="pad d{}"></span><span class="label">{}</span>')
+        text = pad.format(min(cell.depth, _DEEPEST), text)
+    if cell.category is not None:
+        text = Markup('<i class="chip {}"></i>{}').format(category_class(cell.category), text)
+    if cell.note:
+        text = Markup('{} <span class="dim">{}</span>').format(text, plain(cell.note, LONG))
+    return Markup("<{}{}{}>{}</{}>").format(tag, _classes(column, *_tones(cell)), _exact(cell, column), text, tag)
+
+
+def _tones(cell: TableCell) -> Iterator[str]:
+    if isinstance(cell.value, Verdict):
+        yield cell.value.value
+    if cell.tone is not Tone.PLAIN:
+        yield cell.tone.value
+
+
+def _exact(cell: TableCell, column: TableColumn) -> Markup:
+    """What a page's script sorts and sums by, where the text is rounded."""
+    value = cell.exact if cell.exact is not None else cell.value
+    if column.unit in {Format.NAME, Format.TEXT} or not isinstance(value, (int, float)):
+        return Markup("")
+    return Markup(' data-v="{}"').format(f"{value:.6g}" if column.unit is Format.SHARE else round(value, 3))
+
+
+def _bars(cell: TableCell) -> Markup:
+    shares = cell.value if isinstance(cell.value, tuple) else (cell.value,)
+    bars = (
+        Markup('<span class="{} {}"></span>').format(name, width_class(float(share)))
+        for name, share in zip(("bar", "below"), shares, strict=False)
+        if isinstance(share, (int, float))
+    )
+    return Markup("").join(bars)
+
+
+_WRITERS: dict[type[Block], Callable[[Any, int], Markup]] = {
+    Sentence: lambda block, _: _sentence(block),
+    Bullets: lambda block, _: _items(block.items),
+    Messages: lambda block, _: _messages(block),
+    TableBlock: lambda block, _: _table(block),
+    Picture: lambda block, _: _picture(block),
+    Code: lambda block, _: Markup('<p><code class="command">{}</code></p>').format(block.text),
+    Figures: lambda block, _: _figures(block),
+    Details: _details,
+    Beside: _beside,
+    Section: _section,
+}
+
+
+def width_class(share: float) -> str:
+    """Class of a bar of that share of its cell; what is not nothing is seen as a line, nothing is not seen."""
+    return f"w{min(_PERCENT, round(share * _PERCENT))}" if share > 0 else "empty"
+
+
+def category_class(category: Category) -> str:
+    """Class that gives a mark the colour of its category, the same as in the pictures."""
+    return f"c{list(Category).index(category)}"
+
+
+def legend(names: Iterable[tuple[str, Category]]) -> Markup:
+    """What the colours of a picture stand for."""
+    one = Markup('<span><i class="chip {}"></i>{}</span>')
+    listed = Markup("").join(one.format(category_class(category), name) for name, category in names)
+    return Markup('<div class="legend">{}</div>').format(listed)
+
+
+def policy(style: str, script: str | None = None) -> str:
+    """A page's Content-Security-Policy: this style and this script by their hashes, and nothing else."""
+    scripts = _hash(script) if script is not None else "'none'"
+    allowed = f"style-src {_hash(style)}; script-src {scripts}; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+
+
+def style_sheet(*more: str) -> str:
+    """The style sheet of all pages, with the classes that stand for widths, depths and colours."""
+    widths = [f".w{percent} {{ width: {percent}%; }}" for percent in range(1, _PERCENT + 1)]
+    depths = [f".d{depth} {{ width: {depth * 0.9:.1f}rem; }}" for depth in range(_DEEPEST + 1)]
+    colours = [
+        f".chip.{category_class(category)} {{ background: {colour}; }} "
+        f".icicle .{category_class(category)} > rect {{ fill: {colour}; }}"
+        for category, colour in COLOURS.items()
+    ]
+    return "\n".join([template_text("report.css"), *colours, *depths, *widths, *map(template_text, more), ""])
+
+
+def template_text(name: str) -> str:
+    """A file of the templates' directory as it is."""
+    return (files("opscope.reports") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _ours(markup: str) -> Markup:
+    return Markup(markup)  # noqa: S704 - a file of this package, or a picture whose names are escaped
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,123 @@
+"""Documents in Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opscope.core.outputs import MARKDOWN_MARK
+from opscope.reports.document.blocks import (
+    LEFT,
+    Beside,
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Format,
+    Messages,
+    Section,
+    Sentence,
+    TableBlock,
+    Tone,
+    cell_text,
+)
+from opscope.reports.document.messages import finding_parts, sentence
+from opscope.reports.document.text import LONG, fenced, markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from opscope.analysis.findings.message import Message
+    from opscope.reports.document.blocks import Document, Row, TableCell, TableColumn
+
+_DEEPEST = 4
+
+
+def markdown_document(document: Document) -> str:
+    """A whole document, with the mark of opscope at its end."""
+    grade = f"{document.grade}: " if document.grade else ""
+    parts = [f"# {_long(document.heading or document.title)}\n", f"**{grade}{_long(document.answer)}**\n"]
+    blocks: list[Block] = [*document.trust, *document.blocks, *document.sections]
+    return "\n".join([*parts, *markdown_blocks(blocks), f"{MARKDOWN_MARK}\n"])
+
+
+def markdown_blocks(blocks: Iterable[Block], level: int = 2) -> Iterator[str]:
+    """Each as a paragraph that ends with a line end; what Markdown does not show is left out."""
+    for block in blocks:
+        yield from filter(None, _written(block, level))
+
+
+def _written(block: Block, level: int) -> Iterator[str]:
+    yield from _WRITERS[type(block)](block, level) if type(block) in _WRITERS else ()
+
+
+def _section(title: str, blocks: Iterable[Block], level: int) -> Iterator[str]:
+    """A heading and what stands below it; nothing where Markdown shows nothing of it."""
+    inside = list(markdown_blocks(blocks, level + 1))
+    if inside:
+        yield f"{'#' * min(level, _DEEPEST)} {_long(title)}\n"
+        yield from inside
+
+
+def _sentence(block: Sentence) -> str:
+    text = _long(block.text)
+    if not text:
+        return ""
+    if block.tone is Tone.BAD:
+        return f"> {text}\n"
+    return f"**{text}**\n" if block.tone is Tone.STRONG else f"{text}\n"
+
+
+def _table(block: TableBlock) -> str:
+    if not block.every:
+        return ""
+    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR]
+    columns = [block.columns[number] for number in shown]
+    heads = [_name(column.head) for column in columns]
+    rows = [[_cell(row, number, block.columns[number]) for number in shown] for row in block.every]
+    ruler = "|".join("---" if column.unit in LEFT else "---:" for column in columns)
+    lines = [f"| {' | '.join(cells)} |\n" for cells in [heads, *rows]]
+    return "".join([lines[0], f"|{ruler}|\n", *lines[1:]])
+
+
+def _cell(row: Row, number: int, column: TableColumn) -> str:
+    cell = row.cells[number]
+    text = (_name if column.unit is Format.NAME else _long)(cell_text(cell, column))
+    if row.whole and not number:
+        text = f"**{text}**"
+    return f"{_deep(cell)}{text}{f' ({_long(cell.note)})' if cell.note else ''}"
+
+
+def _deep(cell: TableCell) -> str:
+    return "· " * (cell.depth or 0)
+
+
+def _message(told: Message, number: int) -> str:
+    parts = finding_parts(told)
+    if parts is None:
+        return f"- {_long(sentence(told))}"
+    details = f" {_long(parts.details)}" if parts.details else ""
+    behind = "".join(f" ({_long(one)})" for one in (parts.place, parts.saving) if one)
+    return (
+        f"{number}. **{_long(parts.title)}**{behind}: {_long(parts.evidence)}. Next: {_long(parts.next_step)}.{details}"
+    )
+
+
+def _long(text: str) -> str:
+    return markdown(text, LONG)
+
+
+def _name(text: str) -> str:
+    return markdown(text)
+
+
+_WRITERS: dict[type[Block], Callable[[Any, int], Iterable[str]]] = {
+    Sentence: lambda block, _: [_sentence(block)],
+    Bullets: lambda block, _: ["".join(f"- {_long(item)}\n" for item in block.items)],
+    Messages: lambda block, _: ["".join(f"{_message(told, at)}\n" for at, told in enumerate(block.messages, 1))],
+    TableBlock: lambda block, _: [_table(block)],
+    Code: lambda block, _: [fenced(block.text)],
+    Details: lambda block, level: _section(block.summary, block.blocks, level),
+    Beside: lambda block, level: markdown_blocks([*block.left, *block.right], level),
+    Section: lambda block, level: _section(block.title, block.blocks, level),
+}
+"""What writes each block; pages alone show the others."""

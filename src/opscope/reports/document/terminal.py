@@ -1,0 +1,145 @@
+"""Documents on a terminal: in 80 columns or in all that there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+
+from opscope.analysis.findings.message import MessageKind, Severity
+from opscope.analysis.findings.quality import Grade
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text
+from opscope.reports.document.blocks import (
+    LEFT,
+    Beside,
+    Block,
+    Bullets,
+    Code,
+    Details,
+    Figures,
+    Format,
+    Messages,
+    Section,
+    Sentence,
+    TableBlock,
+    Tone,
+    cell_text,
+)
+from opscope.reports.document.console import NameCell, Text, TextTable
+from opscope.reports.document.messages import finding_parts, quality_sentence, sentence
+from opscope.reports.document.text import LONG, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from opscope.analysis.findings.message import Message
+    from opscope.analysis.findings.quality import Quality
+    from opscope.reports.document.blocks import Document, Row, TableColumn
+
+_BELOW = (0, 0, 0, 3)
+"""Indent of what stands below the title of a finding."""
+_STYLES = {Tone.STRONG: "bold", Tone.DIM: "dim", Tone.BAD: "bold red", Tone.GOOD: "green"}
+_VERDICTS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
+
+
+def terminal_document(document: Document) -> RenderableType:
+    """The first screen of a document; files hold the rest of it."""
+    grade = f"{document.grade}: " if document.grade else ""
+    answer = Text(f"{grade}{plain(document.answer, LONG)}", "bold red" if document.grade else "bold")
+    of = [Text(plain(document.heading, LONG), "dim")] if document.heading else []
+    return Group(*of, answer, *terminal_blocks([*document.trust, *document.blocks]))
+
+
+def terminal_blocks(blocks: Iterable[Block]) -> Iterator[RenderableType]:
+    """Each as it is printed; what a terminal does not show is left out."""
+    for block in blocks:
+        yield from _WRITERS[type(block)](block) if type(block) in _WRITERS else ()
+
+
+def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:
+    """Messages on a terminal: findings numbered, in full, the others in a line each."""
+    listed = list(messages)
+    lines = [line for number, told in enumerate(listed[:most], 1) for line in _message(told, number)]
+    rest = listed[most:] if most else []
+    if rest:
+        rules = ", ".join(dict.fromkeys(told.rule for told in rest))
+        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
+    return lines
+
+
+def _message(told: Message, number: int) -> list[RenderableType]:
+    parts = finding_parts(told)
+    if parts is None:
+        mark = "note: " if told.kind is MessageKind.WARNING else ""
+        return [Text(f"{mark}{plain(sentence(told), LONG)}", style="dim")]
+    behind = "".join(f" ({plain(one)})" for one in (parts.place, parts.saving) if one)
+    title = Text(f"{number}. {plain(parts.title, LONG)}{behind}", "bold" if told.severity is Severity.HIGH else "")
+    return [
+        title,
+        Padding(Text(plain(told.evidence, LONG), style="dim"), _BELOW),
+        Padding(Text(f"next: {plain(parts.next_step, LONG)}"), _BELOW),
+    ]
+
+
+def _table(block: TableBlock) -> TextTable:
+    """Without lines; columns of figures stand to the right and never wrap."""
+    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR and not column.wide]
+    table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.show_header = any(block.columns[number].head for number in shown)
+    for number in shown:
+        column = block.columns[number]
+        left = column.unit in LEFT
+        table.add_column(
+            column.head, justify="left" if left else "right", no_wrap=not left or column.unit is Format.VERDICT
+        )
+    for row in block.every:
+        table.add_row(*(_cell(row, number, block.columns[number]) for number in shown))
+    return table
+
+
+def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
+    cell = row.cells[number]
+    text = f"{'  ' * (cell.depth or 0)}{cell_text(cell, column)}"
+    if column.unit is Format.NAME or not number:
+        return NameCell(text, cell.note)
+    verdict = _VERDICTS.get(cell.value, "") if isinstance(cell.value, Verdict) else ""
+    noted = ", ".join(filter(None, (text, cell.note)))
+    return Text(plain(noted, LONG), verdict or _STYLES.get(cell.tone, ""))
+
+
+def quality_text(quality: Quality | None) -> list[RenderableType]:
+    """How far a measurement can be trusted; red when it cannot."""
+    if quality is None:
+        return []
+    style = "bold red" if quality.grade is Grade.DO_NOT_TRUST else ""
+    return [Text(quality_sentence(quality), style=style)]
+
+
+def plain_table(*columns: str, text: Collection[str] = (), whole: Collection[str] = ()) -> TextTable:
+    """A table without lines; columns of figures stand to the right and never wrap."""
+    left = text or {columns[0]}
+    table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        fixed = column not in left or column in whole
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=fixed)
+    return table
+
+
+def _sentence(block: Sentence) -> list[RenderableType]:
+    return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text else []
+
+
+_WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
+    Sentence: _sentence,
+    Bullets: lambda block: [Text(plain(item, LONG)) for item in block.items],
+    Messages: lambda block: message_lines(block.messages, block.first),
+    TableBlock: lambda block: [Text(), _table(block), Text()] if block.every else [],
+    Code: lambda block: [Text(block.text)],
+    Figures: lambda block: terminal_blocks([block.instead] if block.instead else []),
+    Details: lambda block: terminal_blocks(block.blocks),
+    Beside: lambda block: terminal_blocks([*block.left, *block.right]),
+    Section: lambda block: terminal_blocks(block.blocks),
+}
+"""What writes each block; pictures are for pages."""

@@ -1,0 +1,112 @@
+"""What a person reads after `opscope analyze` of any file: a trace, a program, a record of an export, a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.finding import message_of
+from opscope.analysis.findings.message import note, warning
+from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.core.units import counted_text, size_text, time_text
+from opscope.reports.content.content import OperatorRow, is_of_calls, unit_of
+from opscope.reports.document.blocks import (
+    Bullets,
+    Document,
+    Format,
+    Messages,
+    Sentence,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.report import quality_line
+from opscope.reports.sections.first import analysed_split, first_step
+from opscope.reports.sections.latency import MethodRow, methods_table
+from opscope.reports.sections.program import coverage_sentence
+from opscope.runtimes.registry import EXPORTER, runtime_of_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.preflight.contents import Count
+    from opscope.reports.document.blocks import Block, TableBlock
+
+MOST_FINDINGS = 8
+
+
+def inspected_document(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> Document:
+    """What was found in a file."""
+    if isinstance(value, ProgramSummary):
+        blocks = [block for method in _methods(value) for block in method]
+        return Document(
+            value.path,
+            counted_text(len(value.methods), "method"),
+            blocks,
+            [],
+            f"{value.path} ({value.format or 'pte'})",
+        )
+    if isinstance(value, RecordSummary):
+        answer = (
+            f"{len(value.methods)} methods, {value.handles} debug handles, {value.with_source} nodes name their line"
+        )
+        return Document(value.path, answer, [_counts("node", value.nodes)], [], f"{value.path} (etrecord)")
+    if isinstance(value, KernelSummary):
+        answer = f"{len(value.kernels)} kernels were registered; the log does not show which ran"
+        blocks = [_counts("category", value.categories), Bullets(value.kernels)]
+        return Document(value.path, answer, blocks, [], f"{value.path} (XNNPACK log)")
+    return analysis_document(value)
+
+
+def analysis_document(analysis: Analysis) -> Document:
+    """Latency, categories and operators of a trace alone."""
+    latency, trace = analysis.latency, analysis.trace
+    interval = None if is_of_calls(analysis) else latency.ci95_median_ns
+    between = f", 95 % interval {time_text(interval[0])} to {time_text(interval[1])}" if interval else ""
+    spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
+    processes = "process" if len(trace.files) == 1 else "processes"
+    trust = [
+        Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}"),
+        Sentence(f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} {processes}"),
+        Sentence(*quality_line(analysis.quality)),
+    ]
+    rows = sorted(analysis.operators, key=lambda row: -row.shown_ns)
+    blocks: list[Block] = [
+        methods_table([MethodRow(row, row.latency, None) for row in analysis.methods]),
+        *(analysed_split(analysis, [OperatorRow(row, 0.0, None) for row in rows]) if analysis.has_split else []),
+        *first_step(analysis.quality),
+        Messages([message_of(found) for found in analysis.findings if not found.is_limit], MOST_FINDINGS),
+        Messages([note(f"{found.title}: {found.evidence}") for found in analysis.findings if found.is_limit]),
+        Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),
+        Messages([warning(one) for one in trace.warnings]),
+    ]
+    answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+    return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
+
+
+def _how_known(analysis: Analysis) -> str:
+    if analysis.program is not None:
+        return f"layers: {coverage_sentence(analysis)}"
+    known = "layers: operators are known by name only"
+    return f"{known}; {(runtime_of_format(analysis.trace.format) or EXPORTER).program_hint}"
+
+
+def _methods(program: ProgramSummary) -> Iterator[list[Block]]:
+    for method in program.methods:
+        given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
+        # A .tflite holds no plan of its memory: the runtime makes one.
+        planned = "" if program.format == "tflite" else f", {size_text(method.planned_bytes)} planned"
+        yield [
+            Sentence(f"{method.name}({given}) -> {got}", Tone.STRONG),
+            Sentence(f"{method.instructions} instructions, {len(method.delegates)} delegates{planned}"),
+            _counts("portable operator", method.portable),
+            *(_counts(f"delegate {number}: {one.backend}", one.nodes) for number, one in enumerate(method.delegates)),
+        ]
+
+
+def _counts(heading: str, rows: Sequence[Count]) -> TableBlock:
+    return table(
+        rows,
+        column(heading, Format.NAME, lambda row: row.name),
+        column("count", Format.COUNT, lambda row: row.count),
+    )

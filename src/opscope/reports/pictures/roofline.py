@@ -1,0 +1,161 @@
+"""Operators under the measured ceilings of their machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import altair as alt
+
+from opscope.core.table.places import by_operator
+from opscope.reports.content.places import bound_text, layer_text
+from opscope.reports.document.text import plain
+from opscope.reports.pictures.pictures import INK, drawn, rows_of
+
+if TYPE_CHECKING:
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.roofline.operator_ceiling import Placement
+    from opscope.program.ceilings.ceilings import Ceilings
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+_WIDTH, _HEIGHT = 860, 340
+_BOUNDS = ("compute", "memory", "overhead", "below both ceilings", "too short to tell", "not known")
+_COLOURS = ("#4c78a8", "#f58518", "#b279a2", "#e45756", "#9d9d9d", "#54a69f")
+_MOST_LABELS = 4
+MOST_POINTS = 400
+"""Operators that are drawn; the longest ones."""
+_GIGA = 1e9
+_ALIKE, _SAME = 1.3, 1.12
+
+
+def roofline_picture(analysis: Analysis) -> str | None:
+    """Multiply-accumulates per second over intensity, on logarithmic scales; None without ceilings or such operators.
+
+    Lines are the ceilings that apply to the points: level for arithmetic, rising for memory at two working sets. The
+    size of a point is its time.
+    """
+    if analysis.roofline is None or analysis.ceilings is None:
+        return None
+    points = _points(analysis)[:MOST_POINTS]
+    if not points:
+        return None
+    left = min(min(point["intensity"] for point in points) / 2, 0.2)
+    right = max(max(point["intensity"] for point in points) * 4, 60.0)
+    lines = _ceilings(analysis, left, right)
+    chart = alt.layer(_lines(lines), *_line_names(lines), _dots(points), _dot_names(points))
+    return drawn(chart.properties(width=_WIDTH, height=_HEIGHT))
+
+
+def _points(analysis: Analysis) -> Rows:
+    """Operators that multiply and have a time to divide by, longest first."""
+    assert analysis.roofline is not None  # noqa: S101 - the caller has looked
+    rows, placed = by_operator(analysis.operators), by_operator(analysis.roofline.operators)
+    found = [
+        _point(row, one, one.macs_per_s.low)
+        for key, one in placed.items()
+        if one.macs_per_s and (row := rows.get(key)) and row.macs and row.bytes
+    ]
+    return sorted(found, key=lambda point: -point["ms"])
+
+
+def _point(row: Operator, one: Placement, least: float) -> dict[str, Any]:
+    """The middle of the possible rates; the least one when the time may be zero."""
+    rate = row.macs / (row.shown_ns + row.uncertainty_ns / 2) if row.macs and row.shown_ns else least / _GIGA
+    return {
+        "intensity": (row.macs or 0) / (row.bytes or 1),
+        "gmacs": rate,
+        "ms": row.shown_ns / 1e6,
+        "bound": bound_text(one.bound),
+        "layer": plain(layer_text(row), 40),
+    }
+
+
+def _ceilings(analysis: Analysis, left: float, right: float) -> Rows:
+    """Two points a ceiling: those of arithmetic that some operator falls under, and memory at two working sets."""
+    assert analysis.roofline is not None  # noqa: S101 - the caller has looked
+    assert analysis.ceilings is not None  # noqa: S101 - likewise
+    used = {one.ceiling for one in analysis.roofline.operators if one.ceiling}
+    level = {
+        f"{ceiling.dtype} {ceiling.kernel.value}": ceiling.rate for ceiling in analysis.ceilings.compute if ceiling.rate
+    }
+    levels = _joined(
+        {name: rate.best / _GIGA for name, rate in level.items() if any(name in ceiling for ceiling in used)}
+    )
+    top = max(levels.values(), default=max((p["gmacs"] for p in _points(analysis)), default=1.0))
+    rows: Rows = [
+        {"line": name, "intensity": x, "gmacs": rate, "end": x == right, "kind": "arithmetic"}
+        for name, rate in levels.items()
+        for x in (left, right)
+    ]
+    for name, bandwidth in _bandwidths(analysis.ceilings, analysis.roofline.footprint_bytes):
+        corner = min(right, top / bandwidth)
+        for x in (left, corner):
+            point = {"line": name, "intensity": x, "gmacs": x * bandwidth, "end": x == corner, "kind": "memory"}
+            rows.append(point)
+    return rows
+
+
+def _joined(levels: dict[str, float]) -> dict[str, float]:
+    """Levels that lie on one another share a line and a name."""
+    found: list[tuple[list[str], float]] = []
+    for name, rate in sorted(levels.items(), key=lambda item: -item[1]):
+        if found and found[-1][1] < _SAME * rate:
+            found[-1][0].append(name)
+        else:
+            found.append(([name], rate))
+    return {", ".join(names): rate for names, rate in found}
+
+
+def _bandwidths(ceilings: Ceilings, footprint: int) -> list[tuple[str, float]]:
+    """GB/s of a cache-sized working set and of that of the whole inference."""
+    near, far = ceilings.bandwidth(256 << 10), ceilings.bandwidth(footprint) if footprint else None
+    if near and far and near < _ALIKE * far:
+        return [("memory", near / _GIGA)]
+    found = ("memory in cache, 256 KiB", near), ("memory of the whole inference", far)
+    return [(name, rate / _GIGA) for name, rate in found if rate]
+
+
+def _scales() -> dict[str, Any]:
+    log = alt.Scale(type="log", nice=False, padding=18)
+    return {
+        "x": alt.X("intensity:Q", scale=log, title="multiply-accumulates per byte"),
+        "y": alt.Y("gmacs:Q", scale=log, title="GMAC/s"),
+    }
+
+
+def _lines(rows: Rows) -> alt.Chart:
+    dash = alt.StrokeDash("kind:N", legend=None)
+    lines = alt.Chart(rows_of(rows)).mark_line(color=INK, strokeWidth=1.3)
+    chart: alt.Chart = lines.encode(**_scales(), detail="line:N", strokeDash=dash)
+    return chart
+
+
+def _line_names(rows: Rows) -> list[alt.Chart]:
+    """Names at the right end of level lines, above and below the lower end of rising ones."""
+    level = [row for row in rows if row["kind"] == "arithmetic" and row["end"]]
+    rising = [row for row in rows if row["kind"] == "memory" and not row["end"]]
+    charts = [alt.Chart(rows_of(level)).mark_text(align="right", baseline="bottom", dy=-3, color=INK, fontSize=11)]
+    charts += [
+        alt.Chart(rows_of([row])).mark_text(align="left", baseline="middle", dx=8, dy=dy, color=INK, fontSize=11)
+        for row, dy in zip(rising, (-18, 14), strict=False)
+    ]
+    return [chart.encode(**_scales(), text="line:N") for chart in charts]
+
+
+def _dots(points: Rows) -> alt.Chart:
+    colour = alt.Color(
+        "bound:N",
+        scale=alt.Scale(domain=list(_BOUNDS), range=list(_COLOURS)),
+        title=None,
+        legend=alt.Legend(orient="top", labelLimit=220, columnPadding=30),
+    )
+    size = alt.Size("ms:Q", legend=None, scale=alt.Scale(range=[14, 500]))
+    chart: alt.Chart = alt.Chart(rows_of(points)).mark_circle(opacity=0.75).encode(**_scales(), color=colour, size=size)
+    return chart
+
+
+def _dot_names(points: Rows) -> alt.Chart:
+    names = alt.Chart(rows_of(points[:_MOST_LABELS])).mark_text(align="left", dx=10, color=INK, fontSize=11)
+    chart: alt.Chart = names.encode(**_scales(), text="layer:N")
+    return chart

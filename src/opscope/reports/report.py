@@ -1,0 +1,135 @@
+"""The report of a bundle: one document, written for a terminal, in Markdown and as a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.quality import Grade
+from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
+from opscope.core.parts import failures_heard, part
+from opscope.reports.content.content import NOT_KNOWN, all_threads_text, closing_rows, headline, one_process_a_side
+from opscope.reports.content.switch import switch_messages
+from opscope.reports.document.blocks import Document, Section, Sentence, Tone
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.messages import quality_sentence, sentence
+from opscope.reports.document.terminal import terminal_document
+from opscope.reports.sections.acceleration import acceleration_section
+from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
+from opscope.reports.sections.first import closing_lines, first_screen, heading
+from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
+from opscope.reports.sections.metadata import metadata_section, reproduction_section
+from opscope.reports.sections.operator_kernels import kernel_section, kernels_first, kernels_section
+from opscope.reports.sections.operators import bottlenecks_section, inference_section, operators_section
+from opscope.reports.sections.program import backends_section, layers_section, roofline_section
+from opscope.reports.sections.trust import trust_section
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.findings.quality import Quality
+    from opscope.reports.content.content import ReportContent
+    from opscope.reports.sections.operator_kernels import KernelSection
+
+
+def report_document(content: ReportContent) -> Document:
+    """Everything that a report says; what a bug of ours leaves out of it is among what limits the figures."""
+    answer = headline(content)
+    with failures_heard() as failures:
+        kernels = part("the section on kernels", lambda: kernel_section(content), None)
+        first = content.manifest.target.emulated and kernels is not None and bool(kernels.operators)
+        blocks = kernels_first(kernels, ON_THE_DEVICE) if first and kernels else first_screen(content)
+        sections = list(_sections(content, kernels, first=first))
+    place = next((at for at, one in enumerate(sections) if one.anchor == "memory"), len(sections))
+    sections.insert(place, trust_section(content, failures))
+    return Document(
+        title=content.title or content.manifest.model.name,
+        answer=answer.text,
+        blocks=blocks,
+        sections=sections,
+        heading=_heading(content),
+        grade=answer.grade,
+        trust=[Sentence(line, tone) for line, tone in _trust(content, answer.trust, kernels_first=first) if line],
+    )
+
+
+def _heading(content: ReportContent) -> str:
+    """What ran, where: model, device, CPU, target, threads."""
+    manifest = content.manifest
+    cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
+    counts = all_threads_text(manifest.variants)
+    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, counts)))
+    return f"{f'{content.title} · ' if content.title else ''}{heading(content)} on {where}"
+
+
+def _trust(content: ReportContent, trust: str, *, kernels_first: bool) -> Iterator[tuple[str, Tone]]:
+    """How sure the answer is: interval and design, outputs, the grade, and how features were switched off."""
+    yield trust, Tone.PLAIN
+    accuracy = content.primary.accuracy if content.primary else None
+    for line in accuracy_sentences(accuracy) if accuracy else []:
+        yield f"{line}.", Tone.PLAIN
+    if not kernels_first:
+        yield quality_line(content.quality, reasons_told=one_process_a_side(content))
+    for told in switch_messages(content):
+        yield f"{sentence(told)}.", Tone.DIM
+
+
+def quality_line(quality: Quality | None, *, reasons_told: bool = False) -> tuple[str, Tone]:
+    """The grade with its worst reasons; red where it says not to trust."""
+    told = quality_sentence(quality, reasons_told=reasons_told)
+    bad = quality is not None and quality.grade is Grade.DO_NOT_TRUST
+    return f"{told}." if told else "", Tone.BAD if bad else Tone.PLAIN
+
+
+def _sections(content: ReportContent, kernels: KernelSection | None, *, first: bool) -> Iterator[Section]:
+    shown = content.shown
+    yield from _made("the section on latency", lambda: latency_section(content))
+    yield from _made(
+        "the section on accuracy", lambda: accuracy_section(content.primary.accuracy) if content.primary else None
+    )
+    yield from _made("the table of methods", lambda: methods_section(content))
+    yield from _made("the section on the change", lambda: acceleration_section(content))
+    if shown is not None and content.has_split:
+        yield from _split_sections(content, shown)
+        yield from _made("the section on kernels", lambda: kernels_section(content, kernels, first=first))
+    yield from _made("the sweep of thread counts", lambda: threads_section(content))
+    yield from _made("the section on memory", lambda: memory_section(content))
+    yield from _made("how to run it again", lambda: reproduction_section(content.manifest))
+    yield from _made("what ran", lambda: metadata_section(content))
+
+
+def _split_sections(content: ReportContent, shown: Analysis) -> Iterator[Section]:
+    closing = closing_lines(closing_rows(content, copies=True))
+    yield from _made("the bottlenecks", lambda: bottlenecks_section(content))
+    yield from _made("one inference", lambda: inference_section(shown))
+    yield from _made("the sections on delegates", lambda: backends_section(shown, closing))
+    if shown.program is not None:
+        yield from _made("the section on layers", lambda: layers_section(shown))
+        yield from _made("the roofline", lambda: roofline_section(shown))
+    yield from _made("the table of operators", lambda: operators_section(content, shown))
+
+
+def _made(name: str, make: Callable[[], Section | None]) -> Iterator[Section]:
+    found = part(name, make, None)
+    if found is not None:
+        yield found
+
+
+def html(content: ReportContent) -> str:
+    """The report as one HTML page that needs nothing else."""
+    from opscope.reports.pictures.pictures import drawn_by
+
+    return html_document(report_document(content), drawn_by=drawn_by())
+
+
+def markdown_report(content: ReportContent) -> str:
+    """The report in Markdown."""
+    return markdown_document(report_document(content))
+
+
+def summary(content: ReportContent) -> RenderableType:
+    """What a person reads after `opscope profile`."""
+    return terminal_document(report_document(content))

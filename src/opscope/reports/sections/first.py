@@ -1,0 +1,256 @@
+"""The first screen of a report: the figures, where the time goes, the operators, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.finding import message_of
+from opscope.analysis.operators.operators import dominant, sums
+from opscope.bundle.manifest import Role
+from opscope.core.parts import part
+from opscope.core.units import counted_text, ratio_text, share_text, time_text
+from opscope.program.operators.kinds import Category
+from opscope.reports.content.content import (
+    category_rows,
+    closing_rows,
+    closing_rows_of,
+    missing,
+    no_split_sentence,
+    off_text,
+    one_process_a_side,
+    operator_rows,
+    side_latencies,
+    side_names,
+    speedup_text,
+    split_sentence,
+    threads_text,
+    trust_text,
+)
+from opscope.reports.content.places import is_delegated, layer_text
+from opscope.reports.document.blocks import (
+    Beside,
+    Bullets,
+    Closing,
+    Figures,
+    Format,
+    HeadlineFigure,
+    Messages,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.document.messages import measure_again
+from opscope.reports.document.text import plain
+from opscope.reports.pictures.drawing import picture
+from opscope.reports.sections.latency import variants_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.findings.quality import Quality
+    from opscope.reports.content.content import ClosingRow, OperatorRow, ReportContent
+    from opscope.reports.document.blocks import Block, TableBlock
+
+_TOP = 8
+_FIRST = 4
+"""Findings that the first screen shows in full."""
+_FEW = 0.005
+
+
+def first_screen(content: ReportContent) -> list[Block]:
+    """Everything below the answer that a stranger needs."""
+    incomplete = [f"Incomplete: {line}" for line in missing(content)]
+    blocks: list[Block] = [Sentence(line, Tone.BAD) for line in incomplete]
+    figures = part("the figures of the first screen", lambda: _figures(content), list[HeadlineFigure]())
+    blocks.append(Figures(figures, variants_table(content, brief=True)))
+    blocks.append(Bullets(part("the answer in short", lambda: _in_short(content), list[str]())))
+    return [*blocks, Beside(split_blocks(content), [next_steps(content)])]
+
+
+def split_blocks(content: ReportContent) -> list[Block]:
+    """Where the time goes, by category and by operator, or why that is not known."""
+    if content.shown is None or not content.has_split:
+        return [
+            Section("Operator Category Breakdown", [Sentence(no_split_sentence(content) or "Nothing was measured.")])
+        ]
+    several = len({variant.threads for variant in content.manifest.variants}) > 1
+    result = content.result(content.shown.variant or "") if several else None
+    of = [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
+    rows, closing = operator_rows(content), closing_rows(content, copies=True)
+    return [
+        Section(
+            "Operator Category Breakdown",
+            [
+                *of,
+                picture("split by category", lambda: _drawn_split(content)),
+                category_table(content),
+                Sentence(_how_split(content.shown), Tone.DIM),
+            ],
+        ),
+        Section("Top operators", [operator_table(rows, closing, compared=content.primary is not None)]),
+    ]
+
+
+def _drawn_split(content: ReportContent) -> str | None:
+    from opscope.reports.pictures.pictures import category_shift
+
+    return category_shift(content)
+
+
+def category_table(content: ReportContent) -> TableBlock:
+    """The split by category, beside the baseline where there is one."""
+    compared = content.primary is not None
+    return table(
+        category_rows(content),
+        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True) if compared else None,
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share, spare=compared),
+        column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
+        column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
+        closing=closing_lines(closing_rows(content, copies=False)),
+    )
+
+
+def operator_table(rows: Sequence[OperatorRow], closing: Iterable[ClosingRow], *, compared: bool = False) -> TableBlock:
+    """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum."""
+    work = [row for row in rows if row.operator.kind != "framework"]
+    framework = [row for row in rows if row.operator.kind == "framework"]
+    rest = [(f"{counted_text(len(work) - _TOP, 'more operator')}", work[_TOP:]), ("framework, no operator", framework)]
+    together = [(name, sums(row.operator for row in own)) for name, own in rest if own]
+    below = [Closing(name, {"ms": time, "share": share}) for name, (time, share) in together]
+    return table(
+        work[:_TOP],
+        column("operator", Format.NAME, _named),
+        column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
+        column("ms", Format.MS, lambda row: row.operator.time_ns),
+        column("share", Format.SHARE, lambda row: row.operator.share),
+        column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
+        closing=[*below, *closing_lines(closing)],
+    )
+
+
+def closing_lines(rows: Iterable[ClosingRow]) -> list[Closing]:
+    """What leads from a split to the latency, as lines below a table."""
+    return [
+        Closing(row.name, {"baseline ms": row.baseline_ns, "ms": row.time_ns, "share": row.share}, row.whole)
+        for row in rows
+    ]
+
+
+def analysed_split(analysis: Analysis, rows: Sequence[OperatorRow]) -> list[Block]:
+    """The same two tables of a trace alone."""
+    categories = table(
+        analysis.categories,
+        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        closing=closing_lines(closing_rows_of(analysis, copies=False)),
+    )
+    scaled = [Sentence(f"{analysis.traced_text}.", Tone.DIM)] if analysis.traced_text else []
+    return [categories, *scaled, operator_table(rows, closing_rows_of(analysis, copies=True))]
+
+
+def _named(row: OperatorRow) -> TableCell:
+    own = row.operator
+    return TableCell(layer_text(own) or own.name, own.kind, own.category)
+
+
+def _how_split(shown: Analysis) -> str:
+    if shown.traced_text:
+        return f"{shown.traced_text[:1].upper()}{shown.traced_text[1:]}."
+    return "" if shown.timed else f"{split_sentence(shown)}."
+
+
+def next_steps(content: ReportContent) -> Section:
+    """What to do, first."""
+    told = [message_of(found) for found in content.advice]
+    again = "" if one_process_a_side(content) else measure_again(content.quality)
+    blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
+    return Section("Recommendations", [*blocks, Messages(told, _FIRST) if told else Sentence("No findings.")])
+
+
+def first_step(quality: Quality | None) -> list[Block]:
+    """Measuring again, where the figures cannot be trusted: it stands before all findings."""
+    again = measure_again(quality)
+    return [Sentence(again, Tone.BAD)] if again else []
+
+
+def _figures(content: ReportContent) -> list[HeadlineFigure]:
+    analysis, comparison = content.shown, content.primary
+    if analysis is None:
+        return []
+    note = f"p90 {time_text(analysis.latency.p90_ns)}"
+    if comparison is None:
+        found = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
+    else:
+        result = comparison.end_to_end
+        candidate, baseline = side_names(content)
+        times = side_latencies(result)
+        interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
+        found = [
+            HeadlineFigure(candidate, time_text(times[1]), note),
+            HeadlineFigure(baseline, time_text(times[0]), _off(content)),
+            HeadlineFigure("speedup", speedup_text(result), interval),
+        ]
+    return [*found, *(_shares(analysis) if analysis.has_split else [])]
+
+
+def _shares(analysis: Analysis) -> Iterator[HeadlineFigure]:
+    of = "of the latency"
+    portable = sum(row.share for row in analysis.backends if row.backend == "portable")
+    delegated = sum(row.share for row in analysis.backends if row.backend not in {"portable", "framework"})
+    if is_delegated(analysis):
+        yield HeadlineFigure("delegated", share_text(delegated), of)
+        yield HeadlineFigure("portable", share_text(portable), of)
+    moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
+    yield HeadlineFigure(
+        "data movement", share_text(moving), f"{of}, inputs and outputs with it" if analysis.copies else of
+    )
+
+
+def _off(content: ReportContent) -> str:
+    baselines = content.manifest.with_role(Role.BASELINE)
+    return off_text(baselines[0]) if baselines and baselines[0].ablated is not None else ""
+
+
+def _in_short(content: ReportContent) -> list[str]:
+    """What changed, and what is slow now."""
+    return [*_changed(content), *_slow_now(content)] if content.has_split else []
+
+
+def _changed(content: ReportContent) -> list[str]:
+    """What was on top before acceleration, and what is now."""
+    found = content.primary.shift if content.primary else None
+    if found is None or found.before is None or found.after is None:
+        return []
+    before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
+    shares = share_text(found.before.share), share_text(found.after.share)
+    if before == after:
+        return [f"What changed: {after} is still the largest, {shares[0]} before and {shares[1]} now."]
+    return [f"What changed: the largest was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
+
+
+def _slow_now(content: ReportContent) -> list[str]:
+    """The category whose operators take most, the framework's own time left out."""
+    if content.shown is None or content.manifest.target.emulated:
+        return []
+    largest = dominant(content.shown.operators, content.shown.copies)
+    if largest is None:
+        return ["Slow now: not known, the trace holds no operator."]
+    rest = 1 - largest.share
+    limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
+    return [f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."]
+
+
+def heading(content: ReportContent) -> str:
+    """What ran, on what."""
+    manifest = content.manifest
+    words = [manifest.title(manifest.model), manifest.model.dtype]
+    for own in manifest.other_models:
+        words += ["against", manifest.title(own), own.dtype]
+    return plain(" ".join(filter(None, words)), 300)

@@ -1,0 +1,333 @@
+"""How long everything takes: latencies and verdicts, methods, thread counts, memory and preparation."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.core.parts import part
+from opscope.core.units import ratio_text, share_text, size_text, time_text
+from opscope.reports.content.content import (
+    NOT_KNOWN,
+    off_text,
+    resources,
+    side_latencies,
+    speedup_text,
+    variant_latencies,
+)
+from opscope.reports.document.blocks import (
+    Beside,
+    Bullets,
+    Details,
+    Format,
+    Section,
+    Sentence,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.document.text import plain
+from opscope.reports.pictures.drawing import picture
+from opscope.reports.sections.run import TimeSpent, sweep, time_spent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison, EndToEnd
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.latency.methods import MethodTime
+    from opscope.core.stats.effect import Verdict
+    from opscope.reports.content.content import ReportContent, VariantLatency
+    from opscope.reports.document.blocks import Block, TableBlock
+
+_HOW = (
+    "The latency of traced runs is the outermost event of an inference (in ExecuTorch Method::execute, in LiteRT "
+    "LiteRtRunCompiledModel, in ONNX Runtime model_run); of untraced runs it is the call as timed by the caller. "
+    "Nested events are never added to it."
+)
+_COUNTED = "Outliers are counted, never left out; preempted untraced inferences are left out."
+_COMPARED = (
+    "Latencies are what is typical of the medians of processes, and the speedup is their ratio; medians of all calls "
+    "stand above."
+)
+_PLANNED = (
+    "Medians over processes. The program plans {} for its tensors; payloads of delegates take {}; weights that the "
+    "file keeps in separate segments are not in that."
+)
+
+
+def latency_section(content: ReportContent) -> Section:
+    """Every variant, all statistics, verdicts, and how inferences and processes scatter."""
+    blocks: list[Block] = [variants_table(content)]
+    if content.comparisons:
+        blocks += [comparisons_table(content.comparisons), Sentence(_COMPARED, Tone.DIM)]
+    blocks += [Details("All statistics of latency", [_statistics(content)]), Sentence(_how_timed(content), Tone.DIM)]
+    if content.shown:
+        blocks.append(
+            Beside(
+                [
+                    Section(
+                        "Latency per inference",
+                        [picture("latency per inference", lambda: _drawn_series(content), _BAND)],
+                    ),
+                ],
+                [
+                    Section(
+                        "Median per process", [picture("median per process", lambda: _drawn_rounds(content), _DIFFER)]
+                    ),
+                ],
+            )
+        )
+    return Section("Latency Comparison", blocks, "latency", "Latency")
+
+
+_BAND = "Median over processes; the band spans the fastest to the slowest process."
+_DIFFER = "Identical processes differ; the interval is at least as wide as their spread implies."
+
+
+def _drawn_series(content: ReportContent) -> str | None:
+    from opscope.reports.pictures.pictures import latency_series
+
+    return latency_series(content)
+
+
+def _drawn_rounds(content: ReportContent) -> str | None:
+    from opscope.reports.pictures.pictures import round_medians
+
+    return round_medians(content)
+
+
+def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock:
+    """Latency of every variant, in the order of the plan; brief: what a first screen has of it."""
+    full = not brief
+    return table(
+        variant_latencies(content),
+        column("variant", Format.NAME, lambda row: row.variant.name),
+        column("features", Format.TEXT, lambda row: off_text(row.variant)) if full else None,
+        column("threads", Format.COUNT, lambda row: row.variant.threads, absent=NOT_KNOWN) if full else None,
+        column("median ms", Format.MS, lambda row: row.latency.median_ns if row.latency else row.arm),
+        column("mean ms", Format.MS, _of("mean_ns")) if full else None,
+        column("p90 ms", Format.MS, _of("p90_ns")),
+        column("95 % of the median", Format.MS, _of("ci95_median_ns"), absent="too few") if full else None,
+        column("inferences", Format.COUNT, _of("n")) if full else None,
+        column("processes", Format.COUNT, lambda row: len(row.latency.processes) if row.latency else 0),
+        column("timed", Format.TEXT, lambda row: row.arm if row.latency else "") if full else None,
+        column("tracing", Format.FIGURE, lambda row: row.tracing or NOT_KNOWN) if full else None,
+        column("features", Format.TEXT, lambda row: off_text(row.variant)) if brief else None,
+    )
+
+
+def _of(name: str) -> Callable[[VariantLatency], Any]:
+    return lambda row: getattr(row.latency, name) if row.latency else None
+
+
+def _statistics(content: ReportContent) -> TableBlock:
+    ms = (
+        "min_ns",
+        "max_ns",
+        "trimmed_mean_5_ns",
+        "trimmed_mean_10_ns",
+        "stdev_ns",
+        "mad_ns",
+        "p75_ns",
+        "p95_ns",
+        "p99_ns",
+    )
+    heads = ("min", "max", "mean without 5 %", "without 10 %", "stdev", "MAD", "p75", "p95", "p99")
+    return table(
+        [row for row in variant_latencies(content) if row.latency],
+        column("variant, in ms", Format.NAME, lambda row: row.variant.name),
+        *(column(head, Format.MS, _of(name), absent="not measured") for head, name in zip(heads, ms, strict=True)),
+        column("CV", Format.SHARE, _of("cv"), absent="not measured"),
+        column("outliers", Format.COUNT, lambda row: row.latency.outliers.count),
+        column("lie outside", Format.MS, lambda row: (row.latency.outliers.low_ns, row.latency.outliers.high_ns)),
+    )
+
+
+def comparisons_table(comparisons: Sequence[Comparison]) -> TableBlock:
+    """Verdicts on pairs of variants."""
+    return table(
+        comparisons,
+        column("baseline", Format.NAME, lambda row: row.baseline.label),
+        column("candidate", Format.NAME, lambda row: row.candidate.label),
+        column("baseline ms", Format.MS, lambda row: side_latencies(row.end_to_end)[0]),
+        column("candidate ms", Format.MS, lambda row: side_latencies(row.end_to_end)[1]),
+        column("speedup", Format.FIGURE, lambda row: speedup_text(row.end_to_end)),
+        column("95 % interval", Format.RATIO, lambda row: row.end_to_end.ci95, absent="none"),
+        column("verdict", Format.VERDICT, lambda row: row.end_to_end.verdict),
+        column(
+            "minimum detectable change", Format.SHARE, lambda row: row.end_to_end.minimum_detectable, absent="unknown"
+        ),
+    )
+
+
+def _how_timed(content: ReportContent) -> str:
+    shown = content.shown
+    if shown is None:
+        return f"{_HOW} {_COUNTED}"
+    first = time_text(median(process.first_ns for process in shown.latency.processes))
+    loaded = (
+        f"Loading took {_load(shown)}, the first inference {first} (median over processes); warm-up is not included."
+    )
+    return f"{_HOW} {loaded} {_COUNTED}"
+
+
+def _load(shown: Analysis) -> str:
+    """Loading as traces tell it, else as it was timed where nothing was traced: not every runtime's trace has it."""
+    arms = list(filter(None, (shown.traced, shown.latency)))
+    told = ([own.load_ns for own in arm.processes if own.load_ns is not None] for arm in arms)
+    known = next(filter(None, told), [])
+    return time_text(median(known)) if known else "an unknown time"
+
+
+class MethodRow(NamedTuple):
+    """One method of the shown variant."""
+
+    method: MethodTime  # its figures
+    latency: Latency  # untraced where there is such, else traced
+    verdict: EndToEnd | None  # against the baseline; None without one
+    baseline_ns: float | None = None  # latency of the baseline; likewise
+
+
+def method_rows(content: ReportContent) -> list[MethodRow]:
+    """The methods of the shown variant in the order of their first calls; empty when there is one and no tokens."""
+    changes = content.primary.methods if content.primary else []
+    known = {change.method: (change.end_to_end, change.end_to_end.baseline_ns) for change in changes}
+    shown = content.shown.methods if content.shown else []
+    if content.primary and not changes:
+        # Of a single method, the verdict on all calls is its own.
+        alone = content.primary.end_to_end, content.primary.end_to_end.baseline_ns
+        known = {row.method: alone for row in shown}
+    rows = [(row, *known.get(row.method, (None, None))) for row in shown]
+    return [MethodRow(row, row.latency, verdict, before) for row, verdict, before in rows]
+
+
+def methods_section(content: ReportContent) -> Section | None:
+    """The methods one by one; None where one stands for all and no tokens are known."""
+    rows = method_rows(content)
+    if not rows:
+        return None
+    told = (
+        f"{order_sentence(content.manifest.plan.calls)} These figures are for each method's own calls; figures for all "
+    )
+    calls = [
+        f"A call of {row.method.method}: "
+        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.method.categories if one.time_ns)
+        for row in rows
+    ]
+    blocks = [
+        methods_table(rows, compared=bool(content.comparisons)),
+        Bullets(calls),
+        Sentence(f"{told}calls together mix them.".strip(), Tone.DIM),
+    ]
+    return Section("Methods", blocks, "methods", "Methods")
+
+
+def methods_table(rows: Sequence[MethodRow], *, compared: bool = False) -> TableBlock:
+    """The methods, with their verdicts where there is a baseline."""
+    return table(
+        rows,
+        column("method", Format.NAME, lambda row: row.method.method),
+        column("calls", Format.COUNT, lambda row: row.method.calls),
+        column("share of time", Format.SHARE, lambda row: row.method.share),
+        column("median ms", Format.MS, lambda row: row.latency.median_ns),
+        column("p90 ms", Format.MS, lambda row: row.latency.p90_ns),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns, absent=NOT_KNOWN) if compared else None,
+        column("speedup", Format.FIGURE, _method_speedup, absent=NOT_KNOWN) if compared else None,
+        column("verdict", Format.VERDICT, _method_verdict, absent=NOT_KNOWN) if compared else None,
+        column("tokens per call", Format.COUNT, lambda row: row.method.tokens, absent="-"),
+        column("tokens per second", Format.FIGURE, lambda row: tokens_text(row.method)),
+    )
+
+
+def _method_speedup(row: MethodRow) -> str | None:
+    if row.verdict is None:
+        return None
+    interval = row.verdict.ci95
+    between = f" [{ratio_text(interval[0])}, {ratio_text(interval[1])}]" if interval else ""
+    return f"{speedup_text(row.verdict)}{between}"
+
+
+def _method_verdict(row: MethodRow) -> Verdict | None:
+    return row.verdict.verdict if row.verdict else None
+
+
+def tokens_text(row: MethodTime) -> str:
+    """Tokens per second with their interval; a dash where a call stands for none."""
+    if row.tokens_per_second is None:
+        return "-"
+    interval = row.tokens_ci95
+    between = f" [{_rate(interval[0])}, {_rate(interval[1])}]" if interval else ""
+    return f"{_rate(row.tokens_per_second)}{between}"
+
+
+def calls_text(calls: Sequence[str]) -> str:
+    """An order of calls as an option takes it: ``prefill,decode:16``."""
+    runs = [(name, len(list(group))) for name, group in groupby(calls)]
+    return ",".join(name if count == 1 else f"{name}:{count}" for name, count in runs)
+
+
+def order_sentence(calls: Sequence[str]) -> str:
+    """In which order methods were called, in one sentence."""
+    if not calls:
+        return ""
+    runs = [(plain(name, 60), len(list(group))) for name, group in groupby(calls)]
+    told = ", then ".join(name if count == 1 else f"{name} {count} times" for name, count in runs)
+    return f"Every process calls {told}, over and over; each call of a method gets the same inputs."
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
+
+
+def threads_section(content: ReportContent) -> Section | None:
+    """The sweep of thread counts; None with one."""
+    found = part("the sweep of thread counts", lambda: sweep(content), None)
+    if found is None:
+        return None
+    rows = table(
+        found.rows,
+        column("variant", Format.NAME, lambda row: row.variant),
+        column("threads", Format.COUNT, lambda row: row.threads),
+        column("median ms", Format.MS, lambda row: row.median_ns),
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+        column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),
+        sortable=True,
+    )
+    return Section(
+        "Threads", [Sentence(". ".join([found.answer, *found.notes, ""]).strip()), rows], "threads", "Threads"
+    )
+
+
+def memory_section(content: ReportContent) -> Section:
+    """What every variant needs besides the time of a settled inference, and where the experiment's time went."""
+    model, found = content.manifest.model, resources(content)
+    planned = (
+        "an unknown amount" if count is None else size_text(count)
+        for count in (model.planned_bytes, model.delegate_bytes)
+    )
+    blocks: list[Block] = [
+        table(
+            found,
+            column("variant", Format.NAME, lambda row: row.variant.name),
+            column("peak resident memory", Format.SIZE, lambda row: row.peak_rss_bytes, absent=NOT_KNOWN),
+            column("starting the runtime", Format.TIME, lambda row: row.start_ns, absent=NOT_KNOWN),
+            column("loading the program", Format.TIME, lambda row: row.load_ns, absent=NOT_KNOWN),
+            column("first inference", Format.TIME, lambda row: row.first_ns, absent=NOT_KNOWN),
+        ),
+        Sentence(_PLANNED.format(*planned), Tone.DIM),
+    ]
+    spent = part("where the run's time went", lambda: time_spent(content.manifest), list[TimeSpent]())
+    if spent:
+        rows = table(
+            spent,
+            column("part", Format.TEXT, lambda row: row.what),
+            column("time", Format.TIME, lambda row: row.time_ns),
+            column("share", Format.SHARE, lambda row: row.share),
+        )
+        blocks.append(Section("Where the experiment's time went", [rows]))
+    known = [row.peak_rss_bytes for row in found if row.peak_rss_bytes is not None]
+    answer = f"peak resident memory {size_text(int(median(known)))}" if known else NOT_KNOWN
+    return Section("Memory and preparation", blocks, "memory", answer=answer, folded=True)
