@@ -1,14 +1,16 @@
 """Builds what a report over several bundles shows: one line a configuration, each platform's bottleneck.
 
-The combined report of several bundles in Markdown and HTML: templates filled with a ``CombinedReport``.
+The combined report of several bundles as a document.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import note
+from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import dominant
 from opscope.core import units
 from opscope.program.operators.kinds import Category
@@ -36,22 +38,35 @@ from opscope.reports.content.content import (
 )
 from opscope.reports.content.places import layer_text
 from opscope.reports.content.switch import switch_messages
-from opscope.reports.document.blocks import verdict_text
-from opscope.reports.document.html import policy, style_sheet, width_class
-from opscope.reports.document.messages import sentence
-from opscope.reports.document.template import environment
+from opscope.reports.document.blocks import (
+    Beside,
+    Block,
+    Bullets,
+    Details,
+    Document,
+    Format,
+    Messages,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.messages import grade_text, sentence
 from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import jinja2
+    from collections.abc import Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.reports.combined.operators import SharedOperator, SharedProgram
     from opscope.reports.combined.values import VersionSeries
     from opscope.reports.content.content import ReportContent, VariantResult
+    from opscope.reports.document.blocks import TableBlock
     from opscope.reports.sections.kernel_view import KernelRow
 
 
@@ -220,55 +235,256 @@ def where_text(bundle: CombinedBundle) -> str:
 
 def combined_html(report: CombinedReport) -> str:
     """The report as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css")
-    template = _environment().get_template("combined.html.j2")
-    return template.render(_values(report), style=style, policy=policy(style))
+    return html_document(combined_document(report), script=False)
 
 
 def combined_markdown(report: CombinedReport) -> str:
     """The report in Markdown."""
-    return _environment().get_template("combined.md.j2").render(_values(report))
+    return markdown_document(combined_document(report))
 
 
-def _values(report: CombinedReport) -> dict[str, Any]:
+_EACH = (
+    "Each speedup is over the bundle's own baseline. Latencies of different bundles are shown side by side; only "
+    "series of versions are tested against each other."
+)
+_SERIES = (
+    "The bundles were measured one after the other and are not paired: drift of the machine is in the difference "
+    "but not in the interval. Each line is a separate test. Machines are identified by CPU, system and target; "
+    "bundles hold no serial number."
+)
+_SHARED = (
+    "Share of each platform's own latency, and the operator's speedup there; the largest differences in share. Nothing "
+    "is tested here: small differences may be noise."
+)
+
+
+def combined_document(report: CombinedReport) -> Document:
+    """Every bundle in a sentence, side by side, and its bottleneck."""
     models = list(dict.fromkeys(" ".join(filter(None, (b.model, b.dtype))) for b in report.bundles))
-    return {
-        "report": report,
-        "models": models,
-        "rows": [(bundle, row) for bundle in report.bundles for row in bundle.configurations],
-        "folded": len(report.bundles) > _UNFOLDED,
-        "shared": [(program, _differing(program)) for program in report.programs],
-    }
+    counted = f"{len(report.bundles)} bundles side by side"
+    answers: Block = Bullets([_answer(bundle) for bundle in report.bundles])
+    folded = len(report.bundles) > _UNFOLDED
+    missing_of = [f"{bundle.label}: {'; '.join(bundle.missing)}" for bundle in report.bundles if bundle.missing]
+    rows = [(bundle, own) for bundle in report.bundles for own in bundle.configurations]
+    first: list[Block] = [
+        Details("Each bundle in a sentence", [answers]) if folded else answers,
+        Section("Comparison", [_comparison(rows, several=len(models) > 1), Sentence(_EACH, Tone.DIM)]),
+    ]
+    if missing_of:
+        first.append(Section("What is missing", [Bullets(missing_of)]))
+    if report.notes:
+        first.append(Section("What differs between the bundles", [Messages([note(told) for told in report.notes])]))
+    return Document(
+        title=report.title or counted,
+        heading=report.title or "",
+        answer=f"{', '.join(models)}: {counted}",
+        blocks=first,
+        sections=[*_sections(report, folded=folded), _how_measured(report, rows)],
+    )
+
+
+def _answer(bundle: CombinedBundle) -> str:
+    most, quality = bundle.bottleneck, bundle.quality
+    dominates = f"; {most.category.value} dominates, {units.share_text(most.share)}" if most else ""
+    graded = (
+        f" (measurement quality: {grade_text(quality.grade)})" if quality and quality.grade is not Grade.GOOD else ""
+    )
+    return f"{bundle.label} ({where_text(bundle)}): {bundle.headline}{dominates}{graded}"
+
+
+_Line: TypeAlias = "tuple[CombinedBundle, Configuration]"
+
+
+def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
+    return table(
+        rows,
+        column("bundle", Format.NAME, lambda line: line[0].label),
+        column("platform", Format.TEXT, lambda line: line[0].platform or NOT_KNOWN),
+        column("CPU", Format.NAME, lambda line: line[0].cpu or NOT_KNOWN),
+        column("target", Format.TEXT, lambda line: line[0].target),
+        column("model", Format.NAME, lambda line: " ".join(filter(None, (line[0].model, line[0].dtype))))
+        if several
+        else None,
+        column("threads", Format.COUNT, lambda line: line[1].threads, absent=NOT_KNOWN),
+        column("accelerated ms", Format.MS, lambda line: line[1].latency_ns, absent="not measured"),
+        column("baseline ms", Format.MS, lambda line: line[1].baseline_ns),
+        column("speedup", Format.RATIO, lambda line: line[1].speedup),
+        column("95 % interval", Format.RATIO, _interval_of),
+        column("verdict", Format.VERDICT, lambda line: line[1].verdict),
+        column(
+            "quality", Format.TEXT, lambda line: grade_text(line[0].quality.grade) if line[0].quality else NOT_KNOWN
+        ),
+    )
+
+
+def _interval_of(line: _Line) -> tuple[float, float] | str | None:
+    return None if line[1].speedup is None else line[1].ci95 or "no interval"
+
+
+def _sections(report: CombinedReport, *, folded: bool) -> Iterator[Section]:
+    if report.series:
+        parts = [block for one in report.series for block in _series(one)]
+        yield Section("Versions in order of time", [*parts, Sentence(_SERIES, Tone.DIM)], "versions", "Versions")
+    parts = [_of_bundle(bundle, folded=folded) for bundle in report.bundles if bundle.shown]
+    yield Section("Bottleneck of each platform", [_bottlenecks(report.bundles), *parts], "bottlenecks", "Bottlenecks")
+    if report.programs:
+        parts = [block for program in report.programs for block in _shared(program)]
+        yield Section("Layers that behave differently between platforms", parts, "layers", "Layers")
+
+
+def _series(series: VersionSeries) -> Iterator[Block]:
+    yield Sentence(f"{series.model} on {series.machine}, {threads_text(series.threads)}; each against the first.")
+    first = series.versions[0]
+    yield table(
+        series.versions,
+        column("bundle", Format.NAME, lambda one: one.label),
+        column("measured", Format.TEXT, lambda one: one.created),
+        column("variant", Format.NAME, lambda one: one.variant),
+        column("median ms", Format.MS, lambda one: one.latency_ns),
+        column("speedup over the first", Format.RATIO, lambda one: "first" if one is first else one.speedup),
+        column("95 % interval", Format.RATIO, lambda one: None if one.speedup is None else one.ci95 or "no interval"),
+        column("verdict", Format.VERDICT, lambda one: one.verdict),
+        column("minimum detectable change", Format.SHARE, lambda one: one.minimum_detectable),
+    )
+    yield Bullets([f"{one.label}: {'; '.join(one.notes)}" for one in series.versions if one.notes])
+
+
+def _bottlenecks(bundles: Sequence[CombinedBundle]) -> TableBlock:
+    return table(
+        bundles,
+        column("bundle", Format.NAME, lambda one: one.label),
+        column("before acceleration", Format.TEXT, _before_text),
+        column("now", Format.TEXT, lambda one: one.bottleneck.category.value if one.bottleneck else NOT_KNOWN),
+        column("share", Format.SHARE, lambda one: one.bottleneck.share if one.bottleneck else None),
+        column("ms", Format.MS, lambda one: one.bottleneck.time_ns if one.bottleneck else None),
+        column("limit if removed", Format.RATIO, lambda one: one.bottleneck.limit if one.bottleneck else None),
+        column("portable", Format.SHARE, lambda one: one.shares.portable if one.shares else None),
+        column("data movement", Format.SHARE, lambda one: one.shares.data_movement if one.shares else None),
+        column("framework", Format.SHARE, lambda one: one.shares.framework if one.shares else None),
+    )
+
+
+def _before_text(bundle: CombinedBundle) -> str:
+    found = bundle.bottleneck
+    if found is None or found.before is None:
+        return ""
+    return f"{found.before.value}, {units.share_text(found.before_share or 0.0)}"
+
+
+def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
+    name = f"{bundle.label} ({bundle.shown})"
+    found = [message_of(own) for own in bundle.findings]
+    split: list[Block] = (
+        [_category_shifts(bundle.categories)]
+        if bundle.categories
+        else [Sentence("No split into operators and categories.")]
+    )
+    split += [_groups(bundle.bottleneck.groups), _longest(bundle.bottleneck.operators)] if bundle.bottleneck else []
+    inside = Beside(split, [Messages(found) if found else Sentence("No findings.")])
+    return (
+        Details(f"{name}: categories, longest operators and findings", [inside]) if folded else Section(name, [inside])
+    )
+
+
+def _category_shifts(rows: Sequence[CategoryShift]) -> TableBlock:
+    compared = rows[0].baseline_ns is not None
+    return table(
+        rows,
+        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        column("", Format.BAR, lambda row: row.share),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
+        column("share before", Format.SHARE, lambda row: row.baseline_share) if compared else None,
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("speedup", Format.RATIO, _faster) if compared else None,
+        column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
+    )
+
+
+def _faster(row: CategoryShift) -> float | None:
+    return row.speedup if (row.share or 0.0) >= _FEW else None
+
+
+def _groups(rows: Sequence[OperatorGroup]) -> TableBlock:
+    return table(
+        rows,
+        column("operators of one kind", Format.NAME, lambda row: TableCell(row.name, category=row.category)),
+        column("backend", Format.NAME, lambda row: row.backend),
+        column("operators", Format.COUNT, lambda row: row.operators),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+    )
+
+
+def _longest(rows: Sequence[TopOperator]) -> TableBlock:
+    return table(
+        rows,
+        column("longest operators", Format.NAME, _layer_and_name),
+        column("backend", Format.NAME, lambda row: row.backend),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+    )
+
+
+def _layer_and_name(row: TopOperator) -> TableCell:
+    return TableCell(row.layer or row.name, row.name if row.layer else "", row.category)
+
+
+def _shared(program: SharedProgram) -> Iterator[Block]:
+    absent = f", of which {program.unmatched} are not on every platform" if program.unmatched else ""
+    counted = f"{len(program.operators)} operators matched by their place in the program{absent}."
+    yield Sentence(f"{program.model}, sha256 {program.sha256[:12]}: {counted}")
+    rows = _differing(program)
+    if not rows:
+        yield Sentence("No operator's share differs by half a percent of the latency or more.")
+        return
+    yield table(
+        rows,
+        column("layer", Format.TEXT, lambda one: TableCell(one.layer, category=one.category)),
+        column("operator", Format.NAME, lambda one: next(name for name in one.names if name is not None)),
+        *(
+            column(label, Format.SHARE, partial(_share_on, number), absent="absent")
+            for number, label in enumerate(program.bundles)
+        ),
+    )
+    yield Sentence(_SHARED, Tone.DIM)
+
+
+def _share_on(number: int, one: SharedOperator) -> TableCell:
+    speedup = one.speedups[number]
+    return TableCell(one.shares[number], "" if speedup is None else units.ratio_text(speedup))
+
+
+def _how_measured(report: CombinedReport, rows: Sequence[_Line]) -> Section:
+    limits_of = [f"{bundle.label}: {line}" for bundle in report.bundles for line in bundle.limits]
+    how = table(
+        rows,
+        column("bundle", Format.NAME, lambda line: line[0].label),
+        column("directory", Format.TEXT, lambda line: line[0].path),
+        column("measured", Format.TEXT, lambda line: line[0].created),
+        column("baseline", Format.TEXT, lambda line: _off(line[1])),
+        column("timed", Format.TEXT, lambda line: line[1].arm or NOT_KNOWN),
+        column("processes", Format.COUNT, lambda line: line[1].processes),
+        column("software", Format.TEXT, lambda line: _software(line[0])),
+        column("what limits its quality", Format.TEXT, lambda line: _concerns(line[0])),
+    )
+    limits_told = Details("What limits the figures of each bundle", [Bullets(limits_of)])
+    return Section("How each was measured", [how, limits_told], "measured", "Measured")
+
+
+def _software(bundle: CombinedBundle) -> str:
+    return ", ".join(f"{name} {version}" for name, version in bundle.versions.items()) or NOT_KNOWN
+
+
+def _concerns(bundle: CombinedBundle) -> str:
+    return "; ".join(reason.problem for reason in bundle.quality.reasons) if bundle.quality else ""
 
 
 def _differing(program: SharedProgram) -> list[SharedOperator]:
     """The operators whose shares differ most between the platforms; those of equal shares are left to the JSON."""
     return [one for one in program.operators[:_OPERATORS] if one.spread >= _SMALLEST]
-
-
-def _environment() -> jinja2.Environment:
-    return environment(
-        {
-            "message": message_of,
-            "note": note,
-            "ms": units.milliseconds_if_known,
-            "ms_or_blank": units.milliseconds_or_blank,
-            "share": lambda value: units.share_text(value) if value is not None else "",
-            "ratio": lambda value: units.ratio_text(value) if value is not None else "",
-            "interval": _interval,
-            "verdict": lambda value: verdict_text(value) if value is not None else "",
-            "off": _off,
-            "threads": threads_text,
-            "where": where_text,
-            "faster": lambda row: units.ratio_text(row.speedup) if row.speedup and (row.share or 0.0) >= _FEW else "",
-            "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
-            "width": width_class,
-        }
-    )
-
-
-def _interval(value: tuple[float, float] | None) -> str:
-    return "no interval" if value is None else f"{units.ratio_text(value[0])} to {units.ratio_text(value[1])}"
 
 
 def _off(row: Configuration) -> str:

@@ -55,9 +55,12 @@ _DEEPEST = 12
 _LOWEST = 6
 
 
-def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[str] = ()) -> str:
-    """A page; ``drawn_by`` names what drew its pictures, ``styles`` further style sheets of this package."""
-    style, script = style_sheet(*styles), template_text("report.js")
+def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[str] = (), script: bool = True) -> str:
+    """A page; ``drawn_by`` names what drew its pictures, ``styles`` further style sheets of this package.
+
+    ``script``: whether it has tables that sort, filter or fold.
+    """
+    style, code = style_sheet(*styles), template_text("report.js") if script else None
     links = [section for section in document.sections if section.link]
     return (
         environment({})
@@ -70,8 +73,8 @@ def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[st
             first=_joined(document.blocks, 2),
             sections=_joined(document.sections, 2),
             style=_ours(style),
-            script=_ours(script),
-            policy=policy(style, script),
+            script=_ours(code or ""),
+            policy=policy(style, code),
             drawn_by=drawn_by,
             written_by=WRITTEN_BY,
         )

@@ -35,7 +35,8 @@ _DEEPEST = 4
 def markdown_document(document: Document) -> str:
     """A whole document, with the mark of opscope at its end."""
     grade = f"{document.grade}: " if document.grade else ""
-    parts = [f"# {_long(document.heading or document.title)}\n", f"**{grade}{_long(document.answer)}**\n"]
+    answer = f"{grade}{_long(document.answer)}"
+    parts = [f"# {_long(document.heading)}\n", f"**{answer}**\n"] if document.heading else [f"# {answer}\n"]
     blocks: list[Block] = [*document.trust, *document.blocks, *document.sections]
     return "\n".join([*parts, *markdown_blocks(blocks), f"{MARKDOWN_MARK}\n"])
 
