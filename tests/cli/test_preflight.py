@@ -17,7 +17,8 @@ from opscope.analysis.preflight.parts import MatrixGroup, MatrixWork
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 from opscope.api import features, preflight
 from opscope.program.partition.sme_support import SmeSupport
-from opscope.reports.preflight import headline, preflight_summary
+from opscope.reports.document.terminal import terminal_document
+from opscope.reports.preflight import headline, preflight_document
 from programs import tiny_program, write_tiny_program
 from pseudo_terminal import on_terminal
 from texts import NO_PROGRAM
@@ -172,7 +173,7 @@ def rendered(found: Preflight) -> str:
     from rich.console import Console
 
     out = StringIO()
-    Console(file=out, width=80, highlight=False).print(preflight_summary(found))
+    Console(file=out, width=80, highlight=False).print(terminal_document(preflight_document(found)))
     return out.getvalue()
 
 
@@ -197,7 +198,7 @@ def rows_of_matrix_work(method: MethodPreflight) -> list[str]:
     """The lines of a method's table of matrix work."""
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(preflight_summary(Preflight("x.pte", "0", "r", "p", [method])))
+        console.print(terminal_document(preflight_document(Preflight("x.pte", "0", "r", "p", [method]))))
     table = captured.get().partition("matrix work")[2].partition("\n\n")[0]
     return [" ".join(line.split()) for line in table.splitlines()[1:]]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from block_texts import cells
 from chromium import COMMAND, Chromium
 from nightly_fleet import eventful_fleet, steady_fleet, store_nights
 from opscope.api import stored_fleet
@@ -158,7 +159,7 @@ def test_a_card_has_the_first_runs_and_counts_the_rest() -> None:
     card = fleet_card(fleet("store", runs, []))
     (grid,) = card.grids
     assert len(grid.rows) == MOST_ROWS
-    assert grid.rows[:2] == [
+    assert cells(grid)[:2] == [
         ["a", "toy", "accelerated", "not measured", ""],
         ["d000", "toy", "accelerated", "1.00 ms", "2.00x"],
     ]

@@ -199,7 +199,7 @@ def test_a_comparison_becomes_a_frame_and_a_table() -> None:
     assert "faster" in change._repr_html_().split("</b>")[0]
     convolution = next(one for one in change.categories if one.category.value == "Convolution")
     saved = f"{convolution.saved_ns / 1e6:.3f}"
-    assert any(row[0] == "Convolution" and row[-1] == saved for row in cells(change).rows)
+    assert any(row[0] == "Convolution" and saved in row[1:] for row in cells(change).rows)
 
 
 def test_a_profile_becomes_a_frame_and_a_table(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def command(
         )
     write_json(done.record, json)
     if not quiet and json != "-":
-        from opscope.reports.exporting import export_summary
+        from opscope.reports.document.terminal import terminal_document
+        from opscope.reports.exporting import export_document
 
-        show(export_summary(done.record, str(done.path)))
+        show(terminal_document(export_document(done.record, str(done.path))))

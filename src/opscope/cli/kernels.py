@@ -67,8 +67,10 @@ def command(
     """
     from opscope.api import kernel_filter, kernels
     from opscope.core.outputs import write_outputs
+    from opscope.reports.document.markdown import markdown_document
+    from opscope.reports.document.terminal import terminal_document
     from opscope.reports.formats.tables import kernel_csv
-    from opscope.reports.kernel_evidence import kernel_markdown, kernel_summary
+    from opscope.reports.kernel_evidence import kernel_document
 
     wanted = kernel_filter(split_words(isa), split_words(dtype), split_words(op))
     if count:
@@ -76,11 +78,11 @@ def command(
     view = kernels(paths, wanted=wanted, every=every, library=library)
     write_json(view, json)
     if md:
-        write(kernel_markdown(view).encode(), md)
+        write(markdown_document(kernel_document(view)).encode(), md)
     if kit_csv:
         write_outputs({kit_csv / name: content for name, content in kernel_csv(view).items()})
     if not quiet and STANDARD_OUTPUT not in {json, md}:
-        show(kernel_summary(view))
+        show(terminal_document(kernel_document(view)))
 
 
 def _count(paths: Sequence[str], *, quiet: bool) -> None:

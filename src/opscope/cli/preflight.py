@@ -28,9 +28,10 @@ def command(
     found = preflight(program)
     write_json(found, json)
     if not quiet and json != "-":
-        from opscope.reports.preflight import preflight_summary
+        from opscope.reports.document.terminal import terminal_document
+        from opscope.reports.preflight import preflight_document
 
-        show(preflight_summary(found, _accelerated_here(program)))
+        show(terminal_document(preflight_document(found, _accelerated_here(program))))
 
 
 def _accelerated_here(program: str) -> str | None:

@@ -98,7 +98,7 @@ def _first(comparison: Comparison) -> Iterator[Block]:
 def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("Latency Comparison", [comparisons_table([comparison])], "latency", "Latency")
     if comparison.has_split:
-        yield Section("Operator Category Breakdown", [_categories(comparison)], "categories", "Categories")
+        yield Section("Operator Category Breakdown", [category_changes(comparison)], "categories", "Categories")
         yield Section("Where the change comes from", shift_blocks(comparison), "change", "Change")
     outputs = accuracy_section(comparison.accuracy)
     if outputs is not None:
@@ -114,7 +114,8 @@ def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
     yield "candidate", comparison.candidate
 
 
-def _categories(comparison: Comparison) -> TableBlock:
+def category_changes(comparison: Comparison) -> TableBlock:
+    """The change by category, and what leads to that of the latency."""
     closing = [
         Closing(last.name, {"baseline ms": last.baseline_ns, "ms": last.candidate_ns, "saved ms": last.saved_ns})
         for last in closing_changes(comparison, copies=False)

@@ -4,53 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-
 from opscope.core.units import counted_text, macs_text, share_text, size_text
-from opscope.reports.document.console import NameCell, Text
-from opscope.reports.document.terminal import plain_table
+from opscope.reports.document.blocks import Block, Closing, Document, Format, Section, Sentence, Tone, column, table
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.preflight.exported import Delegation, ExportRecord, MethodExport
+    from opscope.reports.document.blocks import TableBlock
 
 _MOST_ROWS = 12
 
 
-def export_summary(record: ExportRecord, directory: str) -> RenderableType:
-    """The record of an export, within 80 columns."""
-    parts: list[RenderableType] = [
-        Text(f"{plain(directory)}/{plain(record.program.name)}, {size_text(record.program.size)}", style="bold"),
-    ]
-    for one in record.methods:
-        parts += _method(one, several=len(record.methods) > 1)
-    versions = ", ".join(f"{plain(name)} {plain(found)}" for name, found in record.versions.items())
+def export_document(record: ExportRecord, directory: str) -> Document:
+    """The record of an export."""
+    blocks = [Section(one.method.name, _method(one)) for one in record.methods]
+    versions = ", ".join(f"{name} {found}" for name, found in record.versions.items())
     usable = "; the .etrecord reads back and fits it" if record.etrecord_problem is None else ""
-    parts.append(Text(f"loads and runs{usable}; {versions}", style="dim"))
+    told = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
     if record.etrecord_problem is not None:
-        parts.append(Text(f"warning: layers and source lines will not be known: {plain(record.etrecord_problem, 400)}"))
-    return Group(*parts)
+        told.append(Sentence(f"warning: layers and source lines will not be known: {record.etrecord_problem}"))
+    path = f"{directory}/{record.program.name}"
+    return Document(path, f"{path}, {size_text(record.program.size)}", [*blocks, *told], [])
 
 
-def _method(one: MethodExport, *, several: bool) -> list[RenderableType]:
+def _method(one: MethodExport) -> list[Block]:
     method = one.method
-    given, got = (
-        ", ".join(f"{plain(t.dtype)} {plain(str(t.shape))}" for t in side) for side in (method.inputs, method.outputs)
-    )
-    lines: list[RenderableType] = [Text(f"{plain(method.name)}({given}) -> {got}", style="bold" if several else "")]
-    lines += [Text(delegation_line(one.delegation)), Text(agreement_line("the model in PyTorch", one.eager))]
+    given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
+    lines = [f"{method.name}({given}) -> {got}", delegation_line(one.delegation)]
+    lines.append(agreement_line("the model in PyTorch", one.eager))
     if one.graph is not None:
-        lines.append(Text(agreement_line("the quantised graph in PyTorch", one.graph)))
+        lines.append(agreement_line("the quantised graph in PyTorch", one.graph))
     if method.calibration is not None:
         made = ", made from the example inputs: they say nothing about accuracy" if method.calibration_made else ""
-        lines.append(Text(f"calibrated on {counted_text(method.calibration, 'input')}{made}"))
-    if one.delegation.portable:
-        lines.append(_portable(one.delegation))
-    return lines
+        lines.append(f"calibrated on {counted_text(method.calibration, 'input')}{made}")
+    return [*map(Sentence, lines), _portable(one.delegation)]
 
 
 def delegation_line(found: Delegation) -> str:
@@ -74,11 +62,13 @@ def agreement_line(other: str, found: OutputAgreement) -> str:
     return f"outputs {word} with {other}: error {found.max_rel_error:.1e}, tolerance {found.tolerance:.0e}"
 
 
-def _portable(found: Delegation) -> Table:
-    table = plain_table("not delegated", "count", "why", text={"not delegated", "why"})
-    for group in found.portable[:_MOST_ROWS]:
-        table.add_row(NameCell(group.operator), str(group.work.operators), plain(group.reason.text, 200))
+def _portable(found: Delegation) -> TableBlock:
     rest = found.portable[_MOST_ROWS:]
-    if rest:
-        table.add_row(f"{len(rest)} more kinds", str(sum(group.work.operators for group in rest)), "")
-    return table
+    more = Closing(f"{len(rest)} more kinds", {"count": sum(group.work.operators for group in rest)})
+    return table(
+        found.portable[:_MOST_ROWS],
+        column("not delegated", Format.NAME, lambda group: group.operator),
+        column("count", Format.COUNT, lambda group: group.work.operators),
+        column("why", Format.TEXT, lambda group: group.reason.text),
+        closing=[more] if rest else [],
+    )

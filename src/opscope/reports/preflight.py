@@ -1,16 +1,27 @@
-"""The preflight of a program on a terminal: within 80 columns, the answer first."""
+"""The preflight of a program as a document, the answer first."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
-
-from rich.console import Group
 
 from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
-from opscope.reports.document.console import NameCell, Text
-from opscope.reports.document.terminal import message_lines, plain_table
+from opscope.reports.document.blocks import (
+    Block,
+    Bullets,
+    Closing,
+    Document,
+    Format,
+    Messages,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
 from opscope.reports.document.text import plain
 from opscope.reports.inspected import MOST_FINDINGS
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
@@ -18,30 +29,29 @@ from opscope.runtimes.registry import EXPORTER, RUNTIMES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from opscope.analysis.preflight.forecast import Forecast
-    from opscope.analysis.preflight.parts import GroupWork, MatrixGroup
+    from opscope.analysis.preflight.parts import GroupWork, MatrixGroup, PortableGroup
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
+    from opscope.reports.document.blocks import TableBlock, Value
 
 _MOST_ROWS = 8
 _NAME = 44
 _KNOWN = "SME and SME2"
 
 
-def preflight_summary(preflight: Preflight, here: str | None = None) -> RenderableType:
-    """What a person reads after `opscope preflight`."""
+def preflight_document(preflight: Preflight, here: str | None = None) -> Document:
+    """Whether each method will be accelerated, and what its work is."""
     runtime = next((one for one in RUNTIMES if preflight.partition_rules.startswith(one.title)), EXPORTER)
-    kind = runtime.suffix.removeprefix(".")
-    parts: list[RenderableType] = [Text(f"{plain(preflight.path)} ({kind})", style="dim")]
-    for method in preflight.methods:
-        parts += _method(method, elsewhere=here is not None)
     rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
-    parts.append(Text(f"note: nothing was run; {rules}. SME also takes a CPU that has it.", style="dim"))
-    if here:
-        parts.append(Text(plain(here, 300), style="dim"))
-    return Group(*parts)
+    told = [f"note: nothing was run; {rules}. SME also takes a CPU that has it.", here or ""]
+    return Document(
+        title=preflight.path,
+        heading=f"{preflight.path} ({runtime.suffix.removeprefix('.')})",
+        answer="; ".join(headline(method, elsewhere=here is not None) for method in preflight.methods),
+        blocks=[Section(one.name, _method(one)) for one in preflight.methods]
+        + [Sentence(one, Tone.DIM) for one in told],
+        sections=[],
+    )
 
 
 def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
@@ -90,32 +100,35 @@ def forecast_line(found: Forecast) -> str:
     return f"prediction from nominal rates: {text}"
 
 
-def _method(method: MethodPreflight, *, elsewhere: bool) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        Text(headline(method, elsewhere=elsewhere), style="bold"),
-        Text(partition_line(method)),
+def _method(method: MethodPreflight) -> list[Block]:
+    return [
+        Sentence(partition_line(method)),
+        Sentence(forecast_line(method.forecast) if method.forecast else ""),
+        Messages([message_of(found) for found in method.findings], MOST_FINDINGS),
+        work_table(method),
+        _matrix(method),
+        _portable(method),
+        *([_forecast(method.forecast)] if method.forecast else []),
+        Bullets(_passing(method) if method.borders.calls else []),
     ]
-    if method.forecast:
-        lines.append(Text(forecast_line(method.forecast)))
-    lines += [*message_lines(map(message_of, method.findings), MOST_FINDINGS), Text()]
-    if method.work:
-        lines += [_work(method), Text()]
-    if method.matrix.groups:
-        lines += [_matrix(method), Text()]
-    if method.portable:
-        lines += [_portable(method), Text()]
-    if method.forecast:
-        lines += [_forecast(method.forecast), Text()]
-    if method.borders.calls:
-        lines += [*(Text(line) for line in _passing(method)), Text()]
-    return lines
 
 
-def _work(method: MethodPreflight) -> Table:
-    table = plain_table("category", "delegated", "MAC", "bytes", "portable", "MAC", "bytes")
-    for row in method.work:
-        table.add_row(row.category.value, *group_cells(row.delegated), *group_cells(row.portable))
-    return table
+def work_table(method: MethodPreflight) -> TableBlock:
+    """Work by category, delegated and portable."""
+    sides = ("delegated", "portable")
+    return table(
+        method.work,
+        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        *(
+            column(head, Format.FIGURE, partial(_cell_of, side, number))
+            for side in sides
+            for number, head in enumerate((side, "MAC", "bytes"))
+        ),
+    )
+
+
+def _cell_of(side: str, number: int, row: object) -> str:
+    return group_cells(getattr(row, side))[number]
 
 
 def group_cells(work: GroupWork) -> tuple[str, str, str]:
@@ -128,18 +141,21 @@ def group_cells(work: GroupWork) -> tuple[str, str, str]:
     return str(work.operators), count_text(work.macs) + unknown, size_text(work.bytes) + unknown
 
 
-def _matrix(method: MethodPreflight) -> Table:
-    table = plain_table("matrix work", "types", "SME", "count", "share", text={"matrix work", "types", "SME"})
+def _matrix(method: MethodPreflight) -> TableBlock:
     # Groups differ in reasons, too, which the table does not show: those that look alike are one row of it.
-    rows = grouped(method.matrix.groups, lambda group: (group.form, plain(group.types), _verdict(group)))
+    rows = grouped(method.matrix.groups, lambda group: (group.form, group.types, _verdict(group)))
     counted = [(key, *_sums(groups)) for key, groups in rows.items()]
-    for key, count, share in counted[:_MOST_ROWS]:
-        table.add_row(*key, str(count), share_text(share))
     rest = counted[_MOST_ROWS:]
-    if rest:
-        count, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
-        table.add_row(f"{len(rest)} more kinds", "", "", str(count), share_text(share))
-    return table
+    more = {"count": sum(row[1] for row in rest), "share": sum(row[2] for row in rest)}
+    return table(
+        counted[:_MOST_ROWS],
+        column("matrix work", Format.TEXT, lambda row: row[0][0]),
+        column("types", Format.NAME, lambda row: row[0][1]),
+        column("SME", Format.TEXT, lambda row: row[0][2]),
+        column("count", Format.COUNT, lambda row: row[1]),
+        column("share", Format.SHARE, lambda row: row[2]),
+        closing=[Closing(f"{len(rest)} more kinds", more)] if rest else [],
+    )
 
 
 def _sums(groups: Sequence[MatrixGroup]) -> tuple[int, float]:
@@ -152,24 +168,33 @@ def _verdict(group: MatrixGroup) -> str:
     return word if group.tried or word == "unknown" else f"{word}, untried"
 
 
-def _portable(method: MethodPreflight) -> Table:
-    table = plain_table("portable operator", "count", "bytes", "why", text={"portable operator", "why"})
-    for group in method.portable[:_MOST_ROWS]:
-        moved = size_text(group.work.bytes) if not group.work.unknown else "?"
-        shown = f" ({plain(group.reason.evidence)})" if group.reason.evidence else ""
-        table.add_row(NameCell(group.operator), str(group.work.operators), moved, f"{group.reason.text}{shown}")
+def _portable(method: MethodPreflight) -> TableBlock:
     rest = method.portable[_MOST_ROWS:]
-    if rest:
-        work = sum(group.work.operators for group in rest), sum(group.work.bytes for group in rest)
-        table.add_row(f"{len(rest)} more kinds", str(work[0]), size_text(work[1]), "")
-    return table
+    counts: dict[str, Value] = {
+        "count": sum(own.work.operators for own in rest),
+        "bytes": size_text(sum(own.work.bytes for own in rest)),
+    }
+    return table(
+        method.portable[:_MOST_ROWS],
+        column("portable operator", Format.NAME, lambda group: group.operator),
+        column("count", Format.COUNT, lambda group: group.work.operators),
+        column("bytes", Format.FIGURE, lambda group: "?" if group.work.unknown else size_text(group.work.bytes)),
+        column("why", Format.TEXT, _why),
+        closing=[Closing(f"{len(rest)} more kinds", counts)] if rest else [],
+    )
 
 
-def _forecast(found: Forecast) -> Table:
-    table = plain_table("predicted time, nominal rates", "without SME", "with SME")
-    for row in found.parts:
-        table.add_row(row.part.value, share_text(row.share), share_text(row.share_accelerated))
-    return table
+def _why(group: PortableGroup) -> str:
+    return f"{group.reason.text} ({group.reason.evidence})" if group.reason.evidence else group.reason.text
+
+
+def _forecast(found: Forecast) -> TableBlock:
+    return table(
+        found.parts,
+        column("predicted time, nominal rates", Format.TEXT, lambda row: row.part.value),
+        column("without SME", Format.SHARE, lambda row: row.share),
+        column("with SME", Format.SHARE, lambda row: row.share_accelerated),
+    )
 
 
 def _passing(method: MethodPreflight) -> list[str]:

@@ -22,7 +22,8 @@ from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
-from opscope.reports.exporting import export_summary
+from opscope.reports.document.terminal import terminal_document
+from opscope.reports.exporting import export_document
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord, slim_etrecord
 from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.lower import record_written
@@ -205,7 +206,7 @@ def test_a_record_that_does_not_read_back_costs_no_export(tmp_path: Path) -> Non
     assert record.etrecord_problem == "not an ETRecord: the member ETRECORD_V0 is missing"
     assert record_of_export(done.program) == record
     printed = Console(file=io.StringIO(), width=200)
-    printed.print(export_summary(record, "out"))
+    printed.print(terminal_document(export_document(record, "out")))
     told = printed.file.getvalue()
     assert "layers and source lines will not be known" in told
     assert "reads back" not in told

@@ -8,7 +8,8 @@ from opscope.core.units import counted_text, ratio_text, size_text, time_text
 from opscope.fleet.reports.answer import cell_texts, number_columns
 from opscope.fleet.reports.fleet import fleet_facts
 from opscope.fleet.reports.history import changed_first, changes_text, left_out_lines, level_text, subject_text
-from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
+from opscope.reports.document.blocks import words_table
+from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from opscope.fleet.store.checking import StoreCheck
     from opscope.fleet.store.entries import StoreEntry
     from opscope.fleet.store.querying import QueryAnswer
+    from opscope.reports.document.blocks import TableBlock
 
 _HASH = 12
 _MINUTES = 16
@@ -33,8 +35,8 @@ def entries_card(entries: Sequence[StoreEntry], store: str) -> Card:
     return Card(store, counted_text(len(entries), "bundle"), None, [grid], lines)
 
 
-def _entries(rows: Sequence[Sequence[str]]) -> Grid:
-    return Grid(_ENTRY, rows, texts=len(_ENTRY))
+def _entries(rows: Sequence[Sequence[str]]) -> TableBlock:
+    return words_table(_ENTRY, rows, texts=len(_ENTRY))
 
 
 def _entry(entry: StoreEntry) -> list[str]:
@@ -58,7 +60,7 @@ def history_card(history: History) -> Card:
         f"{history.metric.name} by {history.order.value}: {counted_text(runs, 'run')}, {len(ordered)} series: {judged}"
     )
     lines = [*more_rows(len(rows), len(ordered)), *left_out_lines(history)]
-    return Card(history.store, answer, None, [Grid(["series", "level", "newest change"], rows, texts=3)], lines)
+    return Card(history.store, answer, None, [words_table(["series", "level", "newest change"], rows, texts=3)], lines)
 
 
 def fleet_card(fleet: Fleet) -> Card:
@@ -72,7 +74,7 @@ def fleet_card(fleet: Fleet) -> Card:
         ]
         for run in fleet.runs[:MOST_ROWS]
     ]
-    grid = Grid(["device", "model", "variant", "latency", "speedup"], rows, texts=3)
+    grid = words_table(["device", "model", "variant", "latency", "speedup"], rows, texts=3)
     lines = [*more_rows(len(rows), len(fleet.runs)), *facts[1:]]
     return Card(fleet.store, facts[0], None, [grid], lines)
 
@@ -98,7 +100,7 @@ def query_card(found: QueryAnswer, store: str) -> Card:
     numbers = number_columns(found.types)
     # Words stand to the left of a card and figures to the right, whatever their order in the answer.
     texts = next((place for place, number in enumerate(numbers) if number), len(numbers))
-    grid = Grid(found.columns, [cell_texts(row) for row in found.rows[:MOST_ROWS]], texts)
+    grid = words_table(found.columns, [cell_texts(row) for row in found.rows[:MOST_ROWS]], texts)
     answer = f"{counted_text(len(found.rows), 'row')} of {counted_text(len(found.columns), 'column')}"
     return Card(store, answer, None, [grid], more_rows(len(grid.rows), len(found.rows)))
 
@@ -109,4 +111,6 @@ def store_check_card(found: StoreCheck) -> Card:
     faults = f"{counted_text(len(found.faults), 'file')} missing or damaged" if found.faults else "whole"
     rows = [[fault.path, fault.problem, str(len(fault.bundles))] for fault in found.faults[:MOST_ROWS]]
     lines = [*more_rows(len(rows), len(found.faults)), counted_text(len(found.leftovers), "leftover")]
-    return Card(found.store, f"{faults}: {held}", None, [Grid(["file", "problem", "bundles"], rows, texts=2)], lines)
+    return Card(
+        found.store, f"{faults}: {held}", None, [words_table(["file", "problem", "bundles"], rows, texts=2)], lines
+    )

@@ -17,9 +17,10 @@ from opscope.npu.reports.comparison import (
     tiles_gate_sentence,
 )
 from opscope.npu.reports.sweep import sweep_sentence
+from opscope.reports.document.blocks import words_table
 from opscope.reports.document.messages import sentence
 from opscope.reports.formats.frames import typed_frame
-from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
+from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.gate import TilesGate
     from opscope.npu.analysis.sweep import Sweep, SweepRow
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.reports.document.blocks import TableBlock
     from opscope.reports.formats.frames import Schema
 
 _TILES: Schema = {
@@ -76,7 +78,7 @@ def tiles_card(analysis: TilesAnalysis) -> Card:
         ]
         for row in analysis.working[:MOST_ROWS]
     ]
-    grid = Grid(["tile", "cycles", "in calls", "MAC/cycle", "of peak", "bound by"], rows)
+    grid = words_table(["tile", "cycles", "in calls", "MAC/cycle", "of peak", "bound by"], rows)
     lines = [
         *more_rows(len(rows), len(analysis.working)),
         *found.lines,
@@ -144,7 +146,7 @@ def sweep_card(found: Sweep) -> Card:
         ]
         for row in found.rows[:MOST_ROWS]
     ]
-    grid = Grid(["trace", "bound by", "MAC/cycle", "of peak"], rows, texts=2)
+    grid = words_table(["trace", "bound by", "MAC/cycle", "of peak"], rows, texts=2)
     where = ", ".join(row.path for row in found.rows)
     return Card(where, sweep_sentence(found), "", [grid], [*more_rows(len(rows), len(found.rows)), *found.notes])
 
@@ -160,8 +162,8 @@ def _swept(row: SweepRow, name: str) -> object:
     return getattr(row, name)
 
 
-def _figures(rows: Sequence[FigureChange]) -> Grid:
-    return Grid(HEAD, [figure_cells(row) for row in rows])
+def _figures(rows: Sequence[FigureChange]) -> TableBlock:
+    return words_table(HEAD, [figure_cells(row) for row in rows])
 
 
 def _figure(part: str, row: FigureChange) -> Sequence[object]:

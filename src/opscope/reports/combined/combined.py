@@ -391,7 +391,6 @@ def _category_shifts(rows: Sequence[CategoryShift]) -> TableBlock:
     return table(
         rows,
         column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
-        column("", Format.BAR, lambda row: row.share),
         column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
         column("share before", Format.SHARE, lambda row: row.baseline_share) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from opscope.core import units
@@ -155,6 +156,16 @@ def table(
 def facts(rows: Iterable[tuple[str, str]]) -> TableBlock:
     """Names and what they are, without heads."""
     return table(rows, column("", Format.TEXT, lambda row: row[0]), column("", Format.TEXT, lambda row: row[1]))
+
+
+def words_table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> TableBlock:
+    """A table whose cells are words already; the first ``texts`` columns stand to the left."""
+    formats = [Format.NAME if number < texts else Format.FIGURE for number in range(len(heads))]
+    return table(rows, *(column(head, formats[at], partial(_at, at)) for at, head in enumerate(heads)))
+
+
+def _at(number: int, row: Sequence[str]) -> str:
+    return row[number]
 
 
 def _cell(value: Value | TableCell) -> TableCell:

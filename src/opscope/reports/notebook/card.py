@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.reports.document.template import environment
-from opscope.reports.document.text import plain
+from markupsafe import Markup
+
+from opscope.reports.document.blocks import LEFT, Format, cell_text
+from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import jinja2
+    from opscope.reports.document.blocks import TableBlock, TableColumn
 
 MOST_ROWS = 10
 """Rows of a long table that a card shows; the data frame has all of them."""
 _LONG = 200
-
-
-class Grid(NamedTuple):
-    """A table of text."""
-
-    heads: Sequence[str]  # of the columns; the first `texts` columns are words, the others figures
-    rows: Sequence[Sequence[str]]  # cells, as many as heads
-    texts: int = 1  # number of columns of words
 
 
 class Card(NamedTuple):
@@ -32,7 +25,7 @@ class Card(NamedTuple):
     where: str  # what it is of: the path or paths
     answer: str  # the figure or verdict that is asked for first, as a sentence without a full stop
     note: str | None = None  # what belongs to the answer; None for `where`
-    grids: Sequence[Grid] = ()  # tables; those without rows are not shown
+    grids: Sequence[TableBlock] = ()  # tables, of which the first rows are shown
     lines: Sequence[str] = ()  # what else is to be said, one sentence each
 
 
@@ -44,15 +37,29 @@ def text(kind: str, card: Card) -> str:
 def html(card: Card) -> str:
     """A piece of HTML without style or script."""
     note = card.where if card.note is None else card.note
-    values = {"answer": card.answer, "note": note, "grids": card.grids, "lines": card.lines}
-    return _template().render(values).removesuffix("\n")
+    tables = Markup("\n").join(_table(block) for block in card.grids if block.every)
+    items = Markup("").join(Markup("<li>{}</li>").format(plain(line, LONG)) for line in card.lines)
+    head = Markup("<p><b>{}</b><br>{}</p>").format(plain(card.answer, LONG), plain(note, LONG))
+    listed = Markup("\n<ul>{}</ul>").format(items) if items else ""
+    return Markup("<div>\n{}\n{}{}\n</div>").format(head, tables, listed)
+
+
+def _table(block: TableBlock) -> Markup:
+    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR]
+    heads = Markup("").join(_cell("th", block.columns[at].head, block.columns[at]) for at in shown)
+    rows = [
+        Markup("").join(_cell("td", cell_text(row.cells[at], block.columns[at]), block.columns[at]) for at in shown)
+        for row in (*block.rows[:MOST_ROWS], *block.closing)
+    ]
+    body = Markup("\n").join(Markup("<tr>{}</tr>").format(row) for row in rows)
+    return Markup("<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>").format(heads, body)
+
+
+def _cell(tag: str, text: str, column: TableColumn) -> Markup:
+    side = "left" if column.unit in LEFT else "right; white-space: nowrap"
+    return Markup('<{} style="text-align: {}">{}</{}>').format(tag, side, plain(text), tag)
 
 
 def more_rows(shown: int, total: int) -> list[str]:
     """Says how many rows a card leaves out; nothing when it has all."""
     return [f"{total - shown:,} more: .to_polars() has all of them"] if total > shown else []
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    return environment({}).get_template("notebook.html.j2")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.finding import message_of
-from opscope.core.units import counted_text, ratio_text, time_text
+from opscope.core.units import counted_text
+from opscope.reports.content.content import NOT_KNOWN
+from opscope.reports.document.blocks import Format, column, table
 from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
-from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
-from opscope.reports.preflight import group_cells, headline, partition_line
-from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
+from opscope.reports.kernel_evidence import kernel_table
+from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
+from opscope.reports.preflight import headline, partition_line, work_table
+from opscope.reports.sections.operator_kernels import KIND_TEXTS
 from opscope.reports.validation import answer, in_order
 
 if TYPE_CHECKING:
@@ -23,20 +26,17 @@ if TYPE_CHECKING:
 
 def gate_card(report: GateReport) -> Card:
     """The decision, and every limit."""
-    rows = [
-        [
-            limit.name,
-            value_text(limit.quantity, limit.measured),
-            interval_text(limit.quantity, limit.ci95),
-            limit_text(limit),
-            limit.outcome.value,
-        ]
-        for limit in report.criteria
-    ]
-    grid = Grid(["criterion", "measured", "95 % interval", "limit", "outcome"], rows[:MOST_ROWS])
+    grid = table(
+        report.criteria,
+        column("criterion", Format.NAME, lambda one: one.name),
+        column("measured", Format.FIGURE, lambda one: value_text(one.quantity, one.measured)),
+        column("95 % interval", Format.FIGURE, lambda one: interval_text(one.quantity, one.ci95)),
+        column("limit", Format.FIGURE, limit_text),
+        column("outcome", Format.TEXT, lambda one: one.outcome.value),
+    )
     forced = [f"not comparable, forced: {problem}" for problem in report.mismatches]
     lines = [
-        *more_rows(MOST_ROWS, len(rows)),
+        *more_rows(MOST_ROWS, len(grid.rows)),
         *([f"next: {report.advice}"] if report.advice else []),
         *([quality_sentence(report.quality)] if report.quality else []),
         *forced,
@@ -48,9 +48,13 @@ def gate_card(report: GateReport) -> Card:
 
 def validation_card(validation: Validation) -> Card:
     """Whether the bundle is complete and true; the checks that failed first."""
-    rows = [[check.status.value, check.name, check.message] for check in in_order(validation)]
     actions = dict.fromkeys(check.action for check in validation.failed() if check.action)
-    grid = Grid(["status", "check", "what was found"], rows, texts=3)
+    grid = table(
+        in_order(validation),
+        column("status", Format.TEXT, lambda check: check.status.value),
+        column("check", Format.TEXT, lambda check: check.name),
+        column("what was found", Format.TEXT, lambda check: check.message),
+    )
     return Card(validation.path, answer(validation), None, [grid], [f"next: {action}" for action in actions])
 
 
@@ -58,12 +62,7 @@ def preflight_card(preflight: Preflight) -> Card:
     """Whether each method will be accelerated, and its work by category."""
     answers = "; ".join(headline(method) for method in preflight.methods)
     lines = [line for method in preflight.methods for line in _told(method)]
-    return Card(preflight.path, answers, None, [_work(method) for method in preflight.methods], lines)
-
-
-def _work(method: MethodPreflight) -> Grid:
-    rows = [[row.category.value, *group_cells(row.delegated), *group_cells(row.portable)] for row in method.work]
-    return Grid([method.name, "delegated", "MAC", "bytes", "portable", "MAC", "bytes"], rows)
+    return Card(preflight.path, answers, None, [work_table(method) for method in preflight.methods], lines)
 
 
 def _told(method: MethodPreflight) -> list[str]:
@@ -72,33 +71,32 @@ def _told(method: MethodPreflight) -> list[str]:
 
 def combined_card(report: CombinedReport) -> Card:
     """Every bundle with its answer; its thread counts with latency and speedup."""
-    rows = [
-        [
-            *(bundle.label, bundle.cpu or "not known", own.variant),
-            "" if own.threads is None else str(own.threads),
-            "not measured" if own.latency_ns is None else time_text(own.latency_ns),
-            "" if own.speedup is None else ratio_text(own.speedup),
-        ]
-        for bundle in report.bundles
-        for own in bundle.configurations
-    ]
-    grid = Grid(["bundle", "CPU", "variant", "threads", "latency", "speedup"], rows[:MOST_ROWS], texts=3)
+    grid = table(
+        [(bundle, own) for bundle in report.bundles for own in bundle.configurations],
+        column("bundle", Format.NAME, lambda line: line[0].label),
+        column("CPU", Format.NAME, lambda line: line[0].cpu, absent=NOT_KNOWN),
+        column("variant", Format.NAME, lambda line: line[1].variant),
+        column("threads", Format.COUNT, lambda line: line[1].threads),
+        column("latency", Format.TIME, lambda line: line[1].latency_ns, absent="not measured"),
+        column("speedup", Format.RATIO, lambda line: line[1].speedup),
+    )
     answers = [f"{bundle.label}: {bundle.headline}" for bundle in report.bundles]
     where = ", ".join(bundle.path for bundle in report.bundles)
     counts = f"{counted_text(len(report.bundles), 'bundle')} side by side"
-    return Card(where, counts, None, [grid], [*more_rows(MOST_ROWS, len(rows)), *answers, *report.notes])
+    return Card(where, counts, None, [grid], [*more_rows(MOST_ROWS, len(grid.rows)), *answers, *report.notes])
 
 
 def kernels_card(view: KernelView) -> Card:
     """The sources, and what each says of the first kernels."""
-    columns = [
-        [f"[{number}]", one.variant, KIND_TEXTS[one.kind], one.path, str(one.kernels)]
-        for number, one in enumerate(view.columns, 1)
-    ]
-    rows = [[line.name, line.isa.value, *map(cell_text, line.cells)] for line in view.kernels[:MOST_ROWS]]
-    sources = Grid(["", "variant", "evidence", "path", "kernels"], columns, texts=4)
-    heads = ["kernel", "ISA", *(f"[{number}]" for number in range(1, len(view.columns) + 1))]
+    sources = table(
+        list(enumerate(view.columns, 1)),
+        column("", Format.TEXT, lambda row: f"[{row[0]}]"),
+        column("variant", Format.NAME, lambda row: row[1].variant),
+        column("evidence", Format.TEXT, lambda row: KIND_TEXTS[row[1].kind]),
+        column("path", Format.NAME, lambda row: row[1].path),
+        column("kernels", Format.COUNT, lambda row: row[1].kernels),
+    )
     found = f"{counted_text(len(view.kernels), 'kernel')} in {counted_text(len(view.columns), 'source')}"
-    lines = [*more_rows(len(rows), len(view.kernels)), *view.notes]
+    lines = [*more_rows(MOST_ROWS, len(view.kernels)), *view.notes]
     where = ", ".join(dict.fromkeys(one.path for one in view.columns)) or "no source"
-    return Card(where, found, "", [sources, Grid(heads, rows, texts=2)], lines)
+    return Card(where, found, "", [sources, kernel_table(view)], lines)
