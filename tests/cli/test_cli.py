@@ -52,6 +52,17 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("option", "begins"), [("--html", "<!doctype html>"), ("--markdown", "# speedup ")])
+def test_a_comparison_is_written_as_a_page(option: str, begins: str, bundle: Path) -> None:
+    """With the same answer as on a terminal, and onto standard output alone where that is asked for."""
+    sides = (f"{bundle}#baseline", f"{bundle}#accelerated")
+    page = opscope("compare", *sides, option, "-")
+    assert page.returncode == 0
+    assert page.stdout.startswith(begins)
+    answer = next(line for line in opscope("compare", *sides).stdout.splitlines() if line.startswith("speedup "))
+    assert answer in page.stdout.replace("\\", "")
+
+
 def test_analyze_answers_the_question(trace: Path) -> None:
     """The latency and where it goes, on standard output."""
     done = opscope("analyze", trace)

@@ -17,8 +17,9 @@ from opscope.api import to_json
 from opscope.core.stats.effect import Verdict
 from opscope.npu.analysis.compare import FigureChange, TilesComparison
 from opscope.npu.analysis.gate import TilesGate
-from opscope.npu.reports.comparison import tiles_comparison_summary, tiles_gate_markdown, tiles_gate_summary
+from opscope.npu.reports.comparison import tiles_comparison_document, tiles_gate_markdown, tiles_gate_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
+from opscope.reports.document.terminal import terminal_document
 from terminal_text import text_of
 
 FEW = {"outputs": 6, "each": 4, "transfers": (64, 128, 64)}
@@ -90,7 +91,7 @@ def test_stalls_are_counted_within_iterations_where_there_are_any(tmp_path: Path
 
     assert found.overall.name == "cycles of an iteration"
     assert (row.unit, row.baseline, row.candidate, row.change) == ("cycles/iteration", 1400, 1000, -400)
-    shown = text_of(tiles_comparison_summary(found))
+    shown = text_of(terminal_document(tiles_comparison_document(found)))
     assert [line.split()[:5] for line in shown.splitlines() if "lock" in line] == [
         "lock stall 1,400 1,000 -400".split()
     ]
@@ -199,6 +200,6 @@ def test_long_names_are_not_cut_where_they_would_be_the_same(tmp_path: Path) -> 
     """Two names that differ in the middle alone are shown whole; others are cut to the line."""
     names = [f"runs_of_the_whole_week_{when}/traces_of_the_matrix_product" for when in ("before", "after")]
     found = compared(*(side(tmp_path / name, Gemm(call=300 + len(name))) for name in names))
-    shown = text_of(tiles_comparison_summary(found)).replace("\n", "")
+    shown = text_of(terminal_document(tiles_comparison_document(found))).replace("\n", "")
 
     assert [name in shown for name in names] == [True, True]

@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, show, warmup_count, write_json
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    QuietOption,
+    WarmupOption,
+    note_unhashed,
+    show,
+    warmup_count,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.npu.analysis.compare import TilesComparison
+    from opscope.reports.document.blocks import Document
 
 
 def command(
@@ -20,11 +31,15 @@ def command(
     candidate: Annotated[str, typer.Argument(help="Likewise.")],
     warmup: WarmupOption = None,
     json: JsonOption = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison as a page.")] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write it in Markdown.")] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare two runs: speedup, interval, verdict, operators.
 
     Example: opscope compare out#baseline out#accelerated
+
+    Example: opscope compare before/ after/ --html change.html
 
     Two runs are two traces, bundles or variants. A directory of traces is one side with as many repetitions; one
     repetition per side decides nothing. Traces of
@@ -34,20 +49,34 @@ def command(
 
     comparison = compare_any(baseline, candidate, warmup=warmup_count(warmup))
     write_json(comparison, json)
-    if not quiet and json != "-":
-        _show(comparison)
+    document = _document(comparison)
+    if html:
+        write(_page(document), html)
+    if markdown:
+        from opscope.reports.document.markdown import markdown_document
+
+        write(markdown_document(document).encode(), markdown)
+    if not quiet and STANDARD_OUTPUT not in {json, html, markdown}:
+        from opscope.reports.document.terminal import terminal_document
+
+        show(terminal_document(document))
         note_unhashed((baseline, candidate))
 
 
-def _show(comparison: Comparison | TilesComparison) -> None:
+def _page(document: Document) -> bytes:
+    from opscope.reports.document.html import html_document
+    from opscope.reports.pictures.pictures import drawn_by
+
+    return html_document(document, drawn_by=drawn_by()).encode()
+
+
+def _document(comparison: Comparison | TilesComparison) -> Document:
     from opscope.analysis.compare.compare import Comparison
 
     if isinstance(comparison, Comparison):
         from opscope.reports.comparison import comparison_document
-        from opscope.reports.document.terminal import terminal_document
 
-        show(terminal_document(comparison_document(comparison)))
-    else:
-        from opscope.npu.reports.comparison import tiles_comparison_summary
+        return comparison_document(comparison)
+    from opscope.npu.reports.comparison import tiles_comparison_document
 
-        show(tiles_comparison_summary(comparison))
+    return tiles_comparison_document(comparison)

@@ -99,7 +99,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("Latency Comparison", [comparisons_table([comparison])], "latency", "Latency")
     if comparison.has_split:
         yield Section("Operator Category Breakdown", [category_changes(comparison)], "categories", "Categories")
-        yield Section("Where the change comes from", shift_blocks(comparison), "change", "Change")
+        yield Section("Where the change comes from", shift_blocks(comparison, told=True), "change", "Change")
     outputs = accuracy_section(comparison.accuracy)
     if outputs is not None:
         yield outputs
@@ -120,6 +120,7 @@ def category_changes(comparison: Comparison) -> TableBlock:
         Closing(last.name, {"baseline ms": last.baseline_ns, "ms": last.candidate_ns, "saved ms": last.saved_ns})
         for last in closing_changes(comparison, copies=False)
     ]
+    closing[-1:] = [closing[-1]._replace(whole=True)]
     return table(
         comparison.categories,
         column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),

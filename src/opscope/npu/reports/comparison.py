@@ -12,7 +12,7 @@ from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
-from opscope.reports.document.blocks import verdict_text
+from opscope.reports.document.blocks import Document, Messages, Sentence, Tone, facts, verdict_text, words_table
 from opscope.reports.document.console import NameCell, Text
 from opscope.reports.document.terminal import message_lines, plain_table
 from opscope.reports.document.text import markdown, plain
@@ -20,7 +20,7 @@ from opscope.reports.formats.junit import Case, junit_document
 from opscope.reports.gate import slowdown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -34,18 +34,27 @@ HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 """Columns of a table of figures."""
 
 
-def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
-    """What a person reads after `opscope compare` of traces of tiles."""
+def tiles_comparison_document(comparison: TilesComparison) -> Document:
+    """Both sides, the verdict, and every figure of both."""
     found = comparison.overall
-    notes = message_lines(map(note, comparison.notes))
-    return Group(
-        *_side_lines(comparison, found),
-        Text(comparison_sentence(comparison), style="bold"),
-        Text(),
-        _table([row for row in shown_figures(comparison) if row is not found]),
-        *(Text(line, style="dim") for line in _stalls_line(comparison.stall_cycles)),
-        *notes,
+    figures = [row for row in shown_figures(comparison) if row is not found]
+    return Document(
+        title=f"{comparison.candidate.label} against {comparison.baseline.label}",
+        answer=comparison_sentence(comparison),
+        blocks=[
+            facts([(name, told) for name, told in _side_facts(comparison, found)]),
+            words_table(HEAD, map(figure_cells, figures)),
+            *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
+            Messages([note(one) for one in comparison.notes]),
+        ],
+        sections=[],
     )
+
+
+def _side_facts(found: TilesComparison, figure: FigureChange) -> Iterator[tuple[str, str]]:
+    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
+    for name, side, value in sides:
+        yield name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}"
 
 
 def comparison_sentence(comparison: TilesComparison) -> str:

@@ -40,14 +40,14 @@ _NOTE = (
 )
 
 
-def shift_blocks(comparison: Comparison) -> list[Block]:
-    """Where the change of a comparison comes from; empty when no operator was recorded."""
+def shift_blocks(comparison: Comparison, *, told: bool = False) -> list[Block]:
+    """Where the change of a comparison comes from, unless that is ``told``; empty when no operator was recorded."""
     if not comparison.operators or comparison.baseline.headline_ns <= 0:
         return []
     steps = picture("steps from one latency to the other", lambda: _steps(comparison))
     detailed = [changes_table(comparison, detailed=True), Sentence(_NOTE, Tone.DIM)]
     return [
-        Beside([steps], [Bullets(shift_sentences(comparison))]),
+        steps if told else Beside([steps], [Bullets(shift_sentences(comparison))]),
         Details("The operators that changed most, with intervals and verdicts", detailed),
     ]
 
