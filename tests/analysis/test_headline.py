@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-import msgspec
 import numpy as np
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.timing import CallTimes
-from opscope.analysis.validation import sum_problems
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.core.units import ratio_of_times
 from opscope.program.operators.kinds import Category
+from splits import check_splits
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -112,7 +110,7 @@ def test_rows_add_up_to_the_headline(outside: int | None, level: float) -> None:
     )
     assert found.traced
     assert math.fsum(o.traced_ns for o in found.operators) == pytest.approx(found.traced.mean_ns)
-    assert not list(sum_problems(json.loads(msgspec.json.encode(found))))
+    check_splits(found)
 
 
 def test_tracing_costs_the_framework_first() -> None:

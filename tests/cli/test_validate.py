@@ -67,11 +67,11 @@ def test_what_failed_comes_first_and_the_code_is_15(damaged: Path) -> None:
     done = opscope(damaged)
     assert done.returncode == 15
     text = " ".join(done.stdout.split())
-    assert "not valid: 2 of 26 checks failed: files, untraced" in text
+    assert "not valid: 2 of 21 checks failed: files, analyses" in text
     assert "failed files 1 problem in 1 file report.md: is missing; every run that succeeds writes it ->" in text
     assert f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is" in text
-    assert text.index("failed untraced") < text.index("passed manifest")
-    assert "not valid: 2 of 26 checks failed: files, untraced (report.md: is missing" in done.stderr
+    assert text.index("failed analyses") < text.index("passed manifest")
+    assert "not valid: 2 of 21 checks failed: files, analyses (report.md: is missing" in done.stderr
     assert "\nhint:  " in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -81,11 +81,11 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
     done = opscope(damaged, "--markdown", tmp_path / "found.md", "--json", "-")
     found = json.loads(done.stdout)
     assert done.returncode == 15
-    assert [check["name"] for check in found["checks"] if check["status"] == "failed"] == ["files", "untraced"]
+    assert [check["name"] for check in found["checks"] if check["status"] == "failed"] == ["files", "analyses"]
     text = (tmp_path / "found.md").read_text()
     assert text.startswith("## Bundle ")
-    assert "| failed | untraced | 1 problem in 1 file |" in text
-    assert "### untraced\n\n- variants/accelerated/analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
+    assert "| failed | analyses | 1 problem in 1 file |" in text
+    assert "### analyses\n\n- variants/accelerated/analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
     assert "Next: if the files are unchanged" in text
 
 

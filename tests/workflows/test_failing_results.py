@@ -183,7 +183,7 @@ def test_a_check_with_a_bug_is_not_made(
     assert code == 0
     assert checks[named]["status"] == "skipped"
     assert checks[named]["message"] == f"could not be checked: the check {named}: not known because of {BUG}"
-    assert checks["latency"]["status"] == "passed"
+    assert checks["analyses"]["status"] == "passed"
 
 
 def test_a_bug_that_no_part_foresees_names_the_bundle_too(

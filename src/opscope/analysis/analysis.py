@@ -100,7 +100,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     """What was read.
 
     Attributes:
-        path: the file, or the directory of several files.
+        path: the file, or the directory of several files; in derived files of a bundle from its directory on.
         format: name of the reader.
         sha256: of the file; null when there are several, see ``files``.
         clock: unit of the trace's times.
@@ -126,7 +126,7 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     """The program that operators were attributed with.
 
     Attributes:
-        path: of the .pte.
+        path: of the .pte; in derived files of a bundle from its directory on, and so is that of the record.
         sha256: of it.
         etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
         etrecord_sha256: of it.

@@ -1,4 +1,4 @@
-"""Stated figures against computed ones: two documents side by side, and the sums that a split must keep."""
+"""Stated figures against computed ones: two documents side by side."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ RELATIVE = 1e-9
 """Largest relative difference that the order of additions explains: of 1e5 summands of 53 bits, with much to spare."""
 _SMALLEST_NS, _SMALLEST = 1e-6, 1e-12
 _SHOWN = 60
-_LARGEST = 1e300
-SPLITS = ("operators", "categories", "backends")
-"""Lists of an analysis that each divide end-to-end latency."""
 
 
 class Difference(NamedTuple):
@@ -75,54 +72,3 @@ def shown(value: Json) -> str:
         return {True: "true", False: "false", None: "null"}[value]
     text = f"{value:,}" if isinstance(value, int) else str(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-
-def sum_problems(analysis: Json) -> Iterator[Difference]:
-    """Splits of an analysis that do not add up: times to the headline, and shares to one, with the rows outside.
-
-    Categories hold the copies of inputs and outputs already. A list whose shape is not that of an analysis is left out:
-    that is a question of the schema.
-    """
-    headline, outside = _number(_field(analysis, "headline_ns")), _field(analysis, "outside")
-    if not headline or not isinstance(outside, list):
-        return
-    uncounted = [row for row in outside if _field(row, "category") is None]
-    for name in SPLITS:
-        rows = _field(analysis, name)
-        if not isinstance(rows, list):
-            continue
-        beside = uncounted if name == "categories" else outside
-        times, shares = _column([*rows, *beside], "time_ns"), _column([*rows, *beside], "share")
-        if not rows or shares is None:
-            continue
-        yield from _total(f"{name}[].share", math.fsum(shares), 1.0, "and should be")
-        if times is None:
-            continue
-        yield from _total(f"{name}[].time_ns", math.fsum(times), headline, "ns with the rows outside, the headline is")
-        for number, (time_ns, share) in enumerate(zip(times[: len(rows)], shares, strict=False)):
-            if not math.isclose(share, time_ns / headline, rel_tol=RELATIVE, abs_tol=RELATIVE):
-                told = f"states {share:.6f}, its time gives {time_ns / headline:.6f}"
-                yield Difference(f"{name}[{number}].share", told)
-
-
-def _total(at: str, total: float, wanted: float, words: str) -> Iterator[Difference]:
-    if not math.isclose(total, wanted, rel_tol=RELATIVE):
-        yield Difference(at, f"add up to {total:,.6f} {words} {wanted:,.6f}")
-
-
-def _column(rows: Json, name: str) -> list[float] | None:
-    if not isinstance(rows, list):
-        return None
-    values = [_number(_field(row, name)) for row in rows]
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else None
-
-
-def _field(value: Json, name: str) -> Json:
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _number(value: Json) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST:
-        return None
-    return float(value)

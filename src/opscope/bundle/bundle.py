@@ -9,7 +9,10 @@ import contextlib
 import fcntl
 import hashlib
 import itertools
+import os
+import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +29,6 @@ from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from opscope.bundle.manifest import LockRecord, PlanSlot, SampleRun, Variant
     from opscope.bundle.record_hashes import RecordHash
@@ -210,6 +212,14 @@ class Bundle:
     def relative(self, path: Path) -> str:
         """A path within the bundle as it is in the manifest."""
         return path.relative_to(self.path).as_posix()
+
+    def inside(self, path: str) -> str:
+        """A path as files derived of this bundle name it: from its directory on, so that they are the same anywhere."""
+        return Path(os.path.relpath(path, self.path)).as_posix()
+
+    def without_place(self, text: str) -> str:
+        """A message as files derived of this bundle hold it: its paths begin at the bundle's directory."""
+        return re.sub(rf"(?<![\w./-]){re.escape(str(self.path))}/", "", text)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

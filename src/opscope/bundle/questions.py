@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from opscope.bundle.validation import Area, Question
 
-_RECOMPUTE = (
+_REWRITE = (
     "if the files are unchanged, another version of opscope computed them (opscope {written} wrote the bundle, this is "
     "{checked}): `opscope report {bundle}` recomputes analysis.json, comparison.json and the reports from the traces"
 )
@@ -54,18 +54,13 @@ OUTPUTS = Question(
     "find out why the same program gives different outputs on the same inputs, then measure again",
 )
 
-LATENCY = Question("latency", Area.FIGURES, _RECOMPUTE)
-UNTRACED = Question("untraced", Area.FIGURES, _RECOMPUTE)
-SUMS = Question("sums", Area.FIGURES, _RECOMPUTE)
-SPLIT = Question("split", Area.FIGURES, _RECOMPUTE)
-ORIGIN = Question("origin", Area.FIGURES, _RECOMPUTE)
-CONCLUSIONS = Question("conclusions", Area.FIGURES, _RECOMPUTE)
-COMPARISON = Question(
-    "comparison",
+ANALYSES = Question("analyses", Area.FIGURES, _REWRITE)
+COMPARISONS = Question(
+    "comparisons",
     Area.FIGURES,
-    f"{_RECOMPUTE}; comparisons that a config asked for by `opscope run CONFIG --analysis-only`",
+    f"{_REWRITE}; comparisons that a config asked for by `opscope run CONFIG --analysis-only`",
 )
-REPORTS = Question("reports", Area.FIGURES, _RECOMPUTE)
+REPORTS = Question("reports", Area.FIGURES, _REWRITE)
 
 LIKE_FILES = Question("like_files", Area.STRUCTURE, "see why the two bundles were made otherwise")
 LIKE_FIELDS = Question(
@@ -77,8 +72,8 @@ LIKE_FIELDS = Question(
 
 OF_TRACES = (TRACES, NESTING, SELF_TIMES, CALLS)
 """What every trace is asked."""
-FIGURES = (LATENCY, UNTRACED, SUMS, SPLIT, ORIGIN, CONCLUSIONS, COMPARISON, REPORTS)
-"""What is recomputed from the traces."""
+FIGURES = (ANALYSES, COMPARISONS, REPORTS)
+"""What is derived from the traces."""
 BEHIND_MANIFEST = (
     *(PLAN, RECORDS, COMPLETE, PATHS),
     *(FILES, HASHES, PROGRAM, DOCUMENTS, CEILINGS, LEFTOVERS),

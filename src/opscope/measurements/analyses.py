@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.timing import Floats
+    from opscope.bundle.bundle import Bundle
     from opscope.core.parts import PartFailure
     from opscope.runtimes.side import Side
 
@@ -33,6 +34,24 @@ def analysis_of(side: Side) -> Analysis:
         return found
     told = dict.fromkeys([*found.trace.warnings, *map(part_warning, failures)])
     return msgspec.structs.replace(found, trace=msgspec.structs.replace(found.trace, warnings=list(told)))
+
+
+def analysis_within(bundle: Bundle, found: Analysis) -> Analysis:
+    """An analysis as a derived file of a bundle holds it: its paths begin at the bundle's directory."""
+    trace = msgspec.structs.replace(found.trace, path=bundle.inside(found.trace.path))
+    program = found.program
+    if program is not None:
+        record = None if program.etrecord is None else bundle.inside(program.etrecord)
+        program = msgspec.structs.replace(program, path=bundle.inside(program.path), etrecord=record)
+    return msgspec.structs.replace(found, trace=trace, program=program)
+
+
+def comparison_within(bundle: Bundle, found: Comparison) -> Comparison:
+    """A comparison as a derived file of a bundle holds it; a side of another bundle is named from this one on."""
+    baseline, candidate = (
+        msgspec.structs.replace(side, path=bundle.inside(side.path)) for side in (found.baseline, found.candidate)
+    )
+    return msgspec.structs.replace(found, baseline=baseline, candidate=candidate)
 
 
 def _analysis_of(side: Side) -> Analysis:

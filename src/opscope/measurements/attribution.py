@@ -80,7 +80,8 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     except InvalidBundleError:
         raise
     except OpscopeError as error:
-        return _warned(side, "program_unusable", f"operators are known by name only: {error}")
+        told = bundle.without_place(str(error))
+        return _warned(side, "program_unusable", f"operators are known by name only: {told}")
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
     return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
@@ -118,7 +119,10 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
     ceilings, missing = _ceilings(side)
     known = ProgramKnowledge(info, found, ceilings)
     done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
-    return _warned(done, "record_unusable", f"layers and source lines are not known: {problem}") if problem else done
+    if problem is None:
+        return done
+    told = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
+    return _warned(done, "record_unusable", f"layers and source lines are not known: {told}")
 
 
 def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
@@ -130,7 +134,7 @@ def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
     except InvalidBundleError:
         raise
     except OpscopeError as error:
-        return None, [_ceilings_warning(str(error))]
+        return None, [_ceilings_warning(side.bundle.without_place(str(error)))]
     return (None, [_ceilings_warning(found.reason)]) if isinstance(found, NoCeilings) else (found, [])
 
 

@@ -50,7 +50,7 @@ def with_kernels(analysis: Analysis, side: Side) -> Analysis:
     try:
         found = joined_calls(side.bundle, side.variant.name, analysis)
     except OpscopeError as error:
-        return _warned(analysis, str(error))
+        return _warned(analysis, side.bundle.without_place(str(error)))
     if found is None or found.problem:
         return analysis if found is None else _warned(analysis, found.problem or "")
     rows = [_with_kernel(row, found.operators) for row in analysis.operators]

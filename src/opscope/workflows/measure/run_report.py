@@ -12,7 +12,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, RunError
 from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
-from opscope.measurements.analyses import comparison_of
+from opscope.measurements.analyses import comparison_of, comparison_within
 from opscope.measurements.sides import bundle_side
 from opscope.reports.content.content import ReportContent
 from opscope.workflows.measure.kernel_log import KernelEvidence
@@ -97,7 +97,8 @@ def _compare(pair: PlannedComparison, baseline: ExperimentResult, candidate: Exp
     """Compare two variants, and keep the comparison in the candidate's bundle."""
     path = Path(candidate.path)
     left, right = Bundle.open(Path(baseline.path)), Bundle.open(path)
-    compared = comparison_of(bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None))
+    sides = bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None)
+    compared = comparison_within(right, comparison_of(*sides))
     name = f"comparisons/{pair.candidate[1]}-against-{pair.baseline[1]}.json"
     write_outputs({path / name: to_json(compared)}, follow=False)
     return compared

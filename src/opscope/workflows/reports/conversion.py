@@ -329,11 +329,12 @@ def _measured_program(request: Request) -> _MeasuredProgram:
     if program is None:
         problem = "the graph is that of a program, and which one was run is not known"
         raise UsageError(problem, where=request.path, hint="name it with --program, and its record with --etrecord")
-    etrecord = Path(program.etrecord) if program.etrecord else None
+    home = Path(request.path) if _is_whole(request) and not is_kit(Path(request.path)) else Path()
+    etrecord = home / program.etrecord if program.etrecord else None
     own = [one for one in results if one[1].program is None or one[1].program.sha256 == program.sha256]
     if len(own) < len(results):  # a graph is that of one program: what ran another has no place in it
         results, comparisons = own, []
-    return _MeasuredProgram(read_model(Path(program.path), etrecord), results, comparisons)
+    return _MeasuredProgram(read_model(home / program.path, etrecord), results, comparisons)
 
 
 def _is_program(path: Path) -> bool:

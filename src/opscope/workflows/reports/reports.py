@@ -16,7 +16,13 @@ from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
 from opscope.core.parts import failures_heard, part
 from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
-from opscope.measurements.analyses import agreement_of, analysis_of, comparisons_of
+from opscope.measurements.analyses import (
+    agreement_of,
+    analysis_of,
+    analysis_within,
+    comparison_within,
+    comparisons_of,
+)
 from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
 from opscope.workflows.analyze.sides import is_kit
 
@@ -31,6 +37,8 @@ KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
+ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "comparisons"
+MARKDOWN, HTML = "report.md", "report.html"
 
 
 def content(path: str | Path) -> ReportContent:
@@ -69,12 +77,14 @@ def _content_of(bundle: Bundle) -> ReportContent:
 
     bundle, sides = readable_sides(bundle)
     manifest = bundle.manifest
-    analyses = {name: own for name, side in sides.items() if (own := _analysis(name, side)) is not None}
+    known = {name: own for name, side in sides.items() if (own := _analysis(name, side)) is not None}
+    analyses = {name: analysis_within(bundle, own) for name, own in known.items()}
     sides = {name: sides[name] for name in analyses}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
     not_compared: list[str] = []
-    comparisons = [] if emulated else comparisons_of(pairs, not_compared)
+    compared = [] if emulated else comparisons_of(pairs, not_compared)
+    comparisons = [comparison_within(bundle, one) for one in compared]
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
     agreements = [found for pair in both if (found := _agreement(*pair))]
@@ -92,7 +102,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
-        controls=[] if emulated else comparisons_of(controls, not_compared),
+        controls=[] if emulated else [comparison_within(bundle, one) for one in comparisons_of(controls, not_compared)],
         not_compared=not_compared,
     )
 
@@ -160,31 +170,45 @@ def check_formats(formats: Sequence[str]) -> None:
 
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
     """Write reports of these formats into a directory; see :func:`report`."""
+    files = report_files(shown, formats)
+    return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
+
+
+def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
+    """The content of every report of these formats, by its path from the directory of reports on."""
     from opscope.reports.report import html, markdown_report
 
     files: dict[str, bytes] = {}
     if "json" in formats:
         files |= _json_files(shown)
     if "md" in formats:
-        files["report.md"] = page("report.md", lambda: markdown_report(shown))
+        files[MARKDOWN] = page(MARKDOWN, lambda: markdown_report(shown))
     if "html" in formats:
-        files["report.html"] = page("report.html", lambda: html(shown))
-    return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
+        files[HTML] = page(HTML, lambda: html(shown))
+    return files
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:
     """analysis.json of the accelerated variant, and of every variant, and the comparisons; the primary one first."""
     files = {}
     if shown.shown:
-        files["analysis.json"] = to_json(shown.shown)
+        files[ANALYSIS] = to_json(shown.shown)
     for result in shown.variants:
         if result.analysis:
-            files[f"{VARIANTS}/{file_name(result.variant.name)}/analysis.json"] = to_json(result.analysis)
-    for number, comparison in enumerate(shown.comparisons):
-        sides = [file_name(side.label) for side in (comparison.candidate, comparison.baseline)]
-        name = f"comparisons/{sides[0]}-against-{sides[1]}.json"
-        files["comparison.json" if number == 0 else name] = to_json(comparison)
-    return files
+            files[analysis_file(result.variant.name)] = to_json(result.analysis)
+    names = comparison_files([(one.baseline.label, one.candidate.label) for one in shown.comparisons])
+    return files | {name: to_json(one) for name, one in zip(names, shown.comparisons, strict=True)}
+
+
+def analysis_file(variant: str) -> str:
+    """Where the analysis of a variant stands."""
+    return f"{VARIANTS}/{file_name(variant)}/{ANALYSIS}"
+
+
+def comparison_files(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Where the comparisons of these pairs of baseline and candidate stand; the first is the primary one."""
+    others = [f"{COMPARISONS}/{file_name(own)}-against-{file_name(baseline)}.json" for baseline, own in pairs[1:]]
+    return [COMPARISON, *others] if pairs else []
 
 
 def file_name(name: str) -> str:

@@ -1,18 +1,10 @@
-"""Checks of a bundle's files: what is stated is there, has its hash, and is what it says.
-
-Checks of a bundle's reports: each is rewritten from what the traces give, and laid beside the one that is there.
-
-Reports are the same, byte by byte, for the same content, wherever the bundle stands. So every line counts: text, table
-cells, the shapes of pictures, what only the pointer shows, style and script. Left to the user is the title, and where
-a path in a message begins.
-"""
+"""Checks of a bundle's files: what is stated is there, has its hash, and is what it says."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from opscope.analysis.validation import shown, unlike
+from opscope.analysis.validation import shown
 from opscope.bundle import questions
 from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS, is_held
 from opscope.bundle.documents import JsonDocument, examined
@@ -23,47 +15,28 @@ from opscope.bundle.validation import Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.files import sha256_of
 from opscope.core.units import counted_text
-from opscope.core.version import __version__
 from opscope.experiment.protocol import OUTPUTS
-from opscope.reports.document.template import NOT_DRAWN, drawn_by, writer_of
-from opscope.workflows.reports.combined import COMBINED
+from opscope.workflows.reports.reports import ANALYSIS, COMPARISON, COMPARISONS, file_name
+from opscope.workflows.validate.derived import derived_files
 from opscope.workflows.validate.processes import output_files
-from opscope.workflows.validate.recomputed import (
-    ANALYSIS,
-    COMPARISON,
-    COMPARISONS,
-    HTML,
-    MARKDOWN,
-    derived_files,
-    homes,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from opscope.bundle.bundle import Bundle
     from opscope.bundle.inventory import Inventory
     from opscope.bundle.manifest import Manifest, Model
     from opscope.bundle.record_hashes import RecordHash
     from opscope.bundle.validation import BundleCheck
-    from opscope.reports.content.content import ReportContent
-    from opscope.workflows.validate.recomputed import Computed, Inconsistencies
     from opscope.workflows.validate.traces import TraceFindings
 
 
 _MISSING = "is missing"
-_COMBINED = tuple(f"{COMBINED}.{ending}" for ending in ("html", "md", "json"))
-_PICTURE = re.compile(rf'<svg [^>]*class="marks".*?</svg>|{NOT_DRAWN}[^\n]*</p>', re.DOTALL)
-_SECTION = re.compile(r'<section [^>]*id="([\w-]{1,40})"')
-_NAMES_TITLE = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
-"""Beginnings of the lines that hold the title of a report, which the user may give."""
-_CUT = "…"
 
 
 def file_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """Stated files that are not there; those of a run that has not ended well may not be written yet."""
     stated = {path: at for at, path in stated_paths(manifest) if not at.endswith("directory")}
-    derived = list(derived_files(manifest)) if manifest.status is Status.COMPLETE else []
+    derived = derived_files(manifest) if manifest.status is Status.COMPLETE else []
     wanted = list(dict.fromkeys([*stated, *output_files(manifest), *derived]))
     missing = [path for path in wanted if found.fault(path) == _MISSING]
     problems = [Problem(path, "", _why(path, stated)) for path in missing]
@@ -262,126 +235,6 @@ def leftover_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """What no run that ended well leaves; one that is at work has files of its own."""
     if is_held(found.root):
         return questions.LEFTOVERS.skipped("a run is writing here")
-    return questions.LEFTOVERS.answered(leftovers(manifest, found, homes(manifest)), "no half-written or unnamed files")
-
-
-class _Report(NamedTuple):
-    """A report beside the one that the traces give."""
-
-    file: str  # its name
-    stated: str  # what it says
-    true: str  # what it should say
-
-
-def report_texts(found: Inventory) -> dict[str, str]:
-    """What the reports of a bundle say, by file; those that are not there or must not be opened are left out."""
-    return {name: found.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not found.fault(name)}
-
-
-def report_check(bundle: Bundle, found: Inventory, now: Computed, doubts: Inconsistencies) -> BundleCheck:
-    """Reports that are cut off, or do not say what the traces give."""
-    question, texts = questions.REPORTS, report_texts(found)
-    if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
-        return question.answered([Problem(HTML, "", "is cut off")], "")
-    early = "the run is not finished, see complete" if doubts.unfinished else ""
-    doubt = (
-        early or doubts.program or doubts.ceilings or now.problem or "; ".join(sorted(set(doubts.variants.values())))
-    )
-    if not texts or now.content is None or doubt:
-        return question.skipped(doubt or "there is no report that can be read")
-    compared = [_compared(one, str(bundle.path)) for one in _rendered(texts, now.content)]
-    notes = [note for _, _, note in compared if note]
-    if HTML in texts and (problem := _undrawable()):
-        notes.append(f"{HTML} not recomputed: {problem}")
-    notes += [f"{name} not recomputed: other bundles are part of it" for name in _COMBINED if not found.fault(name)]
-    problems = [problem for _, own, _ in compared for problem in own]
-    same = [file for file, _, note in compared if not note.startswith(file)]
-    if not same and not problems:
-        return question.skipped("; ".join(notes))
-    said = f"{' and '.join(same)} {'say' if len(same) > 1 else 'says'} what the traces give"
-    return question.answered(problems, "; ".join([said, *notes]))
-
-
-def _rendered(texts: Mapping[str, str], content: ReportContent) -> Iterator[_Report]:
-    from opscope.reports.report import html, markdown_report
-
-    writers: dict[str, Callable[[ReportContent], str]] = {MARKDOWN: markdown_report, HTML: html}
-    if _undrawable():
-        del writers[HTML]
-    for file, writer in writers.items():
-        if file in texts:
-            yield _Report(file, texts[file], writer(content))
-
-
-def _undrawable() -> str:
-    """Why this process can draw none of the page's pictures; empty where it can."""
-    from opscope.reports.pictures.pictures import undrawable
-
-    return undrawable()
-
-
-def _compared(report: _Report, root: str) -> tuple[str, list[Problem], str]:
-    """The file, where it differs, and why it was not compared, in whole or in part; empty when it was.
-
-    What another opscope wrote may differ without a fault; what is the same all the same was not touched.
-    """
-    problems = list(_unlike_lines(report, root))
-    if not problems:
-        return report.file, [], ""
-    writer = writer_of(report.stated)
-    if writer != __version__:
-        named = f"opscope {writer}" if writer else "an earlier opscope, which it does not name"
-        return report.file, [], f"{report.file} not recomputed, written by {named}"
-    if NOT_DRAWN in report.stated:
-        bare = report._replace(stated=_without_pictures(report.stated), true=_without_pictures(report.true))
-        return (
-            report.file,
-            list(_unlike_lines(bare, root)),
-            f"pictures of {report.file} were not drawn when it was written",
-        )
-    drawer = drawn_by(report.stated)
-    if drawer == drawn_by(report.true):
-        return report.file, problems, ""
-    true = report.true.replace(drawn_by(report.true) or "", drawer or "", 1)
-    bare = report._replace(stated=_without_pictures(report.stated), true=_without_pictures(true))
-    note = f"pictures of {report.file} not recomputed, drawn by {drawer or 'what it does not name'}"
-    return report.file, list(_unlike_lines(bare, root)), note
-
-
-def _without_pictures(page: str) -> str:
-    """A page without the pictures that a library drew, with as many lines; one that could not be drawn is none."""
-    return _PICTURE.sub(lambda found: "\n" * found[0].count("\n"), page)
-
-
-def _unlike_lines(report: _Report, root: str) -> Iterator[Problem]:
-    """Every line that differs; where lines are missing or added, the first."""
-    stated, true = report.stated.splitlines(), report.true.splitlines()
-    section, same_length = "", len(stated) == len(true)
-    for number, (one, other) in enumerate(zip(stated, true, strict=False), 1):
-        begins = _SECTION.search(other)
-        section = f"section {begins[1]}, " if begins else section
-        if one != other and not _only_elsewhere(one, other, root) and not _other_title(report.file, one, other):
-            yield Problem(report.file, f"{section}line {number}", unlike(one, other))
-            if not same_length:
-                return
-    if not same_length:
-        yield Problem(report.file, "", f"has {len(stated)} lines, the traces give {len(true)}")
-
-
-def _only_elsewhere(stated: str, true: str, root: str) -> bool:
-    """Whether two lines differ only in where the bundle was when they were written.
-
-    Of a message that was cut for its length, nothing can be told: a longer path leaves less of it.
-    """
-    if root in {"", "."} or root not in true.replace("\\", ""):
-        return False
-    parts = [re.escape(part) for part in true.replace("\\", "").split(root)]
-    return _CUT in true or re.fullmatch(r"[^<>|]*?".join(parts), stated.replace("\\", "")) is not None
-
-
-def _other_title(file: str, stated: str, true: str) -> bool:
-    """Whether two lines differ only in the title that the user gave."""
-    for begin in _NAMES_TITLE[file]:
-        if stated.startswith(begin) and true.startswith(begin):
-            return begin != "<h1>" or stated.endswith(f" · {true[len(begin) :]}")
-    return False
+    names = [variant.name for variant in manifest.variants]
+    homes = {*names, *map(file_name, names)}  # of the repetitions of each, and of its analysis
+    return questions.LEFTOVERS.answered(leftovers(manifest, found, homes), "no half-written or unnamed files")

@@ -17,7 +17,7 @@ from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError
-from opscope.core.parts import explained, failures_heard, noted
+from opscope.core.parts import explained, noted
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.measurements.results import ValidationResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.validation import BundleCheck, Question
     from opscope.core.parts import PartFailure
-    from opscope.workflows.validate.recomputed import Inconsistencies
+    from opscope.workflows.validate.derived import Inconsistencies
     from opscope.workflows.validate.traces import TraceFindings
 
     Found = TypeVar("Found")
@@ -165,6 +165,7 @@ def _manifest_checks(opened: Opened) -> list[BundleCheck]:
 
 def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     from opscope.workflows.validate import files, processes, traces
+    from opscope.workflows.validate.derived import derived_checks
 
     found = opened.found
     lost: dict[str, str] = {}
@@ -176,7 +177,9 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     (program,) = _answered(questions.PROGRAM, lambda: files.program_check(manifest, found))
     sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
     sound = sound._replace(variants={**_variants_outside(manifest, found), **sound.variants})
-    doubts = sound._replace(program=_program_doubt(program), ceilings=_ceilings_doubt(documents))
+    doubts = sound._replace(all=sound.all or _program_doubt(program) or _ceilings_doubt(documents))
+    values = {path: document.value for path, document in documents.items() if isinstance(document.value, dict)}
+    comparable = {path: value for path, value in values.items() if not documents[path].foreign}
     records_text = f"{len(manifest.repetitions)} repetitions as planned"
     paths_text = "all stated paths and all files are in the bundle"
     hashes = record_hashes(opened.document.value)
@@ -196,7 +199,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         *_answered(questions.THREADS, lambda: processes.thread_check(manifest)),
         *_answered(questions.MASK, lambda: processes.mask_check(manifest)),
         *_answered(questions.OUTPUTS, lambda: processes.output_check(manifest, found)),
-        *_all_answered(questions.FIGURES, lambda: _figure_checks(figures, documents, found, doubts)),
+        *_all_answered(questions.FIGURES, lambda: derived_checks(figures, found, comparable, doubts)),
     ]
     return [_unless_lost(check, lost) for check in checks]
 
@@ -279,40 +282,10 @@ def _doubts(
     manifest: Manifest, plan: list[Problem], records: list[str], findings: TraceFindings, *, unfinished: bool
 ) -> Inconsistencies:
     """Why figures cannot be recomputed, by what is damaged."""
-    from opscope.workflows.validate.recomputed import Inconsistencies
+    from opscope.workflows.validate.derived import Inconsistencies
 
     known = {variant.name for variant in manifest.variants}
     variants = dict.fromkeys(sorted(findings.unreadable & known), "its traces cannot be read, see traces and files")
     variants |= dict.fromkeys(sorted(known.intersection(records)), "its records contradict the plan, see records")
     whole = "the plan contradicts itself, see plan" if plan else ""
     return Inconsistencies(variants, all=whole, unfinished=unfinished)
-
-
-def _figure_checks(
-    bundle: Bundle, documents: Mapping[str, JsonDocument], found: Inventory, doubts: Inconsistencies
-) -> list[BundleCheck]:
-    from opscope.workflows.validate import figures
-    from opscope.workflows.validate.files import report_check
-    from opscope.workflows.validate.recomputed import computed
-
-    if doubts.all:
-        return [question.skipped(doubts.all) for question in questions.FIGURES]
-    values = {path: document.value for path, document in documents.items() if not document.foreign}
-    with failures_heard() as failures:
-        now = computed(bundle, doubts)
-        stated = list(figures.stated_analyses(bundle.manifest, values, now, doubts))
-        checks = [
-            *figures.analysis_checks(stated, doubts),
-            figures.comparison_check(bundle, values, now, doubts),
-            report_check(bundle, found, now, doubts),
-        ]
-    return [
-        _not_asked(question, failures) if failures and _rests_on_parts(question, check) else check
-        for question, check in zip(questions.FIGURES, checks, strict=True)
-    ]
-
-
-def _rests_on_parts(question: Question, check: BundleCheck) -> bool:
-    """Whether an answer is no when parts of what it rests on could not be computed: it may be theirs."""
-    parts = (questions.SPLIT, questions.ORIGIN, questions.CONCLUSIONS, questions.COMPARISON, questions.REPORTS)
-    return question in parts and check.status is CheckStatus.FAILED
