@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from calibration_shares import Share, print_table
 
-from opscope.analysis.gate.gate import Outcome, end_to_end_slowdown, judge
+from opscope.analysis.gate.decision import Outcome
+from opscope.analysis.gate.gate import end_to_end_slowdown, judge
 from opscope.api import Settings, check_programs
 from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import OpscopeError

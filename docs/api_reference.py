@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import opscope
 from opscope.analysis.compare.compare import EndToEnd, OperatorChange
+from opscope.analysis.gate.decision import Criterion
+from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.latency.latency import Latency
 from opscope.analysis.operators.operators import CategoryTime, Operator
 from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.fleet.analysis.history import LevelChange, Point, Series
 from opscope.fleet.store.entries import StoreEntry
 from opscope.measurements.notebook import NotebookResult
+from opscope.npu.analysis.gate import TilesEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +55,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
 )
 PARTS = (
     *(opscope.Settings, Latency, CategoryTime, Operator, EndToEnd, OperatorChange),
+    *(Criterion, ComparisonEvidence, TilesEvidence),
     *(StoreEntry, Series, Point, LevelChange),
     *(opscope.BundleLabels, opscope.Where, opscope.KernelFilter, opscope.TilesRequest),
 )

@@ -18,7 +18,7 @@ import sys
 import sysconfig
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 import api_reference
 import msgspec
@@ -29,7 +29,8 @@ from how_to_groups import grouped_pages, title_of
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.gate.budgets import Budgets
-from opscope.analysis.gate.gate import GateReport
+from opscope.analysis.gate.decision import Decision
+from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.preflight.exported import ExportRecord
@@ -43,14 +44,14 @@ from opscope.core.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
 from opscope.core.table import column_reference
 from opscope.experiment.config import Config
 from opscope.fleet.analysis.fleet import Fleet
-from opscope.fleet.analysis.fleet_gate import FleetBudgets, FleetGate
+from opscope.fleet.analysis.fleet_gate import FleetBudgets, FleetEvidence
 from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.stores import AddReport, RemoveReport
 from opscope.hosts.target_kinds import KINDS as KINDS_OF_TARGETS
 from opscope.npu.analysis.compare import TilesComparison
-from opscope.npu.analysis.gate import TilesGate
+from opscope.npu.analysis.gate import TilesEvidence
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.program.ceilings.ceilings import Ceilings
@@ -84,9 +85,8 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "comparison": Comparison,
     "export": ExportRecord,
     "graph": ModelGraph,
-    "check": GateReport,
+    "check": Decision[ComparisonEvidence | FleetEvidence | TilesEvidence],
     "budget": Budgets,
-    "fleet-check": FleetGate,
     "fleet-budget": FleetBudgets,
     "manifest": Manifest,
     "preflight": Preflight,
@@ -99,7 +99,6 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "validation": Validation,
     "tiles": TilesAnalysis,
     "tiles-comparison": TilesComparison,
-    "tiles-check": TilesGate,
     "tiles-sweep": Sweep,
     "history": History,
     "fleet": Fleet,
@@ -315,9 +314,18 @@ def zoo() -> str:
 
 def schema(kind: type[msgspec.Struct]) -> str:
     """The JSON Schema of a result or a file."""
-    note = _GENERATED.format(source=f"{kind.__module__}.{kind.__name__}")
-    content = {"$comment": note, "$schema": _DRAFT, **_described(msgspec.json.schema(kind))}
+    plain = get_origin(kind) or kind
+    note = _GENERATED.format(source=f"{plain.__module__}.{plain.__name__}")
+    content = {"$comment": note, "$schema": _DRAFT, **_described(_named(msgspec.json.schema(kind), plain.__name__))}
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _named(made: dict[str, Any], name: str) -> dict[str, Any]:
+    """A schema whose outermost type has its name without those of its parameters."""
+    own = made["$ref"].rpartition("/")[2]
+    types = {name if each == own else each: described for each, described in made["$defs"].items()}
+    types[name] = types[name] | {"title": name}
+    return made | {"$ref": f"#/$defs/{name}", "$defs": types}
 
 
 def _described(node: Any) -> Any:  # noqa: ANN401 - a schema, or any part of one

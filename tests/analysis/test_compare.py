@@ -25,7 +25,7 @@ from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import OperatorClass
-from opscope.reports.sections.shift import shift_section
+from opscope.reports.sections.shift import shift_sentences
 from traces import table
 
 LABELS = (("off", "off"), ("on", "on"))
@@ -323,9 +323,9 @@ def test_what_more_could_be_gained_is_told_only_of_a_decided_difference() -> Non
     assert found.end_to_end.verdict is Verdict.NO_DIFFERENCE
     assert found.shift.faster.operators == found.shift.slower.operators == 1
     assert found.shift.limit is None
-    section = shift_section(found)
-    assert section is not None
-    assert not any("at most" in line or "would be" in line for line in section.sentences)
+    told = shift_sentences(found)
+    assert told
+    assert not any("at most" in line or "would be" in line for line in told)
 
 
 def test_no_speedup_is_told_more_closely_than_it_repeats() -> None:

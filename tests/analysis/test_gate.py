@@ -13,19 +13,8 @@ from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.quality import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
-from opscope.analysis.gate.gate import (
-    Criterion,
-    Outcome,
-    Quantity,
-    Slowdown,
-    Terms,
-    end_to_end_slowdown,
-    gate,
-    judge,
-    lenient,
-    overall,
-    rounds_for,
-)
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
+from opscope.analysis.gate.gate import Slowdown, Terms, end_to_end_slowdown, gate, judge, rounds_for
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
 from opscope.program.operators.kinds import Category
@@ -143,11 +132,12 @@ def test_a_gate_on_a_comparison(new: EventTable, outcome: Outcome) -> None:
     found = comparison.end_to_end
     assert report.outcome is outcome
     assert report.let_through is (outcome is PASSED)
-    assert report.slowdown == pytest.approx(found.candidate_ns / found.baseline_ns - 1)
+    (first,) = report.criteria
+    assert first.measured == pytest.approx(found.candidate_ns / found.baseline_ns - 1)
     assert (report.advice is None) is (outcome is PASSED)
-    low, high = report.ci95_slowdown or (-1, 1)
-    assert low <= report.slowdown <= high
-    assert report.criteria[0].limit == 0.03
+    low, high = first.ci95 or (-1, 1)
+    assert low <= first.measured <= high
+    assert first.limit == 0.03
 
 
 def test_a_disturbed_comparison_is_not_trusted() -> None:
@@ -161,7 +151,7 @@ def test_a_disturbed_comparison_is_not_trusted() -> None:
     told = {(c.speedup, c.ci95_saved_ns, c.verdict) for c in changes}
     assert told == {(None, None, Verdict.WITHHELD)}
     report = lenient(gate(comparison, Terms(threshold=0.03)))
-    assert (report.outcome, report.let_through, report.slowdown) == (Outcome.UNTRUSTED, False, None)
+    assert (report.outcome, report.let_through, report.criteria[0].measured) == (Outcome.UNTRUSTED, False, None)
     assert report.criteria[0].reason == beside.disturbed
     assert "quiet machine" in str(report.advice)
 
@@ -178,7 +168,7 @@ def test_a_decision_on_figures_that_are_not_trusted_is_none(new: EventTable) -> 
 def test_slower_operators_are_listed_by_their_loss() -> None:
     """Both became slower, the convolution by more; the framework did not."""
     report = gate(compared(OLD, side(500_000, 140_000)), Terms())
-    assert [change.kind for change in report.slower] == ["convolution", "arithmetic"]
+    assert [change.kind for change in report.evidence.slower] == ["convolution", "arithmetic"]
     assert OPERATORS_SLOWER in str(report.advice)
 
 
@@ -191,10 +181,10 @@ def test_operators_of_one_side_are_listed_by_their_time() -> None:
     old = replace(unjudged, name="mean", baseline_ns=10_000.0, candidate_ns=None, saved_ns=10_000.0)
     call = replace(new, kind="framework", saved_ns=-95_000.0, candidate_ns=95_000.0)
     report = gate(replace(comparison, operators=[old, call, new]), Terms())
-    assert [change.name for change in report.unmatched] == ["erf", "mean"]
-    assert report.slower == []
+    assert [change.name for change in report.evidence.unmatched] == ["erf", "mean"]
+    assert report.evidence.slower == []
     assert "operators that only one side has" in str(report.advice)
-    assert gate(comparison, Terms()).unmatched == []
+    assert gate(comparison, Terms()).evidence.unmatched == []
 
 
 def test_inconclusive_may_be_let_through_but_regressions_never() -> None:

@@ -127,7 +127,7 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     analysis = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert [(row["method"], row["calls"]) for row in analysis["methods"]] == [("prefill", 24), ("decode", 72)]
     report = (tmp_path / "out" / "report.md").read_text()
-    assert "### Methods" in report
+    assert "## Methods" in report
     assert "prefill, then decode 3 times" in report
     assert "--runs 4 --warmup 2 --methods prefill,decode:3" in report
     assert 'id="methods"' in (tmp_path / "out" / "report.html").read_text()

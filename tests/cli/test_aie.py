@@ -232,6 +232,6 @@ def test_compare_and_check_take_traces_of_tiles(tmp_path: Path) -> None:
 
     assert "undecidable: too few traces" in " ".join(one.stdout.split())
     assert (one.returncode, few.returncode, all_of_them.returncode, junit.returncode) == (0, 14, 1, 1)
-    assert all_of_them.stdout.startswith("## opscope check: regression\n")
+    assert all_of_them.stdout.startswith("## opscope check: regression, the candidate is slower (+")
     assert '<failure message="slower by' in junit.stdout
     assert 'time="' not in junit.stdout

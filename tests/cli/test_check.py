@@ -9,31 +9,34 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import msgspec
 import pytest
+from rich.console import RenderableType
 
 import opscope
 from bundle_damage import rehash
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.gate.gate import GateReport, Outcome
+from opscope.analysis.gate.decision import Decision, Outcome
+from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.cli.check import threshold_share
+from opscope.cli.gating import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.reports.formats.junit import junit_xml, xml_text
-from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
+from opscope.reports.gate import comparison_text, gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
 from programs import write_tiny_program
 from terminal_text import text_of
 from texts import IS_A_PROGRAM, MACHINE_DRIFT
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stop-a-slower-model-in-ci.md"
+Found: TypeAlias = Decision[ComparisonEvidence]
 HOSTILE = "a|b`<script>&\x1b[31m\x00\ufffe\u202ed*"
 LIMITS = """
 [end_to_end]
@@ -75,7 +78,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(old: Path, new: Path) -> GateReport:
+def report(old: Path, new: Path) -> Found:
     """A regression with operators that became slower."""
     return opscope.check(f"{new}#baseline", old)
 
@@ -84,6 +87,32 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     command = [sys.executable, "-m", "opscope", "check", *(str(argument) for argument in arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def markdown_of(decision: Found) -> str:
+    """The decision in Markdown."""
+    return gate_markdown(decision, comparison_text(decision))
+
+
+def summary_of(decision: Found) -> RenderableType:
+    """The decision on a terminal."""
+    return gate_summary(decision, comparison_text(decision))
+
+
+def sentence_of(decision: Found) -> str:
+    """The decision in one sentence."""
+    return gate_sentence(decision, comparison_text(decision))
+
+
+def junit_of(decision: Found) -> bytes:
+    """The decision as JUnit XML."""
+    return junit_xml(decision, comparison_text(decision))
+
+
+def with_evidence(decision: Found, **changes: Any) -> Found:
+    """The decision with other evidence."""
+    evidence = msgspec.structs.replace(decision.evidence, **changes)
+    return msgspec.structs.replace(decision, evidence=evidence)
 
 
 def parsed(document: bytes | str) -> ET.Element:
@@ -107,7 +136,7 @@ def test_a_pass_and_its_outputs(old: Path, new: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("passed: ")
     found = json.loads(files[0].read_text())
-    assert (found["schema"], found["outcome"], found["let_through"]) == ("opscope.check/1", "passed", True)
+    assert (found["schema"], found["outcome"], found["let_through"]) == ("opscope.check/2", "passed", True)
     assert files[1].read_text().startswith("## opscope check: passed, tiny is not slower (")
     assert parsed(files[2].read_bytes()).get("failures") == "0"
 
@@ -176,22 +205,22 @@ def test_outputs_are_checked_before_anything_is_read(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
-def test_the_json_obeys_its_schema(report: GateReport) -> None:
+def test_the_json_obeys_its_schema(report: Found) -> None:
     """As published."""
-    jsonschema.validate(json.loads(msgspec.json.encode(report)), msgspec.json.schema(GateReport))
+    jsonschema.validate(json.loads(msgspec.json.encode(report)), msgspec.json.schema(Found))
 
 
 def test_variants_of_one_bundle_are_paired(new: Path) -> None:
     """By round, and what is switched off is noted."""
     found = opscope.check(f"{new}#baseline", f"{new}#accelerated", threshold=0.5)
-    assert (found.end_to_end.design, found.outcome) == ("paired", Outcome.REGRESSION)
+    assert (found.evidence.end_to_end.design, found.outcome) == ("paired", Outcome.REGRESSION)
     assert any("features switched off differs: none on the baseline, avx512" in note for note in found.notes)
 
 
 def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -> None:
     """One after the other, the interval does not hold what happened to the machine in between; in turns it does."""
     found = opscope.check(new, old)
-    assert found.end_to_end.design == "unpaired"
+    assert found.evidence.end_to_end.design == "unpaired"
     assert any("same period, but not in pairs" in note for note in found.notes)
     later = [
         msgspec.structs.replace(repetition, started="2031-01-01T00:00:00+00:00")
@@ -243,7 +272,7 @@ def test_what_is_not_comparable_is_refused(what: str, told: str, old: Path, new:
     forced = opscope.check(other, old, force=True)
     assert len(forced.mismatches) == 1
     assert told in forced.mismatches[0]
-    assert "compared anyway" in gate_markdown(forced)
+    assert "compared anyway" in markdown_of(forced)
 
 
 def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_path: Path) -> None:
@@ -287,7 +316,7 @@ def test_plain_traces_tell_no_machine(old: Path, new: Path, tmp_path: Path) -> N
         for number, trace in enumerate(sorted((path / "variants" / "accelerated").rglob("*.etdump"))):
             (tmp_path / name / f"{number}.etdump").write_bytes(trace.read_bytes())
     found = opscope.check(places[1], places[0], warmup=1)
-    assert (found.outcome, found.model, found.end_to_end.arm) == (Outcome.PASSED, None, "traced")
+    assert (found.outcome, found.evidence.model, found.evidence.end_to_end.arm) == (Outcome.PASSED, None, "traced")
     assert any("without a bundle, machine" in note for note in found.notes)
 
 
@@ -303,7 +332,7 @@ def test_budgets_are_judged(old: Path, new: Path, tmp_path: Path) -> None:
         ("category Convolution: time", "regression"),
         ("category Convolution: slowdown", "passed"),
     ]
-    assert gate_sentence(found).startswith("regression in 1 limit of the budget: ")
+    assert sentence_of(found).startswith("regression in 1 limit of the budget: ")
     assert "raise the limit" in str(found.advice)
 
 
@@ -370,86 +399,92 @@ def test_an_entry_that_chooses_nothing_never_passes(
     assert told in f"{caught.value.problem} {caught.value.hint}"
 
 
-def hostile(report: GateReport) -> GateReport:
+def hostile(report: Found) -> Found:
     """The report with names that want to be markup."""
-    replace = msgspec.structs.replace
-    slower = [replace(change, name=HOSTILE, module=HOSTILE) for change in report.slower]
-    criteria = [replace(criterion, name=HOSTILE) for criterion in report.criteria]
-    side = replace(report.candidate, label=HOSTILE, path=HOSTILE)
+    replace, found = msgspec.structs.replace, report.evidence
+    slower = [replace(change, name=HOSTILE, module=HOSTILE) for change in found.slower]
     lone = [replace(change, baseline_ns=None) for change in slower]
-    names = {"model": HOSTILE, "slower": slower, "unmatched": lone, "criteria": criteria, "notes": [HOSTILE]}
-    return replace(report, candidate=side, **names)
+    side = replace(found.candidate, label=HOSTILE, path=HOSTILE)
+    criteria = [replace(criterion, name=HOSTILE) for criterion in report.criteria]
+    changed = with_evidence(report, candidate=side, model=HOSTILE, slower=slower, unmatched=lone)
+    return replace(changed, criteria=criteria, notes=[HOSTILE])
 
 
-def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
+def test_markdown_holds_verdict_tables_and_notes(report: Found) -> None:
     """In this order; tables have as many cells in every row."""
-    text = gate_markdown(msgspec.structs.replace(report, criteria=report.criteria * 2))
-    parts = [text.index(part) for part in (gate_sentence(report), "| criterion |", "became slower", "### Notes")]
+    text = markdown_of(msgspec.structs.replace(report, criteria=report.criteria * 2))
+    parts = [text.index(part) for part in (sentence_of(report), "| criterion |", "became slower", "### Notes")]
     assert parts == sorted(parts)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
 
 
-def test_a_single_limit_is_no_table(report: GateReport) -> None:
+def test_a_single_limit_is_no_table(report: Found) -> None:
     """Its figures stand in the sentence above; the reason is left."""
     (first,) = report.criteria
-    text = gate_markdown(report)
+    text = markdown_of(report)
     assert "| criterion |" not in text
     assert f"\nWhy: {first.reason}.\n" in text
 
 
-def test_the_heading_answers_whether_it_is_slower(report: GateReport) -> None:
+def test_the_heading_answers_whether_it_is_slower(report: Found) -> None:
     """Of a comment on a pull request the first line is read: outcome, model and change, or what cannot be told."""
-    replace, end_to_end = msgspec.structs.replace, report.end_to_end
+    replace, first = msgspec.structs.replace, report.criteria[0]
 
-    def heading(**changes: Any) -> str:
-        return gate_markdown(replace(report, **changes)).partition("\n")[0].removeprefix("## opscope check: ")
+    def heading(outcome: Outcome, slowdown: float, verdict: Verdict, **changes: Any) -> str:
+        criterion = replace(first, outcome=outcome, measured=slowdown, verdict=verdict)
+        decision = replace(report, **{"outcome": outcome, "criteria": [criterion]} | changes)
+        return markdown_of(decision).partition("\n")[0].removeprefix("## opscope check: ")
 
-    assert re.fullmatch(r"regression, tiny is slower \(\+\d+\.\d %\)", heading())
-    faster = {"end_to_end": replace(end_to_end, verdict=Verdict.FASTER), "slowdown": -0.05, "criteria": []}
-    assert heading(outcome=Outcome.PASSED, **faster) == "passed, tiny is faster (-5.0 %)"
-    equal = {"end_to_end": replace(end_to_end, verdict=Verdict.NO_DIFFERENCE), "slowdown": 0.004, "criteria": []}
-    assert heading(outcome=Outcome.PASSED, model=None, **equal) == "passed, the candidate is not slower (+0.4 %)"
-    unknown = {"outcome": Outcome.INCONCLUSIVE, "let_through": True, "slowdown": 0.02, "criteria": []}
-    assert heading(**unknown) == "inconclusive (allowed to pass), whether tiny is slower cannot be told (+2.0 %)"
-    kept = replace(report.criteria[0], outcome=Outcome.PASSED)
-    layer = replace(report.criteria[0], outcome=Outcome.REGRESSION, name="layer")
-    assert heading(criteria=[kept, layer], slowdown=0.01) == "regression, tiny exceeds 1 limit of the budget (+1.0 %)"
+    passed, unclear, regression = Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.REGRESSION
+    assert heading(regression, 0.8, Verdict.SLOWER) == "regression, tiny is slower (+80.0 %)"
+    assert heading(passed, -0.05, Verdict.FASTER) == "passed, tiny is faster (-5.0 %)"
+    unnamed = with_evidence(report, model=None).evidence
+    same = heading(passed, 0.004, Verdict.NO_DIFFERENCE, evidence=unnamed)
+    assert same == "passed, the candidate is not slower (+0.4 %)"
+    excused = heading(unclear, 0.02, Verdict.NO_DIFFERENCE, let_through=True)
+    assert excused == "inconclusive (allowed to pass), whether tiny is slower cannot be told (+2.0 %)"
+    kept = replace(first, outcome=passed, measured=0.01)
+    layer = replace(first, outcome=regression, name="layer")
+    beyond = heading(regression, 0.01, Verdict.SLOWER, criteria=[kept, layer])
+    assert beyond == "regression, tiny exceeds 1 limit of the budget (+1.0 %)"
 
 
-def test_operators_that_lost_next_to_nothing_are_counted_not_listed(report: GateReport) -> None:
+def test_operators_that_lost_next_to_nothing_are_counted_not_listed(report: Found) -> None:
     """A loss of a thousandth of the latency may be certain, and is not what made it slower."""
-    replace, first = msgspec.structs.replace, report.slower[0]
-    tiny = replace(
-        first, name="tiny", saved_ns=-0.001 * report.end_to_end.candidate_ns, candidate_ns=first.candidate_ns
+    replace, first, latency = (
+        msgspec.structs.replace,
+        report.evidence.slower[0],
+        report.evidence.end_to_end.candidate_ns,
     )
-    text = gate_markdown(replace(report, slower=[first, tiny]))
+    tiny = replace(first, name="tiny", saved_ns=-0.001 * latency, candidate_ns=first.candidate_ns)
+    text = markdown_of(with_evidence(report, slower=[first, tiny]))
     assert "| tiny |" not in text
     assert "1 more lost" in text
-    assert "No operator is shown to be slower by 0.5 % of the latency or more." in gate_markdown(
-        replace(report, slower=[tiny])
+    assert "No operator is shown to be slower by 0.5 % of the latency or more." in markdown_of(
+        with_evidence(report, slower=[tiny])
     )
 
 
-def test_operators_of_one_side_are_shown_with_their_side(report: GateReport) -> None:
+def test_operators_of_one_side_are_shown_with_their_side(report: Found) -> None:
     """In Markdown and on the terminal: a dash stands for the side that does not have it."""
-    lone = msgspec.structs.replace(report.slower[0], name="erf", module=None, baseline_ns=None)
-    found = msgspec.structs.replace(report, slower=[], unmatched=[lone])
-    assert re.search(r"^\| erf \|  \| - \| [\d.]+ \|$", gate_markdown(found), re.MULTILINE)
-    assert re.search(r"erf +- +[\d.]+", text_of(gate_summary(found)))
+    lone = msgspec.structs.replace(report.evidence.slower[0], name="erf", module=None, baseline_ns=None)
+    found = with_evidence(report, slower=[], unmatched=[lone])
+    assert re.search(r"^\| erf \|  \| - \| [\d.]+ \|$", markdown_of(found), re.MULTILINE)
+    assert re.search(r"erf +- +[\d.]+", text_of(summary_of(found)))
 
 
-def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: GateReport) -> None:
+def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: Found) -> None:
     """The temporary directory of a job is left out; two bundles keep their names."""
 
     def paths(baseline: str, candidate: str) -> list[str]:
         replace = msgspec.structs.replace
         sides = {
-            "baseline": replace(report.baseline, path=baseline),
-            "candidate": replace(report.candidate, path=candidate),
+            "baseline": replace(report.evidence.baseline, path=baseline),
+            "candidate": replace(report.evidence.candidate, path=candidate),
         }
         return re.findall(
-            r"^\| (?:baseline|candidate) \| (.*?) \|", gate_markdown(replace(report, **sides)), re.MULTILINE
+            r"^\| (?:baseline|candidate) \| (.*?) \|", markdown_of(with_evidence(report, **sides)), re.MULTILINE
         )
 
     assert paths("/t/x/variants/old", "/t/x/variants/new") == ["old", "new"]
@@ -458,20 +493,20 @@ def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: GateReport) -
     assert paths("a/same", "a/same") == ["same", "same"]
 
 
-def test_names_stay_text_in_markdown_and_on_the_terminal(report: GateReport) -> None:
+def test_names_stay_text_in_markdown_and_on_the_terminal(report: Found) -> None:
     """No markup, no control characters, no broken table."""
     from io import StringIO
 
     from rich.console import Console
 
-    text = gate_markdown(hostile(report))
+    text = markdown_of(hostile(report))
     assert "\\<script" in text
     assert "<script" not in text.replace("\\<script", "")
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
     out = StringIO()
-    Console(file=out, width=80, highlight=False).print(gate_summary(hostile(report)))
+    Console(file=out, width=80, highlight=False).print(summary_of(hostile(report)))
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", out.getvalue())
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
@@ -481,15 +516,16 @@ CHILDREN = {
     Outcome.REGRESSION: ["failure"],
     Outcome.INCONCLUSIVE: ["error"],
     Outcome.UNTRUSTED: ["error"],
+    Outcome.SKIPPED: ["skipped"],
 }
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_junit_has_the_structure_that_readers_expect(report: GateReport, outcome: Outcome) -> None:
+def test_junit_has_the_structure_that_readers_expect(report: Found, outcome: Outcome) -> None:
     """Counts that agree, one case a criterion, one child for what did not pass, seconds as times."""
     criteria = [msgspec.structs.replace(report.criteria[0], outcome=outcome), report.criteria[0]]
     found = msgspec.structs.replace(hostile(report), outcome=outcome, criteria=criteria, let_through=False)
-    root = parsed(junit_xml(found))
+    root = parsed(junit_of(found))
     assert root.tag == "testsuites"
     (suite,) = root
     assert [child.tag for child in suite] == ["properties", "testcase", "testcase", "system-out"]
@@ -595,9 +631,9 @@ def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
     done = run(other, "--against", toy_program, "--out", out, *effort, "--json", told, "--markdown", tmp_path / "c.md")
     assert done.returncode in {14, 20}, done.stderr
     found = json.loads(told.read_bytes())
-    assert (found["candidate"]["label"], found["baseline"]["label"]) == ("new", "old")
-    assert found["outputs"]["agree"]
-    assert found["end_to_end"]["design"] == "paired"
+    assert [found["evidence"][side]["label"] for side in ("candidate", "baseline")] == ["new", "old"]
+    assert found["evidence"]["outputs"]["agree"]
+    assert found["evidence"]["end_to_end"]["design"] == "paired"
     manifest = Bundle.open(out).manifest
     assert manifest.programs["old"].sha256 != manifest.model.sha256
     assert [check.name for check in opscope.validate(out).checks if check.status.value == "failed"] == []

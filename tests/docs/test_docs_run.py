@@ -71,7 +71,7 @@ NAMES = (
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
-    (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),
+    (r"#x as fast|#x, undecidable: too few rounds, # decide", "VERDICT"),
     (
         (
             r"(?:candidate )?(?:faster|slower)|no difference detected(?:, a change beyond # % is excluded)?"

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from fleet_nights import steady, write_nights
-from opscope.analysis.gate.gate import Outcome
+from opscope.analysis.gate.decision import Outcome
 from opscope.api import check_fleet, stored_history
 from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.fleet.analysis.common_moves import MoveKind
 from opscope.fleet.reports.common_moves import move_text
-from opscope.fleet.reports.fleet_gate import fleet_gate_junit, fleet_gate_markdown, fleet_gate_summary
+from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.reports.history import history_html, history_summary
+from opscope.reports.formats.junit import junit_xml
+from opscope.reports.gate import gate_markdown, gate_summary
 from terminal_text import text_of
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -42,12 +44,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_device_is_told_from_a_single_series(store: Path) -> None:
     """Six of six series of one phone with its new system, and one series alone, with its first run and operators."""
     found = check_fleet(LAST, store)
-    assert (found.outcome, found.judged, len(found.slower)) == (Outcome.REGRESSION, 30, 7)
-    (move,) = found.moves
+    assert found.outcome is Outcome.REGRESSION
+    assert (found.evidence.judged, len(found.evidence.slower)) == (30, 7)
+    (move,) = found.evidence.moves
     assert (move.kind, move.name, move.moved, move.series) == (MoveKind.DEVICE, "phone 2", 6, 6)
     assert (move.elsewhere, move.elsewhere_moved, move.regression) == (24, 1, True)
     assert [(fact.name, fact.after, fact.moved, fact.stayed) for fact in move.facts] == [("system", "Android 15", 6, 0)]
-    (alone,) = [row for row in found.slower if row.common is None]
+    (alone,) = [row for row in found.evidence.slower if row.common is None]
     assert (alone.subject.model, alone.subject.device, alone.runs) == ("model-1", "phone 4", 1)
     assert alone.slowdown == pytest.approx(0.3, abs=0.02)
     assert alone.origin is not None
@@ -56,7 +59,7 @@ def test_a_device_is_told_from_a_single_series(store: Path) -> None:
     assert alone.origin.before.placed.startswith("2026-01-23")
     assert alone.origin.operators[0].name == "Convolution"
     assert alone.origin.categories[0].after_ns > alone.origin.categories[0].before_ns
-    together = [row.origin for row in found.slower if row.common is MoveKind.DEVICE]
+    together = [row.origin for row in found.evidence.slower if row.common is MoveKind.DEVICE]
     assert {one.first.placed[:10] for one in together if one} == {"2026-01-23"}
     assert {one.before.placed[:10] for one in together if one and one.before} == {"2026-01-22"}
 
@@ -68,12 +71,18 @@ def test_the_first_sentences_say_where_and_why(store: Path) -> None:
         "device phone 2: 6 of 6 series slower (median +12.0 %, +10.9 % to +12.4 %), 1 of 24 of other devices: "
         "the device changed, not the programs; with it system Android 14 -> Android 15 in 6 of these and 0 of 23 others"
     )
-    assert move_text(found.moves[0]) == sentence
-    assert "7 of 30 judged series slower (1 alone" in " ".join(text_of(fleet_gate_summary(found)).split())
-    assert fleet_gate_markdown(found).startswith("## opscope check: regression\n")
-    suite = ET.fromstring(fleet_gate_junit(found))[0]  # noqa: S314 - our own output
+    assert move_text(found.evidence.moves[0]) == sentence
+    text = fleet_text(found)
+    shown = " ".join(text_of(gate_summary(found, text)).split())
+    assert "7 of 30 judged series slower (1 alone" in shown
+    assert f"regression: {sentence}" in shown
+    heading = (
+        "## opscope check: regression, 7 of 30 judged series slower (1 alone, 6 with the device or model), 1 device"
+    )
+    assert gate_markdown(found, text).startswith(heading)
+    suite = ET.fromstring(junit_xml(found, text))[0]  # noqa: S314 - our own output
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
-    assert failed == [*(f"model-{number}" for number in range(6)), "device phone 2"]
+    assert failed == ["device phone 2", *(f"series of model-{number}" for number in range(6))]
 
 
 def test_a_program_is_told_from_a_device(tmp_path: Path) -> None:
@@ -82,7 +91,7 @@ def test_a_program_is_told_from_a_device(tmp_path: Path) -> None:
     nights.latency[3, :, -1] *= 1.1
     nights.program[3, -1] = "f" * 64
     found = check_fleet(LAST, write_nights(tmp_path / "store", nights))
-    (move,) = found.moves
+    (move,) = found.evidence.moves
     assert (move.kind, move.name, move.moved, move.regression) == (MoveKind.MODEL, "model-3", 5, True)
     assert "the program changed, not the devices" in move_text(move)
 
@@ -92,7 +101,7 @@ def test_where_all_moved_no_cause_is_said(tmp_path: Path) -> None:
     nights = steady(4, 4, NIGHTS, scatter=0.005)
     nights.latency[:, :, -1] *= 1.1
     nights.executorch[-1] = "1.6.0"
-    (move,) = check_fleet(LAST, write_nights(tmp_path / "store", nights)).moves
+    (move,) = check_fleet(LAST, write_nights(tmp_path / "store", nights)).evidence.moves
     assert (move.kind, move.moved, move.facts[0].name) == (MoveKind.FLEET, 16, "versions.executorch")
     assert "devices and programs cannot be distinguished" in move_text(move)
 
@@ -103,9 +112,13 @@ def test_budgets_choose_limits_and_let_devices_through(store: Path, tmp_path: Pa
     lenient = '[fleet]\ndevice_changes = "tell"\n[[budget]]\nmodel = "model-1"\ndevice = "phone 4"\nmax_slower = 0.5\n'
     budget.write_text(lenient)
     found = check_fleet(LAST, store, budget=budget)
-    assert (found.outcome, found.slower, [move.regression for move in found.moves]) == (Outcome.PASSED, [], [False])
+    assert (found.outcome, found.evidence.slower, [move.regression for move in found.evidence.moves]) == (
+        Outcome.PASSED,
+        [],
+        [False],
+    )
     budget.write_text(lenient + '[[budget]]\nmodel = "model-5"\nmax_ms = 0.001\n')
-    (limit,) = check_fleet(LAST, store, budget=budget).budgets
+    (limit,) = check_fleet(LAST, store, budget=budget).evidence.budgets
     assert (limit.series, limit.beyond, limit.entry) == (5, 5, 1)
 
 
@@ -143,8 +156,9 @@ def test_short_histories_are_inconclusive(tmp_path: Path) -> None:
     nights = steady(2, 2, 5)
     nights.latency[1, 1, -1] = float("nan")
     found = check_fleet("2026-01-05", write_nights(tmp_path / "store", nights))
-    assert (found.outcome, found.series, found.without, found.judged) == (Outcome.INCONCLUSIVE, 3, 1, 0)
-    assert [(one.reason, one.series) for one in found.not_judged] == [("fewer than 8 runs", 3)]
+    rests = found.evidence
+    assert (found.outcome, rests.series, rests.without, rests.judged) == (Outcome.INCONCLUSIVE, 3, 1, 0)
+    assert [(one.reason, one.series) for one in rests.not_judged] == [("fewer than 8 runs", 3)]
 
 
 def test_disturbed_runs_decide_nothing(tmp_path: Path) -> None:
@@ -155,8 +169,10 @@ def test_disturbed_runs_decide_nothing(tmp_path: Path) -> None:
     nights.latency[grade == "do_not_trust"] *= 3
     store = write_nights(tmp_path / "store", nights._replace(grade=grade))
     found = check_fleet("2026-01-12", store)
-    assert (found.outcome, found.series, found.judged) == (Outcome.PASSED, 6, 5)
-    assert [(one.reason, one.series) for one in found.not_judged] == [("new runs that are not to be trusted", 1)]
+    assert (found.outcome, found.evidence.series, found.evidence.judged) == (Outcome.PASSED, 6, 5)
+    assert [(one.reason, one.series) for one in found.evidence.not_judged] == [
+        ("new runs that are not to be trusted", 1)
+    ]
     told = stored_history("latency", store)
     assert (told.left_out, sum(len(one.changes) for one in told.series)) == (10, 0)
     with pytest.raises(UntrustedError, match="no new run of 1 series") as error:
@@ -170,7 +186,7 @@ def test_the_command(store: Path, tmp_path: Path) -> None:
     words = [BIN, "check", "--new", LAST, "--store", store]
     done = subprocess.run([*words, "--json", out, "--quiet"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    schema = json.loads((SCHEMAS / "fleet-check.schema.json").read_text())
+    schema = json.loads((SCHEMAS / "check.schema.json").read_text())
     jsonschema.validate(json.loads(out.read_text()), schema)
     wrong = subprocess.run([*words, "--against", "old"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, "--against" in wrong.stderr) == (2, True)

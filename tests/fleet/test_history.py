@@ -304,9 +304,9 @@ def test_a_bundle_is_measured_by_its_stored_history(
     """The current level passes, and so does what is within the threshold; 8 % more is a regression by operators."""
     report = check_history(mint.make(tmp_path / "new", Made(99, hours=99, factor=factor)), "store:", store=store)
     assert report.outcome.value == outcome
-    assert (report.end_to_end.design, report.end_to_end.baseline_processes) == ("history", 14)
+    assert (report.evidence.end_to_end.design, report.evidence.end_to_end.baseline_processes) == ("history", 14)
     assert any("16 earlier runs of another level left out" in note for note in report.notes)
-    assert bool(report.slower) is (factor > 1.2)
+    assert bool(report.evidence.slower) is (factor > 1.2)
 
 
 def test_the_command_stops_a_slower_bundle(mint: Mint, store: Path, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_the_command_stops_a_slower_bundle(mint: Mint, store: Path, tmp_path: Pa
 def test_a_bundle_is_not_measured_by_itself(mint: Mint, store: Path, tmp_path: Path) -> None:
     """One that is in the store already is judged by the others."""
     path = store.parent / "20"
-    assert check_history(path, "store:", store=store).end_to_end.baseline_processes == 13
+    assert check_history(path, "store:", store=store).evidence.end_to_end.baseline_processes == 13
     lone = mint.make(tmp_path / "lone", Made(1, model="lone"))
     add_to_store([lone], tmp_path / "store")
     with pytest.raises(MismatchError, match="no run that it can be compared with"):

@@ -16,10 +16,11 @@ from aie_traces import json_text
 from opscope.api import to_json
 from opscope.core.stats.effect import Verdict
 from opscope.npu.analysis.compare import FigureChange, TilesComparison
-from opscope.npu.analysis.gate import TilesGate
-from opscope.npu.reports.comparison import tiles_comparison_document, tiles_gate_markdown, tiles_gate_summary
+from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.reports.comparison import tiles_comparison_document, tiles_text
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
 from opscope.reports.document.terminal import terminal_document
+from opscope.reports.gate import gate_markdown, gate_summary
 from terminal_text import text_of
 
 FEW = {"outputs": 6, "each": 4, "transfers": (64, 128, 64)}
@@ -141,8 +142,8 @@ def test_the_gate_does_not_name_a_stall_whose_share_grew(tmp_path: Path) -> None
     after = side(tmp_path / "b", *(Gemm(**FEW, call=260 + number, rest=900) for number in range(6)))
     report = opscope.check_tiles(after, before)
 
-    assert isinstance(report, TilesGate)
-    assert report.slower == []
+    assert isinstance(report.evidence, TilesEvidence)
+    assert report.evidence.slower == []
 
 
 def test_the_gate_names_a_stall_that_grew(tmp_path: Path) -> None:
@@ -151,9 +152,12 @@ def test_the_gate_names_a_stall_that_grew(tmp_path: Path) -> None:
     after = side(tmp_path / "b", *(Gemm(**FEW, rest=900 + number) for number in range(8)))
     report = opscope.check_tiles(after, before, threshold=0.01)
 
-    assert isinstance(report, TilesGate)
-    assert [(row.name, row.unit, row.change) for row in report.slower] == [("lock stall", "cycles/iteration", 100)]
-    for shown in (text_of(tiles_gate_summary(report)), tiles_gate_markdown(report)):
+    assert isinstance(report.evidence, TilesEvidence)
+    assert [(row.name, row.unit, row.change) for row in report.evidence.slower] == [
+        ("lock stall", "cycles/iteration", 100)
+    ]
+    text = tiles_text(report)
+    for shown in (text_of(gate_summary(report, text)), gate_markdown(report, text)):
         assert "from the start of an iteration to the next" in shown
 
 

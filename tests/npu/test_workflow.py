@@ -16,12 +16,12 @@ import zstandard
 import opscope
 from aie_gemm import CAPTURES, NPU1_GEMM, NPU2_GEMM, Gemm
 from aie_traces import Span, Tile, json_text, records, words_text
-from opscope.analysis.gate.gate import Outcome
+from opscope.analysis.gate.decision import Decision, Outcome
 from opscope.api import to_json
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, OpscopeError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.npu.analysis.compare import TilesComparison
-from opscope.npu.analysis.gate import TilesGate
+from opscope.npu.analysis.gate import TilesEvidence
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.npu.reports.page import tiles_markdown
@@ -402,8 +402,8 @@ def test_the_gate_stops_a_slower_candidate(tmp_path: Path, calls: list[int], out
     before, after = side(tmp_path / "a", [301, 300, 302, 304]), side(tmp_path / "b", calls)
     report = opscope.check_tiles(after, before, threshold=0.05)
 
-    assert isinstance(report, TilesGate)
-    jsonschema.validate(json.loads(to_json(report)), msgspec.json.schema(TilesGate))
+    assert isinstance(report.evidence, TilesEvidence)
+    jsonschema.validate(json.loads(to_json(report)), msgspec.json.schema(Decision[TilesEvidence]))
     assert report.outcome is (outcome or Outcome.PASSED)
     assert report.let_through is (outcome is None)
 

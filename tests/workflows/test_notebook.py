@@ -326,7 +326,7 @@ def test_a_result_is_written_as_the_plain_one() -> None:
         plain = list(result) if isinstance(result, list) else shown_as(type(result).__mro__[2], result)
         assert type(plain) is not type(result)
         assert to_json(result) == to_json(plain), name
-    assert json.loads(to_json(RESULTS["check"]()))["schema"] == "opscope.check/1"
+    assert json.loads(to_json(RESULTS["check"]()))["schema"] == "opscope.check/2"
 
 
 def test_events_have_layers() -> None:

@@ -12,7 +12,7 @@ import pytest
 import opscope
 from exports import served
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.gate.gate import Outcome
+from opscope.analysis.gate.decision import Outcome
 from opscope.api import (
     ProgramCheck,
     Settings,
@@ -76,21 +76,21 @@ def test_each_round_runs_both_and_each_job_its_own_program(tmp_path: Path) -> No
     assert len(target.jobs) == 24
     assert all(len({is_new(job) for job in target.jobs[at : at + 2]}) == 2 for at in range(0, 24, 2))
     assert all(job.clear is None for job in target.jobs)
-    assert done.report.end_to_end.design == "paired"
-    assert done.report.outcome is Outcome.PASSED
+    assert done.decision.evidence.end_to_end.design == "paired"
+    assert done.decision.outcome is Outcome.PASSED
 
 
 def test_a_slower_program_is_a_regression(slow: ProgramCheck) -> None:
     """The verdict, the model it is about, its paths and what was computed."""
-    report = slow.report
-    assert report.outcome is Outcome.REGRESSION
-    assert report.end_to_end.verdict is Verdict.SLOWER
-    assert report.model == "model"
-    assert (report.candidate.label, report.baseline.label) == ("new", "old")
-    assert report.outputs is not None
-    assert report.outputs.agree
-    assert report.mismatches == []
-    assert not any("model differs" in note for note in report.notes)
+    decision, found = slow.decision, slow.decision.evidence
+    assert decision.outcome is Outcome.REGRESSION
+    assert found.end_to_end.verdict is Verdict.SLOWER
+    assert found.model == "model"
+    assert (found.candidate.label, found.baseline.label) == ("new", "old")
+    assert found.outputs is not None
+    assert found.outputs.agree
+    assert decision.mismatches == []
+    assert not any("model differs" in note for note in decision.notes)
 
 
 def test_the_manifest_says_which_variant_ran_what(slow: ProgramCheck) -> None:
@@ -186,7 +186,7 @@ def test_it_is_finished_where_it_stopped(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = check_programs(new, old, settings=SMALL, out=out, target=broken, clock=FakeClock())
     assert Bundle.open(out).manifest.status is Status.INCOMPLETE
-    assert any("failed" in note for note in done.report.notes)
+    assert any("failed" in note for note in done.decision.notes)
     with pytest.raises(UsageError, match="not against"):
         check_programs(new, new, out=out, resume=True, target=FakeTarget(), clock=FakeClock())
     target = FakeTarget()
@@ -200,10 +200,10 @@ def test_different_results_are_said_and_do_not_pass_unseen(tmp_path: Path) -> No
     target = FakeTarget(noise=0.005)
     target.outputs = lambda job: np.arange(4, dtype=np.float32) * (3 if is_new(job) else 1)
     done, _ = checked(tmp_path, target=target)
-    assert done.report.outcome is Outcome.PASSED
-    assert done.report.outputs is not None
-    assert not done.report.outputs.agree
-    assert done.report.notes[0].startswith("the two sides compute different results")
+    assert done.decision.outcome is Outcome.PASSED
+    assert done.decision.evidence.outputs is not None
+    assert not done.decision.evidence.outputs.agree
+    assert done.decision.notes[0].startswith("the two sides compute different results")
     assert any(finding.rule == "outputs_agree" for finding in done.profiled.content.findings)
 
 

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from opscope.cli.gating import (
+    BudgetOption,
+    InconclusiveOption,
+    JunitOption,
+    MarkdownOption,
+    ThresholdOption,
+    Told,
+    tell,
+    threshold_share,
+)
 from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.cli.output import (
-    STANDARD_OUTPUT,
     JsonOption,
     PowerOption,
     QuietOption,
     RemoteDeviceOption,
     WarmupOption,
-    note_unhashed,
     notice,
-    output_target,
     say,
-    show,
     warmup_count,
-    write,
 )
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
-    from opscope.analysis.gate.gate import GateReport, Outcome
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.api import Settings
-    from opscope.fleet.analysis.fleet_gate import FleetGate
-    from opscope.npu.analysis.gate import TilesGate
 
 _OF_PROGRAMS = (
     *("target", "threads", "oversubscribe", "affinity", "nice", "rounds", "runs", "dtype", "cooldown_seconds"),
@@ -64,31 +65,14 @@ def command(
     store: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
     ] = None,
-    threshold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"
-        ),
-    ] = None,
-    budget: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
-    ] = None,
-    inconclusive: Annotated[
-        Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
-    ] = "fail",
+    threshold: ThresholdOption = None,
+    budget: BudgetOption = None,
+    inconclusive: InconclusiveOption = "fail",
     force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
-    markdown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.", callback=output_target
-        ),
-    ] = None,
-    junit: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target)
-    ] = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
     quiet: QuietOption = False,
     out: Annotated[
         Path | None,
@@ -121,7 +105,8 @@ def command(
     """
     from opscope.core.errors import UsageError
 
-    share = None if threshold is None else threshold_share(threshold)
+    share = threshold_share(threshold)
+    told = Told(inconclusive == "pass", quiet, json, markdown, junit)
     given: dict[str, object] = {
         "--out": out,
         "--resume": resume or None,
@@ -132,8 +117,10 @@ def command(
     if new is not None:
         _check_no_sides(candidate, against, new, store)
         _check_stored({"--force": force or None, "--warmup": warmup} | given, "when all series of a store are judged")
-        places = {"json": json, "markdown": markdown, "junit": junit}
-        _fleet(new, (store, where, share, budget), places, inconclusive, quiet=quiet)
+        from opscope.api import check_fleet
+
+        fleet = check_fleet(new, store, where=where, threshold=share, budget=budget)
+        tell(fleet, fleet.evidence.store, told)
         return
     if candidate is None or against is None:
         raise UsageError(
@@ -150,7 +137,7 @@ def command(
             {"--budget": budget, "--force": force or None, "--warmup": warmup} | given,
             "when a stored history is the baseline",
         )
-        report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
+        report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
     elif _are_programs(candidate, against, asked.given.get("models")):
         programs = _Programs(candidate, against, out, resume=resume)
         report = _measured(programs, _settings(asked, remote_device, power, warmup), share, budget, quiet=quiet)
@@ -160,39 +147,7 @@ def command(
         _check_measured(given)
         count = warmup_count(warmup)
         report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
-    told = _told(report, lenient=inconclusive == "pass")
-    if _told_to(told, {"json": json, "markdown": markdown, "junit": junit}, quiet=quiet):
-        note_unhashed((against, candidate))
-    _decide(told, candidate)
-
-
-def _told_to(told: _Told, places: Mapping[str, str | None], *, quiet: bool) -> bool:
-    """Write the forms that are asked for, and print the summary; whether it was printed."""
-    for form, place in places.items():
-        if place:
-            write(told.forms[form](), place)
-    shown = not quiet and STANDARD_OUTPUT not in places.values()
-    if shown:
-        show(told.summary())
-    return shown
-
-
-def _fleet(
-    since: str,
-    asked: tuple[str | None, str, float | None, Path | None],
-    places: Mapping[str, str | None],
-    inconclusive: str,
-    *,
-    quiet: bool,
-) -> None:
-    """Judge all series of a store by their new runs."""
-    from opscope.api import check_fleet
-
-    store, where, threshold, budget = asked
-    report = check_fleet(since, store, where=where, threshold=threshold, budget=budget)
-    told = _of_fleet(report, lenient=inconclusive == "pass")
-    _told_to(told, places, quiet=quiet)
-    _decide(told, report.store)
+    tell(report, candidate, told._replace(sides=(against, candidate)))
 
 
 def _are_programs(candidate: str, against: str, models: str | None) -> bool:
@@ -226,7 +181,7 @@ def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup
 
 def _measured(
     programs: _Programs, settings: Settings, threshold: float | None, budget: Path | None, *, quiet: bool
-) -> GateReport:
+) -> Decision[ComparisonEvidence]:
     """Measure two programs, tell where their reports are, and judge them."""
     from opscope.api import check_programs, default_directory
     from opscope.cli.progress import run_progress
@@ -256,93 +211,7 @@ def _measured(
         raise InterruptedRunError("interrupted; what was finished is kept", where=out, hint=hint) from None
     if not quiet:
         say(f"report: {done.profiled.path / 'report.html'}", err=True)
-    return done.report
-
-
-class _Told(NamedTuple):
-    """A decision, and the forms in which it is told; each is made when it is asked for."""
-
-    outcome: Outcome
-    let_through: bool
-    problem: str | None
-    advice: str | None
-    summary: Callable[[], RenderableType]
-    forms: dict[str, Callable[[], bytes]]
-
-
-def _told(report: GateReport | TilesGate, *, lenient: bool) -> _Told:
-    from opscope.analysis.gate.gate import GateReport
-
-    return _of_operators(report, lenient) if isinstance(report, GateReport) else _of_tiles(report, lenient)
-
-
-def _of_operators(found: GateReport, lenient: bool) -> _Told:
-    from opscope.analysis.gate.gate import lenient as leniently
-    from opscope.api import to_json
-    from opscope.reports.gate import failing, gate_markdown, gate_summary
-
-    def junit() -> bytes:
-        from opscope.reports.formats.junit import junit_xml
-
-        return junit_xml(report)
-
-    report = leniently(found) if lenient else found
-    deciding = failing(report)
-    more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 else ""
-    problem = f"{deciding[0].name}: {deciding[0].reason}{more}" if deciding else None
-    forms = {"json": lambda: to_json(report), "markdown": lambda: gate_markdown(report).encode(), "junit": junit}
-    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: gate_summary(report), forms)
-
-
-def _of_tiles(found: TilesGate, lenient: bool) -> _Told:
-    from opscope.analysis.gate.gate import Outcome
-    from opscope.api import to_json
-    from opscope.npu.analysis.gate import lenient as leniently
-    from opscope.npu.reports.comparison import tiles_gate_markdown, tiles_gate_summary, tiles_junit
-
-    report = leniently(found) if lenient else found
-    problem = None if report.outcome is Outcome.PASSED else f"{report.figure.name}: {report.reason}"
-    forms = {
-        "json": lambda: to_json(report),
-        "markdown": lambda: tiles_gate_markdown(report).encode(),
-        "junit": lambda: tiles_junit(report),
-    }
-    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: tiles_gate_summary(report), forms)
-
-
-def _of_fleet(found: FleetGate, *, lenient: bool) -> _Told:
-    from opscope.api import to_json
-    from opscope.fleet.analysis.fleet_gate import lenient_fleet
-    from opscope.fleet.reports.fleet_gate import (
-        fleet_gate_junit,
-        fleet_gate_markdown,
-        fleet_gate_problem,
-        fleet_gate_summary,
-    )
-
-    report = lenient_fleet(found) if lenient else found
-    forms = {
-        "json": lambda: to_json(report),
-        "markdown": lambda: fleet_gate_markdown(report).encode(),
-        "junit": lambda: fleet_gate_junit(report),
-    }
-    problem = fleet_gate_problem(report)
-    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: fleet_gate_summary(report), forms)
-
-
-def threshold_share(text: str) -> float:
-    """A threshold as a fraction."""
-    from opscope.core.errors import UsageError
-
-    word = text.strip()
-    try:
-        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
-        problem = f"{text!r} is not a share from 0 to below 100 %"
-        raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
-    return value
+    return done.decision
 
 
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:
@@ -381,17 +250,3 @@ def _check_measured(options: Mapping[str, object]) -> None:
             raise UsageError(
                 problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
             )
-
-
-def _decide(told: _Told, candidate: str) -> None:
-    """Say the outcome by the exit code."""
-    from opscope.analysis.gate.gate import Outcome
-    from opscope.core.errors import InconclusiveError, RegressionError, UntrustedError
-
-    if told.problem is None:
-        return
-    if told.let_through:
-        say(f"warning: {candidate}: inconclusive, but allowed to pass: {told.problem}", err=True)
-        return
-    kinds = {Outcome.REGRESSION: RegressionError, Outcome.UNTRUSTED: UntrustedError}
-    raise kinds.get(told.outcome, InconclusiveError)(told.problem, where=candidate, hint=told.advice)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opscope.analysis.gate.gate import QUIETER
+from opscope.analysis.gate.decision import QUIETER
 from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
@@ -21,7 +21,6 @@ from opscope.fleet.analysis.fleet_gate import (
     MOST_PREDECESSORS,
     SELECTORS,
     FleetBudgets,
-    FleetGate,
     FleetTerms,
     PartChange,
     StoredRun,
@@ -41,8 +40,9 @@ from opscope.fleet.stores import store_address
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.fleet.analysis.common_moves import RunFacts
-    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, FleetDecision
+    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, FleetDecision, FleetEvidence
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
@@ -65,7 +65,7 @@ def check_fleet(
     where: str = "",
     threshold: float | None = None,
     budget: str | Path | None = None,
-) -> FleetGate:
+) -> Decision[FleetEvidence]:
     """Which series of a store are slower since a date, over all models and devices.
 
     A series is what ``opscope history`` takes for one: a model with its number type on a device, in a variant, with its

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
-from opscope.analysis.gate.gate import GateReport
+from opscope.analysis.gate.decision import Decision
+from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.preflight import Preflight
 from opscope.bundle.validation import Validation
@@ -173,7 +174,7 @@ class Profiled(NotebookResult):
         return content_card(self.content, self.path)
 
 
-class GateResult(NotebookResult, GateReport, frozen=True):
+class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
     """The decision of a gate, as :func:`opscope.check` gives it."""
 
     def to_polars(self) -> pl.DataFrame:

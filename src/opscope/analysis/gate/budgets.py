@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_times
-from opscope.analysis.gate.gate import Criterion, Outcome, Quantity, Slowdown, judge
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity
+from opscope.analysis.gate.gate import Slowdown, judge
 from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operators import operators
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects

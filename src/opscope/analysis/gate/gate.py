@@ -1,11 +1,10 @@
-"""A gate: is the candidate slower than a limit lets through, or is that more than the measurements can tell.
+"""A gate on two sides: is the candidate slower than a limit lets through, or is that more than measurements can tell.
 
-The decision is made from a comparison that is there already; nothing is estimated anew. Schema ``opscope.check/1``.
+The decision is made from a comparison that is there already; nothing is estimated anew.
 """
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,8 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.findings.quality import Grade
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -22,115 +22,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.gate.decision import Decision
 
 
 DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
-QUIETER = "measure again on a quiet machine: the reasons stand with the measurement quality"
 _NOT_OF_TIMES = {"outputs_alike", "idle"}
 """Checks that limit a grade and say nothing of how the inferences that count were timed."""
 MOST_ROUNDS = 1_000
 """More processes than that are never advised: the noise is the problem then, not their number."""
 
 
-class Outcome(str, enum.Enum):
-    """What a gate says about one criterion, or about all of them."""
-
-    PASSED = "passed"
-    REGRESSION = "regression"
-    INCONCLUSIVE = "inconclusive"
-    """The measurements are too few or too noisy for the limit."""
-    UNTRUSTED = "untrusted"
-    """It was measured, and the measurements are not to be trusted."""
-
-
-class Quantity(str, enum.Enum):
-    """What a criterion limits, and so the unit of its figures."""
-
-    SLOWDOWN = "slowdown"
-    """Candidate / baseline - 1, as a fraction: 0.03 is 3 % slower."""
-    TIME = "time_ns"
-    """Time per inference in ns."""
-    SHARE = "share"
-    """Part of the time of an inference, as a fraction."""
-
-
-class Criterion(msgspec.Struct, frozen=True):
-    """One limit, and how the candidate stands to it.
+class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
+    """What a decision on two sides, or on a run and its history, rests on.
 
     Attributes:
-        name: what is limited, in words; unique in its report.
-        quantity: unit of ``limit``, ``measured`` and ``ci95``.
-        limit: the largest value that is let through.
-        measured: estimate of the candidate.
-        ci95: its 95 % interval over processes; null with too few processes, or where it cannot be compared.
-        outcome: whether it is kept.
-        reason: why, as one sentence without a full stop.
-        verdict: of a slowdown: whether the candidate is slower than the baseline at all, corrected for the number of
-            limits of the budget file; null for other quantities.
-        minimum_detectable: of a slowdown: the smallest one that such data would show in 80 of 100 experiments; else
-            null.
-        entry: number of the entry in the budget file, from 0; null for end-to-end latency.
-        operators: how many operators of the candidate it is about; null for end-to-end latency.
-        candidate_ns: time per inference of what it is about, on the candidate.
-        baseline_ns: likewise on the baseline; null where the baseline was not asked, or has nothing like it.
-    """
-
-    name: str
-    quantity: Quantity
-    limit: float
-    measured: float | None
-    ci95: tuple[float, float] | None
-    outcome: Outcome
-    reason: str
-    candidate_ns: float
-    verdict: Verdict | None = None
-    minimum_detectable: float | None = None
-    entry: int | None = None
-    operators: int | None = None
-    baseline_ns: float | None = None
-
-
-class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.check/1"):
-    """The decision of a gate, and everything that it rests on.
-
-    Attributes:
-        outcome: untrusted when the measurements decide and are not to be trusted, or were disturbed; else regression
-            when any criterion is one, else inconclusive when any is, else passed.
-        let_through: whether the candidate may pass: it passed, or is inconclusive where that was allowed.
         model: name of the candidate's model; null where it is not known.
         baseline: the side that the candidate is measured by.
         candidate: the side that is judged.
-        threshold: the largest end-to-end slowdown that is let through, as a fraction.
-        slowdown: candidate / baseline - 1, end to end; null where it is withheld.
-        ci95_slowdown: its 95 % interval; null with fewer than two processes a side.
         end_to_end: the verdict of the comparison.
-        criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order.
         slower: operators that became slower, the largest loss first; verdicts are corrected for their number.
-        advice: what to do when it is not a pass; null for a pass.
-        mismatches: why the sides are not comparable; only with force, and empty otherwise.
-        notes: what else limits the meaning of the figures.
-        quality: how far the measurements can be trusted.
         outputs: agreement of what both sides computed on the same inputs; null where that was not compared.
         unmatched: operators that only one side has, those that take longest first; they have no verdict.
     """
 
-    outcome: Outcome
-    let_through: bool
     model: str | None
     baseline: ComparedSide
     candidate: ComparedSide
-    threshold: float
-    slowdown: float | None
-    ci95_slowdown: tuple[float, float] | None
     end_to_end: EndToEnd
-    criteria: list[Criterion]
     slower: list[OperatorChange]
-    advice: str | None
-    mismatches: list[str]
-    notes: list[str]
-    quality: Quality | None = None
     outputs: OutputAgreement | None = None
     unmatched: list[OperatorChange] = []
 
@@ -154,7 +76,7 @@ class Terms(NamedTuple):
     notes: Sequence[str] = ()  # of the sides, beside those of the comparison
 
 
-def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()) -> GateReport:
+def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()) -> Decision[ComparisonEvidence]:
     """The decision on a comparison."""
     found = comparison.end_to_end
     shown = end_to_end_slowdown(found)
@@ -162,26 +84,18 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
     criteria = [first, *budgets]
     if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
         criteria[0] = msgspec.structs.replace(first, outcome=Outcome.UNTRUSTED, reason=doubt(comparison.quality))
-    outcome, slower = overall(criteria), slower_operators(comparison.operators)
-    unmatched = unmatched_operators(comparison.operators)
-    return GateReport(
-        outcome=outcome,
-        let_through=outcome is Outcome.PASSED,
-        model=terms.model,
-        baseline=comparison.baseline,
-        candidate=comparison.candidate,
-        threshold=terms.threshold,
-        slowdown=shown.estimate if shown else None,
-        ci95_slowdown=shown.interval if shown else None,
-        end_to_end=found,
-        criteria=criteria,
-        slower=slower,
-        advice=QUIETER if outcome is Outcome.UNTRUSTED else advice(criteria, found, slower, unmatched),
-        mismatches=list(terms.mismatches),
-        notes=list(dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes])),
+    slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
+    evidence = ComparisonEvidence(
+        terms.model, comparison.baseline, comparison.candidate, found, slower, comparison.outputs, unmatched
+    )
+    untrusted = overall(criteria) is Outcome.UNTRUSTED
+    return decided(
+        criteria,
+        evidence,
+        advice=QUIETER if untrusted else advice(criteria, found, slower, unmatched),
+        mismatches=terms.mismatches,
+        notes=dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes]),
         quality=comparison.quality,
-        outputs=comparison.outputs,
-        unmatched=unmatched,
     )
 
 
@@ -205,14 +119,6 @@ def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
     if not outputs.max_rel_error:
         return ["the outputs of both sides on the same inputs are equal"]
     return [f"outputs on the same inputs agree, with a relative error of at most {outputs.max_rel_error:.2g}"]
-
-
-def lenient(report: GateReport) -> GateReport:
-    """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
-    if report.outcome is not Outcome.INCONCLUSIVE:
-        return report
-    notes = ["inconclusive results pass, as requested", *report.notes]
-    return msgspec.structs.replace(report, let_through=True, notes=notes)
 
 
 def end_to_end_slowdown(found: EndToEnd) -> Slowdown | None:
@@ -253,13 +159,6 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
     if shown.verdict is Verdict.SLOWER:
         return Outcome.PASSED, f"slower, but within the limit; the interval reaches {share_text(highest)}"
     return Outcome.PASSED, f"no slowdown detected; minimum detectable change: {share_text(smallest)}"
-
-
-def overall(criteria: Sequence[Criterion]) -> Outcome:
-    """The worst outcome of all criteria."""
-    outcomes = {criterion.outcome for criterion in criteria}
-    worst_first = (Outcome.UNTRUSTED, Outcome.REGRESSION, Outcome.INCONCLUSIVE)
-    return next((outcome for outcome in worst_first if outcome in outcomes), Outcome.PASSED)
 
 
 def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:

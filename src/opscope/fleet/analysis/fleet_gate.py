@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, QUIETER, Outcome
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.core.stats.many_series import JudgedSeries
     from opscope.fleet.analysis.common_moves import RunFacts
 
@@ -260,13 +262,10 @@ class Detectable(msgspec.Struct, frozen=True):
     slowdowns: list[float] | None
 
 
-class FleetGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet-check/1"):
-    """The decision on all series of a store, and what it rests on.
+class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
+    """What the decision on all series of a store rests on.
 
     Attributes:
-        outcome: regression when a series, a device or a model is slower or a budget is exceeded; else passed when a
-            series could be judged; else untrusted when the new runs of one are not to be trusted; else inconclusive.
-        let_through: whether the gate passes: likewise, or inconclusive where that was allowed.
         store: where the runs are.
         since: runs that were added then or later are new, ISO 8601, UTC.
         threshold: the largest slowdown that is let through where no entry of the budget says another.
@@ -281,12 +280,8 @@ class FleetGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fl
         budgets: absolute limits, in the order of the file.
         models: counts of each model.
         detectable: what would have shown.
-        notes: what limits the meaning of the figures.
-        advice: what to do; null for a pass.
     """
 
-    outcome: Outcome
-    let_through: bool
     store: str
     since: str
     threshold: float
@@ -301,8 +296,6 @@ class FleetGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fl
     budgets: list[BudgetLimit]
     models: list[ModelCount]
     detectable: list[Detectable]
-    notes: list[str]
-    advice: str | None
 
 
 class FleetTerms(NamedTuple):
@@ -362,43 +355,78 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
 
 def fleet_gate(
     series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, ChangeOrigin]
-) -> FleetGate:
+) -> Decision[FleetEvidence]:
     """The decision with everything that it rests on."""
-    runs = decision.families.series.runs
-    judged = int(runs.judged.sum())
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
-    budgets = _budget_limits(series, terms.budgets)
-    red = bool(slower) or any(move.regression for move in decision.moves) or any(one.beyond for one in budgets)
-    nothing = Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE
-    outcome = Outcome.REGRESSION if red else Outcome.PASSED if judged else nothing
-    return FleetGate(
-        outcome=outcome,
-        let_through=outcome is Outcome.PASSED,
+    evidence = FleetEvidence(
         store=terms.store,
         since=terms.since,
         threshold=terms.usual,
         false_red_nights=FALSE_RED_NIGHTS,
         series=len(series) + terms.untrusted,
         without=terms.without,
-        judged=judged,
+        judged=int(decision.families.series.runs.judged.sum()),
         not_judged=_not_judged(series, terms, decision),
         slower=slower,
         suspects=[_slower(series, decision, number, None) for number in decision.suspects],
         moves=sorted(decision.moves, key=lambda move: not move.regression),
-        budgets=budgets,
+        budgets=_budget_limits(series, terms.budgets),
         models=_models(series, decision),
         detectable=_detectable(decision.families),
-        notes=_notes(terms, slower, decision),
-        advice=_advice(outcome, slower, decision.moves, budgets),
+    )
+    criteria = _criteria(evidence, Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE)
+    told = _advice(overall(criteria), slower, decision.moves, evidence.budgets)
+    return decided(criteria, evidence, advice=told, notes=_notes(terms, slower, decision))
+
+
+def move_name(move: CommonMove) -> str:
+    """What a common move is of, as a criterion is called."""
+    return "all series" if move.kind is MoveKind.FLEET else f"{move.kind.value} {move.name}"
+
+
+def budget_name(limit: BudgetLimit) -> str:
+    """An absolute limit, as its criterion is called."""
+    return f"{limit.name}, entry {limit.entry}"
+
+
+def model_name(count: ModelCount) -> str:
+    """The series of a model, as their criterion is called."""
+    return f"series of {count.model}"
+
+
+def _criteria(found: FleetEvidence, nothing: Outcome) -> list[Criterion]:
+    """What is slower as a whole, absolute limits, models; where no series could be judged, ``nothing`` is the outcome.
+
+    A model without a judged series decides nothing beside others that have some.
+    """
+    wholes = [_whole_criterion(move, found.threshold) for move in found.moves if move.regression]
+    others = [*wholes, *map(_budget_criterion, found.budgets)]
+    red = overall(others) is Outcome.REGRESSION
+    unjudged = Outcome.SKIPPED if found.judged or red else nothing
+    return [*others, *(_model_criterion(count, unjudged) for count in found.models)]
+
+
+def _whole_criterion(move: CommonMove, threshold: float) -> Criterion:
+    reason = f"slower as a whole, and {move.moved} of {move.series} series by themselves"
+    return Criterion(move_name(move), Quantity.SLOWDOWN, threshold, move.ratio - 1, None, Outcome.REGRESSION, reason)
+
+
+def _budget_criterion(limit: BudgetLimit) -> Criterion:
+    outcome = Outcome.REGRESSION if limit.beyond else Outcome.PASSED
+    reason = f"{limit.beyond or 'none'} of {limit.series} series beyond the limit"
+    name = budget_name(limit)
+    return Criterion(
+        name, Quantity.TIME, limit.limit_ns, limit.worst_ns, None, outcome, reason, limit.worst_ns, entry=limit.entry
     )
 
 
-def lenient_fleet(report: FleetGate) -> FleetGate:
-    """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
-    if report.outcome is not Outcome.INCONCLUSIVE:
-        return report
-    notes = ["inconclusive results pass, as requested", *report.notes]
-    return msgspec.structs.replace(report, let_through=True, notes=notes)
+def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
+    name = model_name(count)
+    if not count.judged:
+        return Criterion(name, Quantity.COUNT, 0.0, None, None, unjudged, "no series could be judged")
+    outcome = Outcome.REGRESSION if count.slower else Outcome.PASSED
+    reason = f"{count.slower or 'none'} of {count.judged} judged series slower"
+    return Criterion(name, Quantity.COUNT, 0.0, float(count.slower), None, outcome, reason)
 
 
 def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) -> int:

@@ -1,6 +1,6 @@
 """A gate that measures a run by its predecessors: is it slower than their own scatter explains.
 
-The decision has the form of any other gate, schema ``opscope.check/1``; what is a process there is a run here.
+What is a process in the evidence of a comparison is a run here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,8 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
-from opscope.analysis.gate.gate import (
-    DESIGN,
-    QUIETER,
-    GateReport,
-    Outcome,
-    Slowdown,
-    slowdown_criterion,
-    slower_operators,
-)
+from opscope.analysis.gate.decision import QUIETER, Outcome, decided
+from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, slowdown_criterion, slower_operators
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of
 from opscope.core.stats.prediction import FEWEST, predict
@@ -29,6 +22,7 @@ from opscope.core.units import counted_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.prediction import PredictionInterval
@@ -64,7 +58,7 @@ def current_level(latencies_ns: Sequence[float]) -> int:
     return max(level_changes(values), default=0) if len(values) >= SHORTEST_SERIES else 0
 
 
-def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms) -> GateReport:
+def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms) -> Decision[ComparisonEvidence]:
     """The decision on a run."""
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
@@ -79,20 +73,11 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
         reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
         criterion = msgspec.structs.replace(criterion, reason=reason)
     slower = slower_operators(_operators(candidate, predecessors, predecessors.bundles[first:]))
-    return GateReport(
-        outcome=outcome,
-        let_through=outcome is Outcome.PASSED,
-        model=terms.model,
-        baseline=predecessors.side,
-        candidate=candidate.side,
-        threshold=terms.threshold,
-        slowdown=shown.estimate,
-        ci95_slowdown=shown.interval,
-        end_to_end=end,
-        criteria=[criterion],
-        slower=slower,
+    return decided(
+        [criterion],
+        ComparisonEvidence(terms.model, predecessors.side, candidate.side, end, slower),
         advice=_advice(outcome, shown, slower),
-        mismatches=list(terms.mismatches),
+        mismatches=terms.mismatches,
         notes=[*_notes(predecessors, first), *terms.notes],
     )
 

@@ -1,131 +1,90 @@
-"""The decision on all series of a store: on a terminal, in Markdown, and as JUnit XML."""
+"""What the decision on all series of a store says."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-
-from opscope.analysis.findings.message import note
-from opscope.analysis.gate.gate import Outcome
-from opscope.core.outputs import marked_markdown
+from opscope.analysis.gate.decision import Outcome
 from opscope.core.units import counted_text, share_text, time_text
+from opscope.fleet.analysis.fleet_gate import budget_name, model_name, move_name
 from opscope.fleet.reports.common_moves import fact_text, move_text, percent
 from opscope.fleet.reports.history import subject_line
-from opscope.reports.document.console import Text
-from opscope.reports.document.terminal import message_lines
-from opscope.reports.document.text import markdown, markdown_table, plain
-from opscope.reports.formats.junit import Case, junit_document
+from opscope.reports.document.text import plain
+from opscope.reports.gate import GateTable, GateText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from rich.console import RenderableType
+    from opscope.analysis.gate.decision import Decision
+    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, Detectable, FleetEvidence, SlowerSeries
 
-    from opscope.fleet.analysis.fleet_gate import BudgetLimit, ChangeOrigin, Detectable, FleetGate, SlowerSeries
-
-_MOST_ROWS, _MOST_MARKDOWN_ROWS, _MOST_TOGETHER = 8, 40, 5
+_MOST_TOGETHER = 5
 _MOST_PARTS = 3
-_LONG = 600
-_SUITE = "opscope check --new"
 _HEAD = ("series", "time", "change", "runs", "first run", "what changed with it", "operators")
 _RIGHT = ("change", "runs")
+_NAMES = ("series", "first run", "what changed with it", "operators")
 
 
-def fleet_gate_sentence(report: FleetGate) -> str:
-    """The decision in one sentence: how many series of how many are slower, on which devices, since when."""
-    word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
-    since = f"since {report.since.removesuffix('T00:00:00')}"
-    if report.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
-        return f"{word}: none of {report.series} series with a run {since} could be judged"
-    told = [_slower_text(report)] if report.slower or not _whole(report) else []
-    told += [f"{counted_text(count, kind)} slower as a whole" for kind, count in _whole(report)]
-    beyond = sum(one.beyond for one in report.budgets)
-    told += [f"{beyond} series beyond an absolute limit"] if beyond else []
-    return f"{word}: {', '.join(told)}, {since}, threshold {share_text(report.threshold)}"
+def fleet_text(decision: Decision[FleetEvidence]) -> GateText:
+    """What a decision on all series of a store says: what changed, where, in which operators, since when."""
+    found = decision.evidence
+    answer, since = _answer(decision), f"since {found.since.removesuffix('T00:00:00')}"
+    sentence = f"{answer}, {since}, threshold {share_text(found.threshold)}"
+    changes = [f"change: {move_text(move)}" for move in found.moves if not move.regression]
+    return GateText(
+        answer=answer,
+        sentence=sentence,
+        subject="fleet",
+        sections=lambda most: _sections(found, most),
+        properties={"since": found.since, "threshold": f"{found.threshold:g}", "store": found.store},
+        reasons=_reasons(found),
+        notes=[*changes, *_notes(found)],
+        problem=sentence,
+    )
 
 
-def _slower_text(report: FleetGate) -> str:
-    count, alone = len(report.slower), len(_alone(report.slower))
+def _answer(decision: Decision[FleetEvidence]) -> str:
+    """How many series of how many are slower, and which devices or models as a whole."""
+    found = decision.evidence
+    if decision.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
+        return f"none of {found.series} series with a new run could be judged"
+    kinds = Counter(move.kind.value for move in found.moves if move.regression)
+    told = [_slower_text(found)] if found.slower or not kinds else []
+    told += [f"{counted_text(count, kind)} slower as a whole" for kind, count in kinds.items()]
+    beyond = sum(one.beyond for one in found.budgets)
+    return ", ".join([*told, *([f"{beyond} series beyond an absolute limit"] if beyond else [])])
+
+
+def _slower_text(found: FleetEvidence) -> str:
+    count, alone = len(found.slower), len(_alone(found.slower))
     ways = f" ({alone} alone, {count - alone} with the device or model)" if alone < count else ""
-    return f"{count or 'none'} of {report.judged} judged series slower{ways}"
+    return f"{count or 'none'} of {found.judged} judged series slower{ways}"
 
 
-def fleet_gate_problem(report: FleetGate) -> str | None:
-    """Why it is not a pass; None for a pass."""
-    return None if report.outcome is Outcome.PASSED else fleet_gate_sentence(report).partition(": ")[2]
+def _reasons(found: FleetEvidence) -> dict[str, str]:
+    """In more words than a criterion has: what moved with a device, the longest series, the series of a model."""
+    told = {move_name(one): move_text(one).partition(": ")[2] for one in found.moves if one.regression}
+    for limit in found.budgets:
+        counts = f"{limit.beyond or 'none'} of {limit.series} series beyond the limit"
+        longest = f"the longest is {time_text(limit.worst_ns)}, {subject_line(limit.worst)}"
+        told[budget_name(limit)] = f"{counts}; {longest}"
+    for one in found.models:
+        if one.judged:
+            own = [_series_text(row) for row in found.slower if row.subject.model == one.model]
+            first = f"{one.slower or 'none'} of {one.judged} judged series slower"
+            told[model_name(one)] = "\n".join([first, *own])
+    return told
 
 
-def fleet_gate_summary(report: FleetGate) -> RenderableType:
-    """What a person reads after `opscope check --new`."""
-    parts: list[RenderableType] = [Text(fleet_gate_sentence(report), style="bold")]
-    parts += [Text(f"{'regression' if move.regression else 'change'}: {move_text(move)}") for move in report.moves]
-    parts += [Text(_budget_text(one)) for one in report.budgets]
-    alone, together = _alone(report.slower), _together(report.slower)
-    parts += _table("slower alone", alone, _MOST_ROWS)
-    parts += _table("slower with the others of its device or model", together, _MOST_PARTS)
-    parts += _table("may be slower, the next runs will show", report.suspects, _MOST_ROWS)
-    if report.advice:
-        parts.append(Text(f"next: {report.advice}"))
-    return Group(*parts, *message_lines(map(note, _notes(report))))
-
-
-def fleet_gate_markdown(report: FleetGate) -> str:
-    """The decision for a comment, a mail or the summary of a job: what changed, where, which operators, since when."""
-    excused = " (allowed to pass)" if _excused(report) else ""
-    sections = [
-        f"## opscope check: {report.outcome.value}{excused}\n",
-        f"**{markdown(fleet_gate_sentence(report), _LONG)}**\n",
-    ]
-    marks = ["**regression**: " if move.regression else "" for move in report.moves]
-    lines = [f"- {mark}{markdown(move_text(move), _LONG)}" for mark, move in zip(marks, report.moves, strict=True)]
-    lines += [f"- {markdown(_budget_text(one), _LONG)}" for one in report.budgets]
-    sections += ["\n".join([*lines, ""])] if lines else []
-    if report.advice:
-        sections.append(f"Next: {report.advice}.\n")
-    alone, together = _alone(report.slower), _together(report.slower)
-    sections += _section("Slower alone", alone, _MOST_MARKDOWN_ROWS)
-    sections += _section("Slower with the others of its device or model", together, _MOST_TOGETHER)
-    sections += _section("May be slower: the next runs will show", report.suspects, _MOST_TOGETHER)
-    sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in _notes(report)), ""]))
-    return marked_markdown("\n".join(sections))
-
-
-def fleet_gate_junit(report: FleetGate) -> bytes:
-    """The decision as JUnit XML: a test for each model, each device or model that changed, and each absolute limit.
-
-    A regression is a failure. A model of which no series could be judged is skipped.
-    """
-    properties = {"outcome": report.outcome.value, "since": report.since, "threshold": f"{report.threshold:g}"}
-    lines = [fleet_gate_sentence(report), *_notes(report)]
-    return junit_document(list(_cases(report)), properties | {"store": report.store}, lines)
-
-
-def _cases(report: FleetGate) -> Iterator[Case]:
-    for one in report.models:
-        own = [row for row in report.slower if row.subject.model == one.model]
-        outcome = Outcome.REGRESSION if own else Outcome.PASSED if one.judged else Outcome.INCONCLUSIVE
-        message = f"{one.slower} of {one.judged} judged series slower" if one.judged else "no series could be judged"
-        detail = "\n".join([f"{message}, {one.series} with a new run", *map(_series_text, own)])
-        yield Case("models", one.model, message, detail, outcome, let_through=True)
-    for move in report.moves:
-        if move.regression:
-            name = f"{move.kind.value} {move.name}".strip()
-            text = move_text(move)
-            yield Case(f"{move.kind.value}s", name, text, text, Outcome.REGRESSION, let_through=False)
-    for limit in report.budgets:
-        outcome = Outcome.REGRESSION if limit.beyond else Outcome.PASSED
-        text = _budget_text(limit)
-        yield Case("budgets", f"{limit.name}, entry {limit.entry}", text, text, outcome, let_through=False)
-
-
-def _whole(report: FleetGate) -> list[tuple[str, int]]:
-    kinds = [move.kind.value for move in report.moves if move.regression]
-    return [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
-
-
-def _excused(report: FleetGate) -> bool:
-    return report.let_through and report.outcome is not Outcome.PASSED
+def _sections(found: FleetEvidence, most: int) -> list[GateTable]:
+    together, fewer = _together(found.slower), min(most, _MOST_TOGETHER)
+    sections = (
+        _section("Slower alone", _alone(found.slower), most),
+        _section("Slower with the others of its device or model", together, fewer),
+        _section("May be slower: the next runs will show", found.suspects, fewer),
+    )
+    return [section for section in sections if section.rows]
 
 
 def _alone(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
@@ -134,17 +93,6 @@ def _alone(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
 
 def _together(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
     return [row for row in rows if row.common is not None]
-
-
-def _table(title: str, rows: Sequence[SlowerSeries], most: int) -> list[RenderableType]:
-    if not rows:
-        return []
-    found: list[RenderableType] = [Text(), Text(f"{title}: {len(rows)}", style="bold")]
-    for row in rows[:most]:
-        found.append(Text(f"  {_series_text(row)}"))
-        found += [Text(f"    {line}") for line in _origin_lines(row.origin)]
-    rest = len(rows) - most
-    return [*found, Text(f"  and {rest} more; --json has all of them")] if rest > 0 else found
 
 
 def _series_text(row: SlowerSeries) -> str:
@@ -179,12 +127,17 @@ def _changed(found: ChangeOrigin) -> str:
     return "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
 
 
-def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> list[str]:
-    if not rows:
-        return []
-    table = markdown_table(_HEAD, map(_cells, rows[:most]), right=_RIGHT)
+def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> GateTable:
+    lines = [line for row in rows[:most] for line in _row_lines(row)]
     rest = len(rows) - most
-    return [f"### {title}: {len(rows)}\n", table, *([f"And {rest} more.\n"] if rest > 0 else [])]
+    more = f"And {rest} more; the decision in JSON has all of them." if rest > 0 else ""
+    return GateTable(
+        f"{title}: {len(rows)}", _HEAD, list(map(_cells, rows[:most])), _RIGHT, _NAMES, lines=lines, more=more
+    )
+
+
+def _row_lines(row: SlowerSeries) -> list[str]:
+    return [f"  {_series_text(row)}", *(f"    {line}" for line in _origin_lines(row.origin))]
 
 
 def _cells(row: SlowerSeries) -> tuple[str, ...]:
@@ -193,28 +146,21 @@ def _cells(row: SlowerSeries) -> tuple[str, ...]:
     versions = [first.placed, first.bundle[:12], first.commit or "", first.executorch or ""] if first else []
     parts = row.origin.operators[:_MOST_PARTS] if row.origin else []
     return (
-        markdown(subject_line(row.subject), 200),
+        subject_line(row.subject),
         f"{time_text(row.before_ns)} to {time_text(row.after_ns)}",
         f"{percent(1 + row.slowdown)} ({percent(1 + low)} to {percent(1 + high)})",
         str(row.runs),
-        markdown(" ".join(filter(None, versions))),
-        markdown(_changed(row.origin), 200) if row.origin else "",
-        markdown("; ".join(f"{one.name} +{time_text(one.after_ns - one.before_ns)}" for one in parts), 200),
+        " ".join(filter(None, versions)),
+        _changed(row.origin) if row.origin else "",
+        "; ".join(f"{one.name} +{time_text(one.after_ns - one.before_ns)}" for one in parts),
     )
 
 
-def _budget_text(one: BudgetLimit) -> str:
-    word = "beyond its limit" if one.beyond else "within its limit"
-    worst = f"the longest is {time_text(one.worst_ns)}, {subject_line(one.worst)}"
-    return f"{word} of {time_text(one.limit_ns)}: {one.beyond} of {one.series} series of {plain(one.name)}; {worst}"
-
-
-def _notes(report: FleetGate) -> list[str]:
-    found = list(report.notes)
-    found += [f"not judged: {one.series} series, {one.reason}" for one in report.not_judged]
-    found += [text for text in map(_detectable_text, report.detectable) if text]
-    nights = f"{report.false_red_nights * 30:.0f} of 30 nights" if report.false_red_nights else "no night"
-    return [*found, f"at most {nights} is expected to be red without a reason, by what noise did in the nights before"]
+def _notes(found: FleetEvidence) -> list[str]:
+    told = [f"not judged: {one.series} series, {one.reason}" for one in found.not_judged]
+    told += [text for text in map(_detectable_text, found.detectable) if text]
+    nights = f"{found.false_red_nights * 30:.0f} of 30 nights" if found.false_red_nights else "no night"
+    return [*told, f"at most {nights} is expected to be red without a reason, by what noise did in the nights before"]
 
 
 def _detectable_text(one: Detectable) -> str:

@@ -1,32 +1,27 @@
-"""Two sides of AI Engine traces, and the decision of a gate over them, on a terminal, in Markdown and as JUnit XML."""
+"""Two sides of AI Engine traces on a terminal, and what the decision of a gate over them says."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-
 from opscope.analysis.findings.message import note
-from opscope.analysis.gate.gate import Outcome
-from opscope.core.outputs import marked_markdown
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
 from opscope.reports.document.blocks import Document, Messages, Sentence, Tone, facts, verdict_text, words_table
 from opscope.reports.document.console import NameCell, Text
-from opscope.reports.document.terminal import message_lines, plain_table
-from opscope.reports.document.text import markdown, plain
-from opscope.reports.formats.junit import Case, junit_document
-from opscope.reports.gate import slowdown_text
+from opscope.reports.document.terminal import plain_table
+from opscope.reports.document.text import plain
+from opscope.reports.gate import GateTable, GateText, interval_text, slowdown_answer, slowdown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import RenderableType
     from rich.table import Table
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
-    from opscope.npu.analysis.gate import TilesGate
+    from opscope.npu.analysis.gate import TilesEvidence
 
 _LONG = 600
 _SIDE = 36
@@ -80,7 +75,7 @@ def value_text(value: float | None, unit: str) -> str:
     return rate_text(value) if unit == "MAC/cycle" else f"{value:,.0f}"
 
 
-def _side_lines(found: TilesComparison | TilesGate, figure: FigureChange) -> list[Text]:
+def _side_lines(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[Text]:
     """Both sides, each with its figure; names are cut where they differ all the same."""
     sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
     cut = {plain(side.label, _SIDE) for _, side, _ in sides}
@@ -135,67 +130,38 @@ def _table(rows: list[FigureChange]) -> Table:
     return table
 
 
-def tiles_gate_sentence(report: TilesGate) -> str:
-    """The verdict in one sentence: outcome, slowdown with its interval, threshold, what it rests on."""
-    low, high = report.ci95_slowdown or (0.0, 0.0)
-    interval = f"[{slowdown_text(low)}, {slowdown_text(high)}]" if report.ci95_slowdown else "(no interval)"
-    excused = " (allowed to pass)" if report.let_through and report.outcome is not Outcome.PASSED else ""
-    return (
-        f"{report.outcome.value}{excused}: slowdown {slowdown_text(report.slowdown)} {interval} by "
-        f"{report.figure.name}, threshold {share_text(report.threshold)}"
+def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
+    """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
+    found, first = decision.evidence, decision.criteria[0]
+    slowdown = first.measured or 0.0
+    figures = f"{slowdown_text(slowdown)} {interval_text(first.quantity, first.ci95)} by {first.name}"
+    return GateText(
+        answer=slowdown_answer(decision, "the candidate"),
+        sentence=f"slowdown {figures}, threshold {share_text(first.limit)}",
+        subject=found.candidate.label,
+        sections=lambda most: _worse_sections(found.slower[:most]),
+        sides=_sides(found),
+        properties={
+            "baseline": found.baseline.path,
+            "candidate": found.candidate.path,
+            "threshold": f"{first.limit:g}",
+            "slowdown": f"{slowdown:.6g}",
+            "baseline_cycles": f"{found.figure.baseline or 0:.6g}",
+            "candidate_cycles": f"{found.figure.candidate or 0:.6g}",
+        },
     )
 
 
-def tiles_gate_summary(report: TilesGate) -> RenderableType:
-    """What a person reads after `opscope check` of traces of tiles."""
-    parts: list[RenderableType] = [Text(tiles_gate_sentence(report), style="bold")]
-    parts += _side_lines(report, report.figure)
-    parts.append(Text(f"{report.outcome.value}: {report.reason}"))
-    if report.advice:
-        parts.append(Text(f"next: {report.advice}"))
-    if report.slower:
-        parts += [Text(), _table(report.slower), *(Text(line, style="dim") for line in _stalls_line(report.slower))]
-    return Group(*parts, *message_lines(map(note, _notes(report))))
+def _sides(found: TilesEvidence) -> GateTable:
+    figure, head = found.figure, ("side", "path", found.figure.name, "traces")
+    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
+    rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in sides]
+    lines = [line.plain for line in _side_lines(found, figure)]
+    return GateTable("", head, rows, head[2:], {"path"}, lines=lines)
 
 
-def tiles_gate_markdown(report: TilesGate) -> str:
-    """The decision for a comment on a pull request or the summary of a job."""
-    lines = [f"## opscope check: {report.outcome.value}", "", f"**{tiles_gate_sentence(report)}**", ""]
-    lines += [f"| side | path | {report.figure.name} | traces |", "| --- | --- | ---: | ---: |"]
-    lines += [
-        f"| {name} | {markdown(side.path)} | {value_text(value, 'cycles')} | {side.traces} |"
-        for name, side, value in (
-            ("baseline", report.baseline, report.figure.baseline),
-            ("candidate", report.candidate, report.figure.candidate),
-        )
-    ]
-    lines += ["", f"{report.reason[:1].upper()}{report.reason[1:]}.", ""]
-    lines += [f"Next: {report.advice}.", ""] if report.advice else []
-    if report.slower:
-        lines += ["### What became worse", "", f"| {' | '.join(HEAD)} |", "| --- | ---: | ---: | ---: | ---: | --- |"]
-        lines += [f"| {' | '.join(map(markdown, figure_cells(row)))} |" for row in report.slower]
-        lines += ["", *_stalls_line(report.slower), ""]
-    notes = _notes(report)
-    lines += ["### Notes", "", *(f"- {markdown(one, _LONG)}" for one in notes), ""] if notes else []
-    return marked_markdown("\n".join(lines))
-
-
-def tiles_junit(report: TilesGate) -> bytes:
-    """The decision as JUnit XML; there is no time, since cycles are none."""
-    figure = report.figure
-    detail = f"{tiles_gate_sentence(report)}; {report.reason}"
-    case = Case(report.candidate.label, figure.name, report.reason, detail, report.outcome, report.let_through)
-    properties = {
-        "outcome": report.outcome.value,
-        "baseline": report.baseline.path,
-        "candidate": report.candidate.path,
-        "threshold": f"{report.threshold:g}",
-        "slowdown": f"{report.slowdown:.6g}",
-        "baseline_cycles": f"{figure.baseline or 0:.6g}",
-        "candidate_cycles": f"{figure.candidate or 0:.6g}",
-    }
-    return junit_document([case], properties, [tiles_gate_sentence(report), *_notes(report)])
-
-
-def _notes(report: TilesGate) -> list[str]:
-    return [f"not comparable, forced: {problem}" for problem in report.mismatches] + report.notes
+def _worse_sections(slower: Sequence[FigureChange]) -> list[GateTable]:
+    if not slower:
+        return []
+    rows = [figure_cells(row) for row in slower]
+    return [GateTable("What became worse", HEAD, rows, HEAD[1:5], HEAD[:1], more=" ".join(_stalls_line(slower)))]

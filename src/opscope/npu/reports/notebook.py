@@ -14,19 +14,21 @@ from opscope.npu.reports.comparison import (
     comparison_sentence,
     figure_cells,
     shown_figures,
-    tiles_gate_sentence,
+    tiles_text,
 )
 from opscope.npu.reports.sweep import sweep_sentence
 from opscope.reports.document.blocks import words_table
 from opscope.reports.document.messages import sentence
 from opscope.reports.formats.frames import typed_frame
+from opscope.reports.gate import gate_notes, gate_sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.npu.analysis.compare import FigureChange, TilesComparison
-    from opscope.npu.analysis.gate import TilesGate
+    from opscope.npu.analysis.gate import TilesEvidence
     from opscope.npu.analysis.sweep import Sweep, SweepRow
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
     from opscope.reports.document.blocks import TableBlock
@@ -120,18 +122,19 @@ def tiles_comparison_frame(comparison: TilesComparison) -> pl.DataFrame:
     return typed_frame(_FIGURES, (_figure(part, row) for part, rows in parts.items() for row in rows))
 
 
-def tiles_gate_card(report: TilesGate) -> Card:
+def tiles_gate_card(decision: Decision[TilesEvidence]) -> Card:
     """The decision, the figure that was judged, and what became worse."""
-    forced = [f"not comparable, forced: {problem}" for problem in report.mismatches]
-    advice = [f"next: {report.advice}"] if report.advice else []
-    where = f"{report.candidate.path} against {report.baseline.path}"
-    lines = [report.reason, *advice, *forced, *report.notes]
-    return Card(where, tiles_gate_sentence(report), None, [_figures([report.figure, *report.slower])], lines)
+    found, text = decision.evidence, tiles_text(decision)
+    advice = [f"next: {decision.advice}"] if decision.advice else []
+    where = f"{found.candidate.path} against {found.baseline.path}"
+    lines = [decision.criteria[0].reason, *advice, *gate_notes(decision, text)]
+    return Card(where, gate_sentence(decision, text), None, [_figures([found.figure, *found.slower])], lines)
 
 
-def tiles_gate_frame(report: TilesGate) -> pl.DataFrame:
+def tiles_gate_frame(decision: Decision[TilesEvidence]) -> pl.DataFrame:
     """The figure that was judged, then those that are shown to be worse."""
-    rows = [("overall", report.figure), *(("slower", row) for row in report.slower)]
+    found = decision.evidence
+    rows = [("overall", found.figure), *(("slower", row) for row in found.slower)]
     return typed_frame(_FIGURES, (_figure(part, row) for part, row in rows))
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analysis.gate.decision import Decision
 from opscope.core.errors import EmptyTraceError, MismatchError, NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.npu.analysis.compare import TilesComparison
-from opscope.npu.analysis.gate import TilesGate
+from opscope.npu.analysis.gate import TilesEvidence
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.registry import runtime_of_format
@@ -191,7 +192,6 @@ def check_tiles(
     """
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
     from opscope.npu.analysis.gate import gate_tiles
-    from opscope.npu.workflows.sides import TilesGateResult
 
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
@@ -236,7 +236,7 @@ class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
         return tiles_comparison_card(self)
 
 
-class TilesGateResult(NotebookResult, TilesGate, frozen=True):
+class TilesGateResult(NotebookResult, Decision[TilesEvidence], frozen=True):
     """The decision of a gate over AI Engine traces, as :func:`opscope.check_tiles` gives it."""
 
     def to_polars(self) -> pl.DataFrame:

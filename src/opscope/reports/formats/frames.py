@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.gate.gate import GateReport
+    from opscope.analysis.gate.decision import Decision
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.operators.operator_facts import OperatorFacts
     from opscope.analysis.preflight.preflight import Preflight
@@ -132,14 +132,14 @@ def change_frame(comparison: Comparison) -> pl.DataFrame:
     return plain.with_columns(columns).select(CHANGE_COLUMNS)
 
 
-def gate_frame(report: GateReport) -> pl.DataFrame:
+def gate_frame(decision: Decision[Any]) -> pl.DataFrame:
     """The limits of a gate, the end-to-end slowdown first; figures are in the unit of their quantity."""
     rows = (
         (
             *(one.name, one.quantity, one.limit, one.measured, *(one.ci95 or (None, None)), one.outcome, one.verdict),
             *(one.baseline_ns, one.candidate_ns, one.operators, one.reason),
         )
-        for one in report.criteria
+        for one in decision.criteria
     )
     return typed_frame(_LIMITS, rows)
 

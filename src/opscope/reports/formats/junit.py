@@ -10,62 +10,41 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from opscope.analysis.gate.gate import Outcome
+from opscope.analysis.gate.decision import Outcome
 from opscope.reports.document.text import plain
-from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
+from opscope.reports.gate import gate_notes, gate_sentence, interval_text, limit_text, reason, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from opscope.analysis.gate.gate import Criterion, GateReport
+    from opscope.analysis.gate.decision import Criterion, Decision
+    from opscope.reports.gate import GateText
 
 # What XML 1.0 (fifth edition), production 2, does not allow in a document, not even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SUITE = "opscope check"
 
 
-class Case(NamedTuple):
-    """A criterion as a test."""
-
-    suite: str  # what it is about; readers group by it
-    name: str  # of the criterion
-    message: str  # why its outcome
-    detail: str  # the figures
-    outcome: Outcome  # of the criterion
-    let_through: bool  # whether what cannot be decided may pass
-    ns: float | None = None  # time per inference, which readers draw the history of; None where there is no time
-
-
-def junit_xml(report: GateReport) -> bytes:
+def junit_xml(decision: Decision[Any], text: GateText) -> bytes:
     """The decision as a document in UTF-8.
 
-    A regression is a failure. A criterion that cannot be decided is an error, or skipped where that is let through.
-    ``time`` is that of one inference, in seconds, so that the history that CI systems draw is one of latency.
+    A regression is a failure. A criterion that cannot be decided is an error, or skipped where that is let through or
+    where others decide. ``time`` is that of one inference, in seconds, so that the history that CI systems draw is one
+    of latency; what is not measured in time has none.
     """
-    cases = [_case(criterion, report) for criterion in report.criteria]
-    lines = [gate_sentence(report), *report.mismatches, *report.notes]
-    return junit_document(cases, _properties(report), lines, report.end_to_end.candidate_ns)
-
-
-def junit_document(
-    cases: Sequence[Case], properties: Mapping[str, str], lines: Sequence[str], ns: float | None = None
-) -> bytes:
-    """Cases as a document of one suite."""
-    elements = [_element(case) for case in cases]
+    elements = [_element(criterion, decision, text) for criterion in decision.criteria]
     counts = Counter(child.tag for element in elements for child in element)
-    figures = {"tests": str(len(cases)), "failures": str(counts["failure"]), "errors": str(counts["error"])}
-    figures |= {} if ns is None else {"time": _seconds(ns)}
+    figures = {"tests": str(len(elements)), "failures": str(counts["failure"]), "errors": str(counts["error"])}
+    figures |= _time(decision.criteria[0].candidate_ns)
     root = ET.Element("testsuites", {"name": _SUITE, **figures})
     suite = ET.SubElement(root, "testsuite", {"name": _SUITE, **figures, "skipped": str(counts["skipped"])})
     found = ET.SubElement(suite, "properties")
-    for name, value in properties.items():
+    for name, value in {"outcome": decision.outcome.value, **text.properties}.items():
         ET.SubElement(found, "property", {"name": name, "value": xml_text(value)})
     suite.extend(elements)
     out = ET.SubElement(suite, "system-out")
-    out.text = xml_text("\n".join(lines))
+    out.text = xml_text("\n".join([gate_sentence(decision, text), *gate_notes(decision, text)]))
     ET.indent(root)
     document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return document + b"\n"
@@ -76,49 +55,31 @@ def xml_text(text: str) -> str:
     return _FORBIDDEN.sub("", text)
 
 
-def _case(criterion: Criterion, report: GateReport) -> Case:
-    quantity = criterion.quantity
-    figures = f"measured {value_text(quantity, criterion.measured)} {interval_text(quantity, criterion.ci95)}"
-    return Case(
-        suite=report.model or report.candidate.label,
-        name=criterion.name,
-        message=criterion.reason,
-        detail=f"{plain(criterion.name)}: {figures}, limit {limit_text(criterion)}; {criterion.reason}",
-        outcome=criterion.outcome,
-        let_through=report.let_through,
-        ns=criterion.candidate_ns,
-    )
-
-
-def _element(case: Case) -> ET.Element:
-    attributes = {"classname": xml_text(f"opscope.{plain(case.suite)}"), "name": xml_text(plain(case.name))}
-    attributes |= {} if case.ns is None else {"time": _seconds(case.ns)}
-    element, message = ET.Element("testcase", attributes), xml_text(case.message)
-    if case.outcome is Outcome.REGRESSION:
-        _explain(element, "failure", {"message": message, "type": "regression"}, case.detail)
-    elif case.outcome is Outcome.INCONCLUSIVE and case.let_through:
-        _explain(element, "skipped", {"message": f"inconclusive: {message}"}, case.detail)
-    elif case.outcome is not Outcome.PASSED:
-        _explain(element, "error", {"message": message, "type": case.outcome.value}, case.detail)
+def _element(criterion: Criterion, decision: Decision[Any], text: GateText) -> ET.Element:
+    """A criterion as a test."""
+    names = {"classname": f"opscope.{plain(text.subject)}", "name": plain(criterion.name)}
+    attributes = {name: xml_text(value) for name, value in names.items()} | _time(criterion.candidate_ns)
+    element = ET.Element("testcase", attributes)
+    message, outcome, detail = xml_text(reason(criterion, text)), criterion.outcome, _detail(criterion, text)
+    if outcome is Outcome.REGRESSION:
+        _explain(element, "failure", {"message": message, "type": outcome.value}, detail)
+    elif outcome is Outcome.SKIPPED or (outcome is Outcome.INCONCLUSIVE and decision.let_through):
+        _explain(element, "skipped", {"message": f"{outcome.value}: {message}"}, detail)
+    elif outcome is not Outcome.PASSED:
+        _explain(element, "error", {"message": message, "type": outcome.value}, detail)
     return element
+
+
+def _detail(criterion: Criterion, text: GateText) -> str:
+    quantity = criterion.quantity
+    measured = f"measured {value_text(quantity, criterion.measured)} {interval_text(quantity, criterion.ci95)}"
+    told = text.reasons.get(criterion.name, criterion.reason)
+    return f"{plain(criterion.name)}: {measured}, limit {limit_text(criterion)}; {told}"
 
 
 def _explain(element: ET.Element, tag: str, attributes: dict[str, str], detail: str) -> None:
     ET.SubElement(element, tag, attributes).text = xml_text(detail)
 
 
-def _properties(report: GateReport) -> dict[str, str]:
-    return {
-        "outcome": report.outcome.value,
-        "baseline": report.baseline.path,
-        "candidate": report.candidate.path,
-        "threshold": f"{report.threshold:g}",
-        "slowdown": "withheld" if report.slowdown is None else f"{report.slowdown:.6g}",
-        "design": report.end_to_end.design,
-        "arm": report.end_to_end.arm,
-        "grade": report.end_to_end.grade.value if report.end_to_end.grade else "not judged",
-    }
-
-
-def _seconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e9:.9f}"
+def _time(nanoseconds: float | None) -> dict[str, str]:
+    return {} if nanoseconds is None else {"time": f"{nanoseconds / 1e9:.9f}"}

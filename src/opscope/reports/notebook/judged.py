@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.finding import message_of
 from opscope.core.units import counted_text
 from opscope.reports.content.content import NOT_KNOWN
-from opscope.reports.document.blocks import Format, column, table
+from opscope.reports.document.blocks import Format, column, table, words_table
 from opscope.reports.document.messages import quality_sentence, sentence
-from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
+from opscope.reports.gate import comparison_text, criterion_cells, gate_notes, gate_sentence
 from opscope.reports.kernel_evidence import kernel_table
 from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 from opscope.reports.preflight import headline, partition_line, work_table
@@ -17,33 +17,27 @@ from opscope.reports.sections.operator_kernels import KIND_TEXTS
 from opscope.reports.validation import answer, in_order
 
 if TYPE_CHECKING:
-    from opscope.analysis.gate.gate import GateReport
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
     from opscope.bundle.validation import Validation
     from opscope.reports.combined.values import CombinedReport
 
 
-def gate_card(report: GateReport) -> Card:
+def gate_card(decision: Decision[ComparisonEvidence]) -> Card:
     """The decision, and every limit."""
-    grid = table(
-        report.criteria,
-        column("criterion", Format.NAME, lambda one: one.name),
-        column("measured", Format.FIGURE, lambda one: value_text(one.quantity, one.measured)),
-        column("95 % interval", Format.FIGURE, lambda one: interval_text(one.quantity, one.ci95)),
-        column("limit", Format.FIGURE, limit_text),
-        column("outcome", Format.TEXT, lambda one: one.outcome.value),
-    )
-    forced = [f"not comparable, forced: {problem}" for problem in report.mismatches]
+    text, sides = comparison_text(decision), decision.evidence
+    heads = ("criterion", "measured", "95 % interval", "limit", "outcome")
+    grid = words_table(heads, map(criterion_cells, decision.criteria))
     lines = [
         *more_rows(MOST_ROWS, len(grid.rows)),
-        *([f"next: {report.advice}"] if report.advice else []),
-        *([quality_sentence(report.quality)] if report.quality else []),
-        *forced,
-        *report.notes,
+        *([f"next: {decision.advice}"] if decision.advice else []),
+        *([quality_sentence(decision.quality)] if decision.quality else []),
+        *gate_notes(decision, text),
     ]
-    where = f"{report.candidate.path} against {report.baseline.path}"
-    return Card(where, gate_sentence(report), None, [grid], lines)
+    where = f"{sides.candidate.path} against {sides.baseline.path}"
+    return Card(where, gate_sentence(decision, text), None, [grid], lines)
 
 
 def validation_card(validation: Validation) -> Card:

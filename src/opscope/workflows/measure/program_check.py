@@ -23,7 +23,8 @@ from opscope.workflows.measure.variants import NEW, OLD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.analysis.gate.gate import GateReport
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.experiment.engine import Progress
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
@@ -34,11 +35,11 @@ class ProgramCheck(NamedTuple):
     """What became of two programs.
 
     Attributes:
-        report: the decision.
+        decision: of the gate.
         profiled: the bundle and its reports.
     """
 
-    report: GateReport
+    decision: Decision[ComparisonEvidence]
     profiled: Profiled
 
 
@@ -94,8 +95,8 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     place = target_of(experiment, given=given)
     with place.reserved(means.lock_request()) as hold:
         done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)
-    report = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
-    return ProgramCheck(report, done)
+    decision = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
+    return ProgramCheck(decision, done)
 
 
 def _check_settings(settings: Settings) -> None:

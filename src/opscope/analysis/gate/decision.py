@@ -1,0 +1,174 @@
+"""The judgement of every gate: which limits were set, how the candidate stands to each, and what follows of it.
+
+Programs, bundles, histories, fleets and NPU traces have one form of decision, schema ``opscope.check/2``; what each
+rests on stands beside it as evidence of its own type.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from opscope.analysis.findings.quality import Quality
+from opscope.core.errors import InconclusiveError, OpscopeError, RegressionError, UntrustedError
+from opscope.core.stats.effect import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+E = TypeVar("E")
+QUIETER = "measure again on a quiet machine: the reasons stand with the measurement quality"
+
+
+class Outcome(str, enum.Enum):
+    """What a gate says about one criterion, or about all of them."""
+
+    PASSED = "passed"
+    REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
+    """The measurements are too few or too noisy for the limit."""
+    UNTRUSTED = "untrusted"
+    """It was measured, and the measurements are not to be trusted."""
+    SKIPPED = "skipped"
+    """Of one criterion: nothing could be measured by it, and others decide."""
+
+
+ERRORS: dict[Outcome, type[OpscopeError]] = {
+    Outcome.REGRESSION: RegressionError,
+    Outcome.INCONCLUSIVE: InconclusiveError,
+    Outcome.UNTRUSTED: UntrustedError,
+}
+"""How a command ends that may not let a candidate pass; the kind of error has the exit code."""
+_WORST_FIRST = (Outcome.UNTRUSTED, Outcome.REGRESSION, Outcome.INCONCLUSIVE)
+
+
+class Quantity(str, enum.Enum):
+    """What a criterion limits, and so the unit of its figures."""
+
+    SLOWDOWN = "slowdown"
+    """Candidate / baseline - 1, as a fraction: 0.03 is 3 % slower."""
+    TIME = "time_ns"
+    """Time per inference in ns."""
+    SHARE = "share"
+    """Part of the time of an inference, as a fraction."""
+    COUNT = "count"
+    """How many series are slower than their own limits."""
+
+
+class Criterion(msgspec.Struct, frozen=True):
+    """One limit, and how the candidate stands to it.
+
+    Attributes:
+        name: what is limited, in words; unique in its decision.
+        quantity: unit of ``limit``, ``measured`` and ``ci95``.
+        limit: the largest value that is let through.
+        measured: estimate of the candidate; null where there is none.
+        ci95: its 95 % interval over processes; null with too few processes, or where it cannot be compared.
+        outcome: whether it is kept.
+        reason: why, as one sentence without a full stop.
+        candidate_ns: time per inference of what it is about, on the candidate; null where that is no time.
+        verdict: of a slowdown: whether the candidate is slower than the baseline at all, corrected for the number of
+            limits of the budget file; null for other quantities.
+        minimum_detectable: of a slowdown: the smallest one that such data would show in 80 of 100 experiments; else
+            null.
+        entry: number of the entry in the budget file, from 0; null where it is of none.
+        operators: how many operators of the candidate it is about; null where it is about none.
+        baseline_ns: as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing like
+            it.
+    """
+
+    name: str
+    quantity: Quantity
+    limit: float
+    measured: float | None
+    ci95: tuple[float, float] | None
+    outcome: Outcome
+    reason: str
+    candidate_ns: float | None = None
+    verdict: Verdict | None = None
+    minimum_detectable: float | None = None
+    entry: int | None = None
+    operators: int | None = None
+    baseline_ns: float | None = None
+
+
+class Decision(msgspec.Struct, Generic[E], frozen=True, tag_field="schema", tag="opscope.check/2"):
+    """The decision of a gate, and everything that it rests on.
+
+    Attributes:
+        outcome: the worst of all criteria: untrusted before regression, that before inconclusive; else passed.
+        let_through: whether the candidate may pass: it passed, or is inconclusive where that was allowed.
+        criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order. Of a fleet:
+            devices and models that are slower as a whole, absolute limits, and every model.
+        evidence: what else is known, by the kind of what was judged.
+        advice: what to do when it is not a pass; null for a pass.
+        mismatches: why the sides are not comparable; only with force, and empty otherwise.
+        notes: what else limits the meaning of the figures.
+        quality: grade of the measurements, and its reasons; null where that was not judged.
+    """
+
+    outcome: Outcome
+    let_through: bool
+    criteria: list[Criterion]
+    evidence: E
+    advice: str | None
+    mismatches: list[str]
+    notes: list[str]
+    quality: Quality | None = None
+
+
+def decided(
+    criteria: Sequence[Criterion],
+    evidence: E,
+    *,
+    advice: str | None,
+    mismatches: Iterable[str] = (),
+    notes: Iterable[str] = (),
+    quality: Quality | None = None,
+) -> Decision[E]:
+    """The decision that follows of criteria."""
+    outcome = overall(criteria)
+    passed = outcome is Outcome.PASSED
+    return Decision(outcome, passed, [*criteria], evidence, advice, [*mismatches], [*notes], quality)
+
+
+def overall(criteria: Sequence[Criterion]) -> Outcome:
+    """The worst outcome of all criteria."""
+    outcomes = {criterion.outcome for criterion in criteria}
+    return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), Outcome.PASSED)
+
+
+def lenient(decision: Decision[E]) -> Decision[E]:
+    """The decision with an inconclusive outcome let through, which a note then says; any other as it is."""
+    if decision.outcome is not Outcome.INCONCLUSIVE:
+        return decision
+    notes = ["inconclusive results pass, as requested", *decision.notes]
+    return msgspec.structs.replace(decision, let_through=True, notes=notes)
+
+
+def failing(decision: Decision[Any]) -> list[Criterion]:
+    """Criteria that decide an outcome other than a pass, in their order."""
+    return [c for c in decision.criteria if c.outcome is decision.outcome and c.outcome is not Outcome.PASSED]
+
+
+def problem(decision: Decision[Any]) -> str:
+    """The first criterion that decides the outcome, and why; empty for a pass."""
+    deciding = failing(decision)
+    more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 else ""
+    return f"{deciding[0].name}: {deciding[0].reason}{more}" if deciding else ""
+
+
+def refusal(decision: Decision[Any], where: str, told: str = "") -> OpscopeError | None:
+    """The error that a command ends with; None where the candidate may pass.
+
+    Args:
+        decision: what was decided.
+        where: what was judged.
+        told: why it is not a pass; empty: as :func:`problem` says.
+    """
+    if decision.let_through:
+        return None
+    return ERRORS[decision.outcome](told or problem(decision), where=where, hint=decision.advice)

@@ -1,0 +1,117 @@
+"""What commands that end with a gate share: its options, where a decision is written, and the exit code."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import typer
+
+from opscope.cli.output import STANDARD_OUTPUT, note_unhashed, output_target, say, show, write
+
+if TYPE_CHECKING:
+    from opscope.analysis.gate.decision import Decision
+    from opscope.reports.gate import GateText
+
+ThresholdOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"),
+]
+BudgetOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
+]
+InconclusiveOption: TypeAlias = Annotated[
+    Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
+]
+MarkdownOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.", callback=output_target
+    ),
+]
+JunitOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target)
+]
+
+
+class Told(NamedTuple):
+    """How a decision is told."""
+
+    lenient: bool  # whether what is inconclusive passes
+    quiet: bool = False  # whether nothing is printed beside files
+    json: str | None = None  # where its forms are written
+    markdown: str | None = None
+    junit: str | None = None
+    sides: tuple[str, ...] = ()  # bundles that may lack hashes of what they measured
+
+
+def threshold_share(text: str | None) -> float | None:
+    """A threshold as a fraction."""
+    from opscope.core.errors import UsageError
+
+    if text is None:
+        return None
+    word = text.strip()
+    try:
+        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        problem = f"{text!r} is not a share from 0 to below 100 %"
+        raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
+    return value
+
+
+def tell(found: Decision[Any], where: str, how: Told) -> None:
+    """Write a decision, print it, and end with the error that it asks for.
+
+    Raises:
+        OpscopeError: the candidate may not pass; the kind of error has the exit code.
+    """
+    from opscope.analysis.gate.decision import Outcome, lenient, problem, refusal
+    from opscope.reports.gate import gate_summary
+
+    decision = lenient(found) if how.lenient else found
+    text = _text(decision)
+    _write(decision, text, how)
+    if not how.quiet and STANDARD_OUTPUT not in {how.json, how.markdown, how.junit}:
+        show(gate_summary(decision, text))
+        note_unhashed(how.sides)
+    if error := refusal(decision, where, text.problem):
+        raise error
+    if decision.outcome is not Outcome.PASSED:
+        say(f"warning: {where}: inconclusive, but allowed to pass: {text.problem or problem(decision)}", err=True)
+
+
+def _write(decision: Decision[Any], text: GateText, how: Told) -> None:
+    """Write the forms that are asked for."""
+    if how.json:
+        from opscope.api import to_json
+
+        write(to_json(decision), how.json)
+    if how.markdown:
+        from opscope.reports.gate import gate_markdown
+
+        write(gate_markdown(decision, text).encode(), how.markdown)
+    if how.junit:
+        from opscope.reports.formats.junit import junit_xml
+
+        write(junit_xml(decision, text), how.junit)
+
+
+def _text(decision: Decision[Any]) -> GateText:
+    """What the kind of its evidence says of a decision."""
+    kind = decision.evidence.__struct_config__.tag
+    if kind == "fleet":
+        from opscope.fleet.reports.fleet_gate import fleet_text
+
+        return fleet_text(decision)
+    if kind == "tiles":
+        from opscope.npu.reports.comparison import tiles_text
+
+        return tiles_text(decision)
+    from opscope.reports.gate import comparison_text
+
+    return comparison_text(decision)
