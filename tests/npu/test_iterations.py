@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core, sequence
@@ -223,6 +223,7 @@ def test_a_longer_sequence_of_three_kinds() -> None:
     assert [own.complete for own in found.iterations] == [False, True, True, True, True, False]
 
 
+@example("ez|mmemmz", 2, 0, None)  # a stretch without work before the wait
 @settings(max_examples=100, deadline=None)
 @given(
     st.text("mmmmze|", max_size=40),

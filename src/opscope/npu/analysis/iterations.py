@@ -114,13 +114,14 @@ def _by_count(kinds: Kinds, each: int) -> Ints:
 
 
 def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:
-    """Iterations begin behind a long wait that lies before their first working call."""
+    """Iterations begin behind a long wait that lies before their first working call, and none where the next does."""
     if not len(long):
         return starts
     work = np.flatnonzero(kinds.work)
     first_work = work[np.minimum(np.searchsorted(work, starts), len(work) - 1)]
     wait = long[np.maximum(np.searchsorted(long, first_work, side="right") - 1, 0)]
-    return np.where((wait > starts) & (wait <= first_work), wait, starts)
+    following = np.append(starts[1:], len(kinds.work))
+    return np.where((wait > starts) & (wait <= first_work) & (wait < following), wait, starts)
 
 
 def _work(kinds: Kinds, starts: Ints) -> Ints:
