@@ -1,16 +1,16 @@
-"""The report of a trace of AI Engine tiles in HTML and Markdown: templates filled with what was found."""
+"""The report of a trace of AI Engine tiles: one document, as a page and in Markdown; its first lines on a terminal."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from html import escape
+from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from opscope.core import units
-from opscope.core.parts import explained, part
+from opscope.core.grouping import grouped
+from opscope.core.parts import part
 from opscope.core.units import share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
@@ -34,23 +34,45 @@ from opscope.npu.reports.answer import (
     verdict_text,
 )
 from opscope.npu.reports.drawing import COLOURS, legend
-from opscope.reports.document.html import policy, template_text
-from opscope.reports.document.template import environment
+from opscope.reports.document.blocks import (
+    Beside,
+    Block,
+    Bullets,
+    Closing,
+    Details,
+    Document,
+    Figures,
+    Format,
+    HeadlineFigure,
+    Messages,
+    Section,
+    Sentence,
+    Tone,
+    column,
+    facts,
+    table,
+    words_table,
+)
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    import jinja2
-
-    from opscope.core.parts import PartFailure
+    from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.kinds import KindRow
+    from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import BoundRow, SlotRow, TileRow, TilesAnalysis
     from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.reports.document.blocks import Picture, TableBlock
 
 
 MOST = 20
 """Stretches of a table."""
+_FIRST = 3
 
 
 class CallSequence(NamedTuple):
@@ -113,112 +135,344 @@ _MOST_ROWS = 200
 NOT_KNOWN = "not known"
 
 
-class Figure(NamedTuple):
-    """A figure of the first screen."""
-
-    label: str
-    value: str
-    note: str
-
-
 def tiles_html(examined: Examined) -> str:
     """The report as one HTML page that needs nothing else."""
-    template = _environment().get_template("tiles.html.j2")
-    return whole_page(template, {**_values(examined), "pictures": _pictures(examined)})
-
-
-def whole_page(template: jinja2.Template, values: dict[str, Any]) -> str:
-    """A page with its style, its script, and the policy that allows these two alone."""
-    style = template_text("report.css") + template_text("tiles.css")
-    script = template_text("report.js")
-    return template.render(**values, style=style, script=script, policy=policy(style, script))
+    return html_document(tiles_document(examined), styles=("tiles.css",))
 
 
 def tiles_markdown(examined: Examined) -> str:
     """The report in Markdown."""
-    shown = _shown(examined)
-    no_map: tuple[list[int], list[tuple[int, list[str]]]] = [], []
-    more = {
-        "stretches": part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
-        if shown
-        else [],
-        "array_rows": part("the map of the array", lambda: array_rows(examined.analysis.working), no_map),
-    }
-    return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
+    return markdown_document(tiles_document(examined))
 
 
-def _sequences(core: TracedCore | None) -> list[CallSequence]:
-    return call_sequences(core) if core else []
-
-
-@lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    return environment(
-        {
-            "whole": lambda value: "" if value is None else f"{value:,.0f}",
-            "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
-            "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
-            "ratio": units.ratio_text,
-            "measured": measured_text,
-            "signed": lambda value: f"{value * 100:+.2f} %",
-            "verdict": verdict_text,
-            "gmac": lambda row: range_text(row.gmac_per_s) or NOT_KNOWN,
-            "cells": category_cells,
-            "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        }
+def tiles_document(examined: Examined) -> Document:
+    """Are the cores busy, what stalls them, how far are they from their peak; and what that rests on."""
+    analysis = examined.analysis
+    name = PurePath(analysis.trace.path).name
+    about = ", ".join(filter(None, (_device(analysis.given), units_text(analysis))))
+    found = answer(analysis)
+    cut = [Sentence("Incomplete: part of the trace is missing; what is whole is shown.", Tone.BAD)]
+    return Document(
+        title=name,
+        heading=f"{name}: {about}",
+        answer=found.headline,
+        trust=[*map(Sentence, found.lines), *([] if analysis.trace.complete else cut)],
+        blocks=_first(examined),
+        sections=[*(_of_calls(examined) if analysis.working else []), _traced_section(analysis)],
     )
 
 
-def _values(examined: Examined) -> dict[str, Any]:
-    analysis = examined.analysis
+def _first(examined: Examined) -> list[Block]:
+    analysis, shown = examined.analysis, _shown(examined)
     rows = analysis.working
-    return {
-        "name": PurePath(analysis.trace.path).name,
-        "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
-        "answer": answer(analysis),
-        "tiles": part("the figures of the first screen", lambda: _figures(analysis), list[Figure]()) if rows else [],
-        "rows": rows,
-        "units": analysis.tiles,
-        "shown": shown_core(analysis) if rows else None,
-        "hidden": max(0, len(rows) - aie_pictures.MOST_BARS),
-        "told": told(analysis.findings),
-        "trace": analysis.trace,
-        "given": _given(analysis.given),
-        "categories": CATEGORY_NAMES,
-        "events": EVENTS,
-        "any_iterations": any(row.iterations for row in rows),
-        "iteration_reasons": part("the sentences on iterations", lambda: iteration_lines(rows), list[str]()),
-        "array": analysis.array,
-        "prediction": analysis.prediction,
-        "array_sentence": array_sentence(analysis.array) if analysis.array else "",
-        "aligned": _aligned(analysis),
-        "few": len(rows) <= aie_pictures.FEW,
-        "map_note": _map_note(rows),
-        "most": _MOST_ROWS,
-    }
-
-
-def _pictures(examined: Examined) -> dict[str, str]:
-    rows, shown = examined.analysis.working, _shown(examined)
-    cores = [core for core in examined.cores if core.pairing.paired]
-    if shown is None:
-        return {}
+    messages = told(analysis.findings)
+    steps = Section("Recommendations", [Messages(messages, _FIRST) if messages else Sentence("No findings.")])
+    if not rows:
+        return [steps]
     few = len(rows) <= aie_pictures.FEW
-    drawn: dict[str, Callable[[], str | None]] = {
-        "cycles": lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows),
-        "all_cycles": lambda: None if few else aie_pictures.cycle_bars(rows),
-        "legend": lambda: legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
-        "map": lambda: aie_pictures.array_map(rows),
-        "close": lambda: aie_pictures.close_timeline(shown),
-        "whole": lambda: aie_pictures.whole_timeline(cores, _shifts(examined)),
-        "durations": lambda: aie_pictures.call_durations(shown),
-        "roofline": lambda: aie_pictures.roofline_of(rows),
-    }
-    return {key: explained(f"the picture {key}", draw, _not_drawn) or "" for key, draw in drawn.items()}
+    cycles = [
+        picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
+        picture("legend", _legend),
+        Sentence(f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}", Tone.DIM),
+    ]
+    own: list[Block] = [Section("Where the cycles go", cycles)]
+    if len(rows) > 1:
+        where = [picture("map", lambda: aie_pictures.array_map(rows)), Sentence(_map_note(rows), Tone.DIM)]
+        own.append(Section("The array", where))
+    elif shown:
+        own.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
+    figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
+    return [Figures(figures), Beside(own, [steps])]
 
 
-def _not_drawn(failure: PartFailure) -> str:
-    return f"<p>{escape(failure.sentence)}</p>"
+def _legend() -> str:
+    return legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items())
+
+
+def _close(core: TracedCore) -> Picture:
+    return picture("close", lambda: aie_pictures.close_timeline(core))
+
+
+def _of_calls(examined: Examined) -> Iterator[Section]:
+    analysis, shown = examined.analysis, _shown(examined)
+    rows = analysis.working
+    if shown:
+        yield _timeline(examined, shown)
+        yield _calls(examined, shown)
+    yield _rates(analysis)
+    yield _iterations(rows)
+    if analysis.array and len(rows) > 1:
+        yield _together(analysis.array)
+
+
+def _timeline(examined: Examined, shown: TracedCore) -> Section:
+    cores = [core for core in examined.cores if core.pairing.paired]
+    whole = picture("whole", lambda: aie_pictures.whole_timeline(cores, _shifts(examined)))
+    close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
+    timed = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
+    stretches = part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
+    blocks = [
+        *close,
+        whole,
+        Sentence(f"{timed} The stronger a colour, the more of a stretch is active.", Tone.DIM),
+        Details(f"Tile {shown.tile.tile} in order of time", [_stretches(stretches)]),
+    ]
+    return Section("Timeline", blocks, "when", "Timeline")
+
+
+def _stretches(rows: Sequence[CallSequence]) -> TableBlock:
+    return table(
+        rows,
+        column("calls", Format.TEXT, lambda one: f"{one.first} to {one.last}"),
+        column("from cycle", Format.COUNT, lambda one: one.start),
+        column("to cycle", Format.COUNT, lambda one: one.end),
+        column("kinds", Format.NAME, lambda one: one.kinds),
+        column("median duration", Format.COUNT, lambda one: one.median_cycles),
+        column("longest", Format.COUNT, lambda one: one.longest_cycles),
+        column("in calls", Format.SHARE, lambda one: one.in_calls),
+    )
+
+
+def _calls(examined: Examined, shown: TracedCore) -> Section:
+    rows = examined.analysis.working
+    many = [] if len(rows) <= aie_pictures.FEW else [picture("all_cycles", lambda: aie_pictures.cycle_bars(rows))]
+    drawn = picture("durations", lambda: aie_pictures.call_durations(shown))
+    blocks = [
+        Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
+        kinds_table(rows),
+        Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is left out as an outlier.", Tone.DIM),
+        Section("Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), _inside(rows)]),
+    ]
+    return Section("Calls", blocks, "calls", "Calls")
+
+
+def _map_table(rows: Sequence[TileRow]) -> list[Block]:
+    """The heat map as a table, which pages have as a picture."""
+    if len(rows) == 1:
+        return []
+    no_map: tuple[list[int], list[tuple[int, list[str]]]] = [], []
+    columns, lines = part("the map of the array", lambda: array_rows(rows), no_map)
+    heads = ["", *(f"column {number}" for number in columns)]
+    return [Details(f"{_map_note(rows)} as a table", [words_table(heads, ([f"row {n}", *own] for n, own in lines))])]
+
+
+def _inside(rows: Sequence[TileRow]) -> Sentence:
+    told_of = (
+        "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
+    )
+    return Sentence(told_of if len(rows) > 1 else "", Tone.DIM)
+
+
+def cycles_table(rows: Sequence[TileRow]) -> TableBlock:
+    """Where the cycles went; of one core in calls and between them, of several by category."""
+    if len(rows) == 1:
+        heads = ("cycles", "in calls", "between calls", "together", "share")
+        return words_table(heads, category_cells(rows[0]))
+    return table(
+        rows[:_MOST_ROWS],
+        column("tile", Format.TEXT, lambda row: row.tile),
+        column("cycles", Format.COUNT, lambda row: row.window_cycles),
+        column("in calls", Format.SHARE, lambda row: row.cycles.in_call.total / row.window_cycles),
+        *(
+            column(name.removesuffix("_stall"), Format.SHARE, partial(_share_of, name), absent="-")
+            for name in CATEGORY_NAMES
+        ),
+        closing=_more(rows, _MOST_ROWS),
+        sortable=True,
+    )
+
+
+def _share_of(name: str, row: TileRow) -> float | None:
+    return None if EVENTS.get(name) in row.not_traced else row.cycles.of(name) / row.window_cycles
+
+
+def kinds_table(rows: Sequence[TileRow]) -> TableBlock:
+    """Kinds of calls, with how long they take."""
+    figures = ("median_cycles", "p10_cycles", "p90_cycles", "min_cycles", "max_cycles")
+    return table(
+        [(row, kind) for row in rows for kind in row.kinds],
+        column("tile", Format.TEXT, lambda pair: pair[0].tile),
+        column("kind", Format.NAME, lambda pair: pair[1].kind),
+        column("calls", Format.COUNT, lambda pair: pair[1].n),
+        column("vector", Format.COUNT, lambda pair: pair[1].vector_cycles),
+        column("first", Format.COUNT, lambda pair: pair[1].first_cycles, wide=True),
+        *(column(name.removesuffix("_cycles"), Format.COUNT, partial(_cycles_of, name)) for name in figures),
+        column("distinguished by", Format.TEXT, lambda pair: pair[1].evidence, wide=True),
+        sortable=True,
+    )
+
+
+def _cycles_of(name: str, pair: tuple[TileRow, KindRow]) -> float:
+    return float(getattr(pair[1], name))
+
+
+def rates_table(rows: Sequence[TileRow], most: int | None = None) -> TableBlock:
+    """Rates against the peak, and what sets the pace."""
+    return table(
+        rows[:most],
+        column("tile", Format.TEXT, lambda row: row.tile),
+        column("MAC/cycle", Format.RATE, lambda row: row.mac_per_cycle, absent=NOT_KNOWN),
+        column("of peak", Format.SHARE, lambda row: row.utilisation, absent=NOT_KNOWN),
+        column("in calls", Format.RATE, lambda row: row.in_call_mac_per_cycle, absent=NOT_KNOWN),
+        column("GMAC/s", Format.TEXT, lambda row: range_text(row.gmac_per_s) or NOT_KNOWN, wide=True),
+        column("period", Format.COUNT, lambda row: row.bound.measured_period_cycles if row.bound else None),
+        column("predicted", Format.COUNT, lambda row: row.bound.predicted_period_cycles if row.bound else None),
+        column("residual", Format.COUNT, lambda row: row.bound.residual_cycles if row.bound else None, wide=True),
+        column("call", Format.COUNT, lambda row: row.bound.call_cycles if row.bound else None, wide=True),
+        column("bound by", Format.TEXT, lambda row: verdict_text(row.bound) if row.bound else NOT_KNOWN),
+        column("coverage", Format.SHARE, lambda row: row.coverage, absent=NOT_KNOWN, wide=True),
+        closing=_more(rows, most or len(rows)),
+        sortable=True,
+    )
+
+
+def _more(rows: Sequence[TileRow], most: int) -> list[Closing]:
+    return [Closing(f"{len(rows) - most} more", {})] if len(rows) > most else []
+
+
+def _rates(analysis: TilesAnalysis) -> Section:
+    rows, shown = analysis.working, shown_core(analysis)
+    without = [row for row in rows if row.rate_reason]
+    more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+    unbound = [f"tile {row.tile}: {row.bound_reason}" for row in rows if row.bound is None and row.bound_reason]
+    blocks: list[Block] = [
+        rates_table(rows),
+        Bullets(unbound[:MOST]),
+        Sentence(f"No rate of tile {without[0].tile}{more}: {without[0].rate_reason}." if without else "", Tone.DIM),
+        Sentence(_OF_RATES, Tone.DIM),
+    ]
+    if shown.bound and shown.bound.ports:
+        blocks.append(Section(f"Streams of tile {shown.tile}", [_ports(shown.bound)]))
+    if analysis.prediction:
+        blocks.append(Section("Predicted against measured", prediction_blocks(analysis.prediction)))
+    drawn = picture("roofline", lambda: aie_pictures.roofline_of(rows), _OF_ROOFLINE)
+    blocks.append(Section("Roofline", [drawn]))
+    return Section("Rates, and what sets the pace", blocks, "rates", "Rates")
+
+
+_OF_RATES = (
+    "Rates are of the calls that the trace holds, over its window. The period runs from the start of one multiplying "
+    "call to the next; predicted is the longest of the call and each port's transfers."
+)
+_OF_ROOFLINE = (
+    "Level: the vector unit's peak; rising: what the streams feed at their bytes per cycle. Diamonds are the operands' "
+    "streams; a point is above the stream that allows least."
+)
+
+
+def _ports(bound: BoundRow) -> TableBlock:
+    return table(
+        bound.ports,
+        column("port", Format.NAME, lambda port: port.name),
+        column("carries", Format.NAME, lambda port: port.label if port.operands else NOT_KNOWN),
+        column("bytes per transfer", Format.COUNT, lambda port: port.buffer_bytes),
+        column("cycles per transfer", Format.COUNT, lambda port: port.transfer_cycles),
+        column("transfers", Format.COUNT, lambda port: port.transfers),
+        column("cycles for each call", Format.COUNT, lambda port: port.cycles_per_call),
+        column("busy cycles", Format.COUNT, lambda port: port.busy_cycles),
+        column("how that is known", Format.TEXT, lambda port: port.reason),
+        sortable=True,
+    )
+
+
+def prediction_blocks(found: Prediction) -> list[Block]:
+    """Numbers of a cost model; what nothing is compared with says why below."""
+    silent = grouped([row for row in found.rows if row.measured is None], lambda row: row.note)
+    names = [f"{', '.join(row.quantity.replace('_', ' ') for row in rows)}: {note}" for note, rows in silent.items()]
+    rows = table(
+        found.rows,
+        column("figure of the cost model", Format.TEXT, lambda row: row.quantity.replace("_", " ")),
+        column("predicted", Format.COUNT, lambda row: row.predicted),
+        column("measured", Format.FIGURE, measured_text),
+        column("error", Format.FIGURE, lambda row: "" if row.error is None else f"{row.error * 100:+.2f} %"),
+        column("measured times", Format.COUNT, lambda row: row.n, wide=True),
+        column("what was measured", Format.TEXT, lambda row: "" if row.measured is None else row.note, wide=True),
+    )
+    told_of = f"Cost model, per {found.of}; an error above 0 is a prediction that is too long."
+    return [rows, Sentence(told_of, Tone.DIM), Bullets(names)]
+
+
+def _iterations(rows: Sequence[TileRow]) -> Section:
+    reasons = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
+    listed = table(
+        [(row, one) for row in rows for one in row.iterations[:_MOST_ROWS]],
+        column("tile", Format.TEXT, lambda pair: pair[0].tile),
+        column("iteration", Format.COUNT, lambda pair: pair[1].number),
+        column("phase", Format.TEXT, lambda pair: pair[1].phase),
+        column("complete", Format.TEXT, lambda pair: "yes" if pair[1].complete else "no"),
+        column("calls", Format.COUNT, lambda pair: pair[1].calls),
+        column("from cycle", Format.COUNT, lambda pair: pair[1].start),
+        column("cycles", Format.COUNT, lambda pair: pair[1].cycles),
+        column("MAC per cycle", Format.RATE, lambda pair: pair[1].mac_per_cycle, absent=NOT_KNOWN),
+        sortable=True,
+    )
+    return Section("Iterations", [listed, Bullets(reasons)], "iterations", "Iterations")
+
+
+def _together(array: ArrayView) -> Section:
+    tiles = table(
+        array.tiles,
+        column("tile", Format.TEXT, lambda one: one.tile),
+        column("median cycles of an iteration", Format.COUNT, lambda one: one.median_cycles),
+        column("min", Format.COUNT, lambda one: one.min_cycles),
+        column("max", Format.COUNT, lambda one: one.max_cycles),
+        column("ends last in", Format.COUNT, lambda one: one.ends_last),
+        sortable=True,
+    )
+    each = table(
+        array.iterations[:_MOST_ROWS],
+        column("iteration", Format.COUNT, lambda one: one.number),
+        column("runtime cycles", Format.COUNT, lambda one: one.runtime_cycles),
+        column("longest of one core", Format.COUNT, lambda one: one.longest_cycles),
+        column("start skew", Format.COUNT, lambda one: one.start_skew_cycles),
+        column("first", Format.TEXT, lambda one: one.first_tile),
+        column("last", Format.TEXT, lambda one: one.last_tile),
+        column("balance", Format.SHARE, lambda one: one.balance),
+        column("MAC per cycle, all cores", Format.RATE, lambda one: one.mac_per_cycle, absent=NOT_KNOWN),
+        sortable=True,
+    )
+    why = f"{_capital(array.alignment.reason)}. {_capital(array.reason)}."
+    blocks = [Sentence(f"{_capital(array_sentence(array))}."), tiles, each, Sentence(why, Tone.DIM)]
+    return Section("The cores together", blocks, "array", "Array")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _traced_section(analysis: TilesAnalysis) -> Section:
+    trace, units = analysis.trace, analysis.tiles
+    slots = table(
+        [(row, slot) for row in units for slot in row.slots],
+        column("tile", Format.TEXT, lambda pair: pair[0].tile),
+        column("unit", Format.TEXT, lambda pair: pair[0].unit),
+        column("slot", Format.COUNT, lambda pair: pair[1].slot),
+        column("event", Format.NAME, lambda pair: pair[1].event),
+        column("times", Format.COUNT, lambda pair: pair[1].spans),
+        column("cycles", Format.COUNT, lambda pair: pair[1].cycles),
+        column("of the trace", Format.SHARE, _of_trace),
+        sortable=True,
+    )
+    steps = table(
+        [(row, step) for row in units for step in row.advice.steps],
+        column("tile", Format.TEXT, lambda pair: pair[0].tile),
+        column("unit", Format.TEXT, lambda pair: pair[0].unit),
+        column("leave out", Format.TEXT, lambda pair: ", ".join(pair[1].events)),
+        column("the same buffer reaches", Format.RATIO, lambda pair: pair[1].reach),
+        column("coverage then", Format.SHARE, lambda pair: pair[1].coverage, absent=NOT_KNOWN),
+    )
+    how = "Estimated from the commands that the events take; the buffer keeps the oldest."
+    whole = "whole" if trace.complete else "cut off"
+    file = f"{trace.path} ({trace.format}), {trace.events:,} events, {whole}, sha256 {trace.sha256}"
+    blocks: list[Block] = [slots]
+    if steps.rows:
+        blocks.append(Section("What to leave out of the trace", [steps, Sentence(how, Tone.DIM)]))
+    return Section("What was traced", [*blocks, facts([("file", file), *_given(analysis.given)])], "trace", "Trace")
+
+
+def _of_trace(pair: tuple[TileRow, SlotRow]) -> float | None:
+    row, slot = pair
+    return slot.cycles / row.last_cycle if row.last_cycle else None
 
 
 def _shown(examined: Examined) -> TracedCore | None:
@@ -244,39 +498,41 @@ def _aligned(analysis: TilesAnalysis) -> str:
     return "; in the picture of all cores they are shifted by the tiles' timers" if alignment.by == "timer" else ""
 
 
-def _figures(analysis: TilesAnalysis) -> list[Figure]:
+def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     """Busy, stalled, achieved, paced, seen."""
     rows = analysis.working
     of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
     stalled = f"; {share_text(stalled_share(rows))} of these stalled" if stalled_share(rows) >= STALLED else ""
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
-        Figure("in kernel calls", units.share_text(analysis.in_call_share), f"{of_all}{stalled}"),
-        Figure("vector instructions", *_traced(rows, "vector")),
-        Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
+        HeadlineFigure("in kernel calls", units.share_text(analysis.in_call_share), f"{of_all}{stalled}"),
+        HeadlineFigure("vector instructions", *_traced(rows, "vector")),
+        HeadlineFigure(
+            CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"
+        ),
     ]
     row = shown_core(analysis)
     mean = analysis.mac_per_cycle
     if mean is not None:
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
-        figures.append(Figure("MAC per cycle", units.rate_text(mean), f"{peak}, per core"))
+        figures.append(HeadlineFigure("MAC per cycle", units.rate_text(mean), f"{peak}, per core"))
     figures += _in_seconds(analysis)
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
-        figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
+        figures.append(HeadlineFigure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
     covered = all_known(one.coverage for one in rows)
     if covered:
-        figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
+        figures.append(HeadlineFigure("coverage", units.share_text(min(covered)), "of the run's calls"))
     return figures
 
 
-def _in_seconds(analysis: TilesAnalysis) -> list[Figure]:
+def _in_seconds(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     """The rate in seconds, of a core, where a clock was given or is assumed."""
     found = analysis.gmac_per_s
     if found is None or (found.low != found.high and found.assumed is None):
         return []
     value = found.low if found.assumed is None else found.assumed
-    return [Figure("GMAC/s", units.rate_text(value), f"a core, {clock_text(found)}")]
+    return [HeadlineFigure("GMAC/s", units.rate_text(value), f"a core, {clock_text(found)}")]
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
@@ -316,4 +572,5 @@ def _clock(given: RunSpecification) -> str:
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:
-    return "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"
+    of = "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"
+    return f"{of}, where each core lies on the chip."

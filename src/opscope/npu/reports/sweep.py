@@ -7,26 +7,34 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
-from rich.console import Group
 
 from opscope.analysis.findings.message import note
-from opscope.core.parts import part
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
-from opscope.npu.reports.page import whole_page
-from opscope.reports.document.console import NameCell, Text
-from opscope.reports.document.template import environment
-from opscope.reports.document.terminal import message_lines, plain_table
+from opscope.reports.document.blocks import (
+    Document,
+    Format,
+    Messages,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
+from opscope.reports.pictures.drawing import picture
 from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import jinja2
     from rich.console import RenderableType
 
     from opscope.npu.analysis.sweep import Sweep, SweepRow
+    from opscope.reports.document.blocks import TableBlock
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -42,14 +50,7 @@ _FEW_POWERS = 4
 
 def sweep_summary(found: Sweep) -> RenderableType:
     """What a person reads after `opscope aie` of several traces."""
-    heads = ("product or trace", "MAC/cycle", "of peak", "in calls", "period", "bound by")
-    table = plain_table(*heads, text={"product or trace", "bound by"})
-    for row in found.rows:
-        cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row.period_cycles)]
-        name = _sizes(row) or row.label
-        table.add_row(NameCell(name), *cells, NameCell(row.problem or row.bound_by or "not known"))
-    notes = message_lines(map(note, found.notes))
-    return Group(Text(sweep_sentence(found), style="bold"), Text(), table, *notes)
+    return terminal_document(sweep_document(found))
 
 
 def sweep_sentence(found: Sweep) -> str:
@@ -130,47 +131,67 @@ def _point(row: SweepRow, place: int, shares: bool) -> dict[str, Any] | None:
 
 def sweep_markdown(found: Sweep) -> str:
     """The table in Markdown."""
-    return _environment().get_template("tiles_sweep.md.j2").render(**_values(found))
+    return markdown_document(sweep_document(found))
 
 
 def sweep_html(found: Sweep) -> str:
     """Table and picture as one HTML page that needs nothing else."""
-    template = _environment().get_template("tiles_sweep.html.j2")
-    return whole_page(
-        template,
-        {**_values(found), "picture": part("the picture of the sweep", lambda: sweep_picture(found), None) or ""},
+    return html_document(sweep_document(found), styles=("tiles.css",))
+
+
+def sweep_document(found: Sweep) -> Document:
+    """What the traces reach, and what bounds each."""
+    clocks = "; ".join(dict.fromkeys(clock_text(row.gmac_per_s) for row in found.rows if row.gmac_per_s))
+    seconds = f"GMAC/s are {clocks}. " if clocks else ""
+    told = f"Cycles and rates are of the calls that each trace holds. {seconds}Empty: not known."
+    return Document(
+        title=f"{len(found.rows)} traces",
+        heading=f"Sweep over {len(found.rows)} traces of AI Engine tiles",
+        answer=sweep_sentence(found),
+        blocks=[
+            picture("sweep", lambda: sweep_picture(found)),
+            _table(found.rows),
+            Messages([note(one) for one in found.notes]),
+            Sentence(told, Tone.DIM),
+        ],
+        sections=[],
     )
 
 
-def _values(found: Sweep) -> dict[str, Any]:
-    clocks = dict.fromkeys(clock_text(row.gmac_per_s) for row in found.rows if row.gmac_per_s)
-    return {"rows": found.rows, "notes": found.notes, "sentence": sweep_sentence(found), "clocks": "; ".join(clocks)}
-
-
-def _environment() -> jinja2.Environment:
-    return environment(
-        {
-            "sizes": _sizes,
-            "call": lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}",
-            "rate": _rate,
-            "share": _share,
-            "whole": _whole,
-            "gmac": lambda row: gmac_text(row.gmac_per_s) if row.gmac_per_s else "",
-        }
+def _table(rows: Sequence[SweepRow]) -> TableBlock:
+    return table(
+        rows,
+        column("product or trace", Format.NAME, _named),
+        column("one call", Format.TEXT, lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}", wide=True),
+        column("cores", Format.COUNT, lambda row: None if row.problem else row.cores, wide=True),
+        column("MAC/cycle", Format.RATE, lambda row: row.mac_per_cycle, total=True),
+        column("of peak", Format.SHARE, lambda row: row.utilisation),
+        column(
+            "GMAC/s of a core", Format.TEXT, lambda row: gmac_text(row.gmac_per_s) if row.gmac_per_s else "", wide=True
+        ),
+        column("in calls", Format.SHARE, lambda row: row.in_calls),
+        column("largest stall", Format.TEXT, _stall, wide=True),
+        column("iteration", Format.COUNT, lambda row: row.iteration_cycles, wide=True),
+        column("period", Format.COUNT, lambda row: row.period_cycles),
+        column("call", Format.COUNT, lambda row: row.call_cycles, wide=True),
+        column("bound by", Format.TEXT, _bound),
+        column("coverage", Format.SHARE, lambda row: row.coverage, wide=True),
+        sortable=True,
     )
+
+
+def _named(row: SweepRow) -> TableCell:
+    sizes = _sizes(row)
+    return TableCell(sizes or row.label, row.label if sizes else "")
+
+
+def _stall(row: SweepRow) -> str:
+    return f"{row.stall} {'' if row.stall_share is None else share_text(row.stall_share)}".strip() if row.stall else ""
+
+
+def _bound(row: SweepRow) -> str:
+    return row.problem or f"{row.bound_by or 'not known'}{'' if row.complete else ' (trace cut off)'}"
 
 
 def _sizes(row: SweepRow) -> str:
     return "" if row.macs is None else f"{row.M} x {row.K} x {row.N}"
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else rate_text(value)
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else share_text(value)
-
-
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"

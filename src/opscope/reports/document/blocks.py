@@ -39,6 +39,8 @@ class Format(enum.Enum):
     """Nanoseconds with the unit that fits."""
     SHARE = "share"
     RATIO = "ratio"
+    RATE = "rate"
+    """In the unit of its column, with three significant digits."""
     SIZE = "size"
     """Bytes."""
     FIGURE = "figure"
@@ -180,7 +182,8 @@ _VERDICTS = {
     Verdict.WITHHELD: "withheld",
 }
 _FORMATS: dict[Format, Callable[[float], str]] = {
-    Format.COUNT: lambda value: f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}",  # noqa: PLR2004 - as read
+    Format.COUNT: lambda value: f"{value:,.0f}",
+    Format.RATE: units.rate_text,
     Format.LARGE: lambda value: units.count_text(int(value)),
     Format.MS: units.milliseconds,
     Format.TIME: units.time_text,
