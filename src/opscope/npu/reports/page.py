@@ -170,15 +170,15 @@ def _first(examined: Examined) -> list[Block]:
     if not rows:
         return [steps]
     few = len(rows) <= aie_pictures.FEW
+    pale = f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}"
     cycles = [
         picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
-        picture("legend", _legend),
-        Sentence(f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}", Tone.DIM),
+        picture("legend", _legend, pale),
     ]
     own: list[Block] = [Section("Where the cycles go", cycles)]
     if len(rows) > 1:
-        where = [picture("map", lambda: aie_pictures.array_map(rows)), Sentence(_map_note(rows), Tone.DIM)]
-        own.append(Section("The array", where))
+        drawn = picture("map", lambda: aie_pictures.array_map(rows), _map_note(rows))
+        own.append(Section("The array", [drawn]))
     elif shown:
         own.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
     figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
@@ -207,14 +207,13 @@ def _of_calls(examined: Examined) -> Iterator[Section]:
 
 def _timeline(examined: Examined, shown: TracedCore) -> Section:
     cores = [core for core in examined.cores if core.pairing.paired]
-    whole = picture("whole", lambda: aie_pictures.whole_timeline(cores, _shifts(examined)))
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
-    timed = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
+    timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
+    timed = f"{timers} The stronger a colour, the more of a stretch is active."
     stretches = part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
-        whole,
-        Sentence(f"{timed} The stronger a colour, the more of a stretch is active.", Tone.DIM),
+        picture("whole", lambda: aie_pictures.whole_timeline(cores, _shifts(examined)), timed),
         Details(f"Tile {shown.tile.tile} in order of time", [_stretches(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
