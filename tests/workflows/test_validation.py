@@ -42,7 +42,9 @@ from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError
 from opscope.core.version import __version__
 from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
-from opscope.reports.validation import answer, validation_markdown, validation_summary
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.terminal import terminal_document
+from opscope.reports.validation import answer, validation_document
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
 from texts import HASHES_FIT, NO_CEILINGS
@@ -390,10 +392,10 @@ def test_names_cannot_speak_to_the_terminal(bundle: Path) -> None:
     from rich.console import Console
 
     console = Console(width=80, record=True, file=StringIO())
-    console.print(validation_summary(found))
-    for text in (console.export_text(), validation_markdown(found), answer(found)):
+    console.print(terminal_document(validation_document(found)))
+    for text in (console.export_text(), markdown_document(validation_document(found)), answer(found)):
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
-    assert "<b>" not in validation_markdown(found)
+    assert "<b>" not in markdown_document(validation_document(found))
 
 
 def test_the_result_obeys_its_schema(bundle: Path) -> None:

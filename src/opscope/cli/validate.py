@@ -37,14 +37,16 @@ def command(
     to do. 8: it is not a bundle. Nothing is changed. Results are written before it exits.
     """
     from opscope.api import validate
-    from opscope.reports.validation import validation_markdown, validation_summary
+    from opscope.reports.document.markdown import markdown_document
+    from opscope.reports.document.terminal import terminal_document
+    from opscope.reports.validation import validation_document
 
     validation = validate(bundle, like=like)
     write_json(validation, json)
     if markdown:
-        write(validation_markdown(validation).encode(), markdown)
+        write(markdown_document(validation_document(validation)).encode(), markdown)
     if not quiet and STANDARD_OUTPUT not in {json, markdown}:
-        show(validation_summary(validation))
+        show(terminal_document(validation_document(validation)))
     _decide(validation)
 
 
