@@ -13,7 +13,8 @@ from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, PlanSlot, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import sha256_of, write_atomically
+from opscope.core.files import write_atomically
+from opscope.readers.compressed import content_sha256
 from programs import write_tiny_program
 from texts import HOLDS_A_BUNDLE
 
@@ -45,7 +46,7 @@ def test_roles_are_fields_and_traces_are_where_the_manifest_says(bundle: Bundle)
     assert len(timed) == len(traced)
     assert {repetition.trace for repetition in timed} == {None}
     for repetition in traced:
-        assert sha256_of(bundle.path / str(repetition.trace)) == repetition.trace_sha256
+        assert content_sha256(bundle.path / str(repetition.trace)) == repetition.trace_sha256
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path, bundle: Bundle) -> None:

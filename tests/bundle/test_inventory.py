@@ -56,8 +56,8 @@ def test_a_directory_that_cannot_be_read_hides_its_files(bundle: Bundle, monkeyp
     found = inventory(bundle.path)
     assert list(found.unusable) == [f"{OWN}/round-01"]
     assert "Permission denied" in str(found.fault(f"{OWN}/round-01"))
-    assert "Permission denied" in str(found.fault(f"{OWN}/round-01/trace.etdump"))
-    assert found.fault(f"{OWN}/round-00/trace.etdump") is None
+    assert "Permission denied" in str(found.fault(f"{OWN}/round-01/trace.etdump.zst"))
+    assert found.fault(f"{OWN}/round-00/trace.etdump.zst") is None
     assert [problem.file for problem in path_problems(bundle.manifest, found)] == [f"{OWN}/round-01"]
 
 

@@ -22,6 +22,7 @@ BUNDLE = Path(__file__).parents[1] / "data" / "bundles" / "flat-rooms"
         ("model/baseline/LICENSE", "model/baseline/LICENSE"),
         ("comparisons/one.json", "comparisons/*.json"),
         ("variants/accelerated/round-07/trace.etdump", "variants/(accelerated)/round-*/trace.etdump"),
+        ("variants/accelerated/round-07/trace.etdump.zst", "variants/(accelerated)/round-*/trace.etdump"),
         ("variants/another/outputs.npz", "variants/(unknown)/outputs.npz"),
         ("report.html", "report.html"),
     ],

@@ -313,7 +313,7 @@ def test_plain_traces_tell_no_machine(old: Path, new: Path, tmp_path: Path) -> N
     for name, path in (("before", old), ("after", new)):
         (tmp_path / name).mkdir()
         places.append(tmp_path / name)
-        for number, trace in enumerate(sorted((path / "variants" / "accelerated").rglob("*.etdump"))):
+        for number, trace in enumerate(sorted((path / "variants" / "accelerated").rglob("*.etdump*"))):
             (tmp_path / name / f"{number}.etdump").write_bytes(trace.read_bytes())
     found = opscope.check(places[1], places[0], warmup=1)
     assert (found.outcome, found.evidence.model, found.evidence.end_to_end.arm) == (Outcome.PASSED, None, "traced")

@@ -85,7 +85,7 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
     text = (tmp_path / "found.md").read_text()
     assert text.startswith("## Bundle ")
     assert "| failed | analyses | 1 problem in 1 file |" in text
-    assert "### analyses\n\n- variants/accelerated/analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
+    assert "### analyses\n\n- analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
     assert "Next: if the files are unchanged" in text
 
 

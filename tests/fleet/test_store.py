@@ -85,7 +85,7 @@ def opscope(*words: object, **options: object) -> subprocess.CompletedProcess[st
 
 def test_the_views_hold_what_the_bundles_say(bundles: Path, store: Path) -> None:
     """Latency, speedup and operators of a bundle are those of its analysis and comparison."""
-    analysis = json.loads((bundles / "03/variants/accelerated/analysis.json").read_text())
+    analysis = json.loads((bundles / "03/analysis.json").read_text())
     comparison = json.loads((bundles / "03/comparison.json").read_text())
     sql = "SELECT bundle, latency_ns, speedup, device FROM runs WHERE source LIKE '%/03' AND variant = 'accelerated'"
     ((bundle, latency, speedup, device),) = query_store(sql, store).rows
@@ -157,7 +157,7 @@ def test_a_resumed_run_takes_the_place_of_its_beginning(mint: Mint, tmp_path: Pa
 def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_path: Path) -> None:
     """A bundle without its analyses, or with those of other traces, is analysed anew."""
     path = mint.make(tmp_path / "bundle", Made(1, factor=3.0))
-    (path / "variants/accelerated/analysis.json").unlink()
+    (path / "analysis.json").unlink()
     add_to_store([path], tmp_path / "store")
     add_to_store([mint.original], tmp_path / "store")
     rows = query_store("SELECT latency_ns FROM runs WHERE variant = 'accelerated'", tmp_path / "store").rows
@@ -174,9 +174,9 @@ def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_
         ),
         (lambda path: _threads(path, 10**30), "a value that no table can hold"),
         (lambda path: _deep(path / "comparison.json"), None),
-        (lambda path: next(path.rglob("*.etdump")).unlink(), "a trace is missing"),
-        (lambda path: _cut(next(path.rglob("*.etdump"))), "not the one that the manifest names"),
-        (lambda path: _moved(next(path.rglob("*.etdump")).parent), "a trace outside of its bundle"),
+        (lambda path: next(path.rglob("*.etdump.zst")).unlink(), "a trace is missing"),
+        (lambda path: _cut(next(path.rglob("*.etdump.zst"))), "not the one that the manifest names"),
+        (lambda path: _moved(next(path.rglob("*.etdump.zst")).parent), "a trace outside of its bundle"),
         (lambda path: _renamed(path, "variants/../../elsewhere.etdump"), "leads out of the bundle"),
         (lambda path: _renamed(path, "/elsewhere.etdump"), "the manifest is damaged"),
     ],

@@ -76,7 +76,7 @@ def test_only_the_command_that_is_asked_for_is_imported(command: str) -> None:
 
 def test_analysing_a_trace_imports_only_what_that_takes(bundle: Path) -> None:
     """As JSON: no renderer; of a trace alone: neither bundles nor the rules by which a program is attributed."""
-    trace = bundle / "variants/baseline/round-00/trace.etdump"
+    trace = bundle / "variants/baseline/round-00/trace.etdump.zst"
     loaded = modules_loaded_by("analyze", str(trace), "--json", str(bundle.parent / "analysis.json"), "--quiet")
     assert "opscope.analysis.analysis" in loaded
     assert not loaded.intersection(DRAWN + ELSEWHERE + ATTRIBUTED)
@@ -84,7 +84,7 @@ def test_analysing_a_trace_imports_only_what_that_takes(bundle: Path) -> None:
 
 def test_analysing_from_python_imports_no_renderer(bundle: Path) -> None:
     """The result draws itself only when a notebook asks."""
-    trace = bundle / "variants/baseline/round-00/trace.etdump"
+    trace = bundle / "variants/baseline/round-00/trace.etdump.zst"
     assert not modules_loaded_by(code=f"import opscope\nopscope.analyze({str(trace)!r})").intersection(DRAWN)
 
 
@@ -102,7 +102,7 @@ def test_analysing_from_python_imports_no_renderer(bundle: Path) -> None:
 )
 def test_reading_and_reporting_need_no_runtime(command: list[str], bundle: Path) -> None:
     """Neither torch nor executorch nor pandas, although they are installed here."""
-    trace = bundle / "variants/baseline/round-00/trace.etdump"
+    trace = bundle / "variants/baseline/round-00/trace.etdump.zst"
     arguments = [word.format(bundle=bundle, trace=trace) for word in command]
     assert not loaded_by(*arguments).intersection(HEAVY)
 

@@ -50,7 +50,7 @@ def test_a_trace_is_read_by_the_reader_that_knows_it(tmp_path):
     """The events, and the name of the format; the file's own name does not matter."""
     path = tmp_path / "trace.bin"
     path.write_bytes(etdump(TRACE))
-    events, format_name, _ = read_trace(path)
+    events, format_name, *_ = read_trace(path)
     assert (events.frame["name"].to_list(), format_name) == (["Method::execute"], "etdump")
 
 

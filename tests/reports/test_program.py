@@ -151,7 +151,7 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
 
 def test_a_trace_alone_is_attributed_with_the_files_that_are_named(done, toy_program):
     """Without a bundle nothing verifies the program but that it fits."""
-    trace = next(done.path.glob("variants/accelerated/*/trace.etdump"))
+    trace = next(done.path.glob("variants/accelerated/*/trace.etdump.zst"))
     found = analyze(trace, program=toy_program, etrecord=toy_program.with_suffix(".etrecord"), warmup=0)
     assert not found.program.verified
     assert found.operators[2].module == "body"
@@ -160,7 +160,7 @@ def test_a_trace_alone_is_attributed_with_the_files_that_are_named(done, toy_pro
 
 def test_a_record_without_its_program_is_refused(done):
     """A record tells nothing about a trace alone."""
-    trace = next(done.path.glob("variants/accelerated/*/trace.etdump"))
+    trace = next(done.path.glob("variants/accelerated/*/trace.etdump.zst"))
     with pytest.raises(UsageError, match=WITHOUT_ITS_PROGRAM):
         analyze(trace, etrecord="m.etrecord")
 
@@ -236,7 +236,7 @@ def test_texts():
 
 def test_without_a_program_there_is_nothing_to_show(done):
     """The tables are left out, not filled with guesses."""
-    trace = next(done.path.glob("variants/accelerated/*/trace.etdump"))
+    trace = next(done.path.glob("variants/accelerated/*/trace.etdump.zst"))
     section = backends_section(analyze(trace, warmup=0), [])
     assert len(tables(section)) == 1
     assert [text.partition(":")[0] for text in sentences(section)] == ["Why operators were not delegated is not known"]

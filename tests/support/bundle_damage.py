@@ -18,11 +18,12 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.record_hashes import record_hashes
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
+from opscope.readers.compressed import content_sha256, inflated
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 from traces import etdump
 
 ACCELERATED, BASELINE = "variants/accelerated", "variants/baseline"
-TRACE = f"{ACCELERATED}/round-02/trace.etdump"
+TRACE = f"{ACCELERATED}/round-02/trace.etdump.zst"
 
 
 class HashingTarget(FakeTarget):
@@ -102,6 +103,16 @@ def flip(file: str, at: int) -> Callable[[Path], None]:
         content = bytearray((bundle / file).read_bytes())
         content[at] ^= 0x10
         (bundle / file).write_bytes(content)
+
+    return do
+
+
+def inflate(file: str) -> Callable[[Path], None]:
+    """The content of a compressed file in its place."""
+
+    def do(bundle: Path) -> None:
+        path = bundle / file
+        path.write_bytes(inflated(path.read_bytes(), path))
 
     return do
 
@@ -200,8 +211,7 @@ def rehash(bundle: Path) -> None:
     document = json.loads((bundle / "manifest.json").read_text())
     for repetition in document["repetitions"]:
         if repetition["trace"]:
-            content = (bundle / repetition["trace"]).read_bytes()
-            repetition["trace_sha256"] = hashlib.sha256(content).hexdigest()
+            repetition["trace_sha256"] = content_sha256(bundle / repetition["trace"])
     for found in record_hashes(document):
         document["repetitions"][found.number]["record_sha256"] = found.true
     (bundle / "manifest.json").write_text(json.dumps(document))
@@ -246,7 +256,7 @@ INFERENCE = """
 """
 SHORT_PARENT = INFERENCE.replace("DELEGATE_CALL @0 80000", "DELEGATE_CALL @0 40000")
 
-ANALYSIS = f"{ACCELERATED}/analysis.json"
+ANALYSIS = "analysis.json"
 FAILURE = {"kind": "signal", "message": "ended by SIGSEGV", "signal": "SIGSEGV", "exit_code": None}
 
 
@@ -328,11 +338,17 @@ DAMAGES: Sequence[Damage] = (
     # files
     Damage("no trace", delete(TRACE), "files", "is missing; manifest.json names it"),
     Damage("no program", delete("model/tiny.pte"), "files", "names it at model.program"),
-    Damage("no outputs", delete(f"{ACCELERATED}/round-02/outputs.npz"), "files", "every run that succeeds writes it"),
+    Damage(
+        "no outputs",
+        delete(f"{ACCELERATED}/timed-00/outputs.npz"),
+        "files comparisons reports",
+        "every run that succeeds writes it",
+    ),
     Damage("no analysis", delete(ANALYSIS), "files", "every run that succeeds writes it"),
     Damage("no ceilings", delete(f"{ACCELERATED}/ceilings.json"), "analyses", "ceilings"),
     Damage("a repetition moved", moved, "files leftovers", "is the directory of no repetition"),
-    Damage("a bit of a trace", flip(TRACE, -1), "hashes", "its SHA-256 is"),
+    Damage("a bit of a trace", both(inflate(TRACE), flip(TRACE, -1)), "hashes", "its SHA-256 is"),
+    Damage("a bit of a compressed trace", flip(TRACE, -1), "hashes traces", "cannot be inflated"),
     Damage("half a trace", cut(TRACE), "hashes traces", "round-02/trace.etdump"),
     Damage("an empty trace", write(TRACE, b""), "hashes traces", "the file has no bytes"),
     Damage(
@@ -350,7 +366,7 @@ DAMAGES: Sequence[Damage] = (
         "no probe agreed with them",
     ),
     Damage("a temporary file", write(".analysis.json.4711.tmp"), "leftovers", "temporary file"),
-    Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump"), "leftovers", "no repetition"),
+    Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump.zst"), "leftovers", "no repetition"),
     # traces and processes
     Damage(
         "fewer inferences",
@@ -370,9 +386,12 @@ DAMAGES: Sequence[Damage] = (
     Damage("no proof", record("baseline", 1, "measurement.mask", None), "hashes mask", "no proof that avx512f"),
     Damage("another proof", record("baseline", 1, "measurement.mask.cleared", []), "hashes mask", "proves nothing"),
     Damage(
-        "other outputs stated", record("baseline", 1, "measurement.output_sha256", "1" * 64), "hashes outputs", "most"
+        "other outputs stated",
+        record("baseline", 1, "measurement.output_sha256", "1" * 64),
+        "files hashes outputs",
+        "most",
     ),
-    Damage("a bit of the outputs", flip(f"{BASELINE}/round-01/outputs.npz", 200), "outputs", "round-01/outputs.npz"),
+    Damage("a bit of the outputs", flip(f"{BASELINE}/timed-00/outputs.npz", 200), "outputs", "timed-00/outputs.npz"),
     Damage(
         "other inputs",
         record("baseline", 1, "measurement.inputs.0.shape", [1, 3, 9, 9]),
@@ -396,13 +415,13 @@ DAMAGES: Sequence[Damage] = (
     Damage("half a page", cut("report.html"), "reports", "is cut off"),
     Damage(
         "traces exchanged",
-        swap(TRACE, f"{BASELINE}/round-02/trace.etdump"),
+        swap(TRACE, f"{BASELINE}/round-02/trace.etdump.zst"),
         "hashes calls analyses comparisons reports",
         "its SHA-256",
     ),
     Damage(
         "traces exchanged, hashes too",
-        both(swap(TRACE, f"{BASELINE}/round-02/trace.etdump"), rehash),
+        both(swap(TRACE, f"{BASELINE}/round-02/trace.etdump.zst"), rehash),
         "calls analyses comparisons reports",
         "samples_ns",
     ),

@@ -26,7 +26,6 @@ _BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _DOCUMENTS = (
     "analysis.json",
     "comparison.json",
-    "variants/accelerated/analysis.json",
     "variants/baseline/analysis.json",
 )
 _SORTS = (
@@ -133,7 +132,7 @@ class Mint:
     def _files(self) -> dict[str, Path]:
         """Traces and program, which all bundles share."""
         every = [file for file in self.original.rglob("*") if file.is_file()]
-        kept = [file for file in every if file.suffix in {".etdump", ".pte"}]
+        kept = [file for file in every if file.suffix in {".zst", ".pte"}]
         return {file.relative_to(self.original).as_posix(): file for file in kept}
 
     def _scaled(self, factor: float) -> dict[str, Path]:

@@ -46,12 +46,9 @@ def pool() -> Path:
 @functools.cache
 def latencies(number: int) -> dict[str, float]:
     """Median latency of each variant of a bundle, as its own analysis says it."""
-    variants = pool() / f"{number}" / "variants"
-    found = {}
-    for variant in ("accelerated", "baseline"):
-        analysis = json.loads((variants / variant / "analysis.json").read_text("utf-8"))
-        found[variant] = analysis["latency"]["median_ns"]
-    return found
+    bundle = pool() / f"{number}"
+    files = {"accelerated": bundle / "analysis.json", "baseline": bundle / "variants" / "baseline" / "analysis.json"}
+    return {name: json.loads(file.read_text("utf-8"))["latency"]["median_ns"] for name, file in files.items()}
 
 
 class StoreMachine(RuleBasedStateMachine):

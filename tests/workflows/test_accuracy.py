@@ -213,7 +213,7 @@ def test_images_of_other_sizes_are_refused_like_any_input(toy_program: Path, tmp
 def test_a_trace_beside_a_bundle_has_no_outputs(toy_program: Path, tmp_path: Path) -> None:
     """The reason names the side."""
     bundle = measured(toy_program, tmp_path / "out")
-    trace = next(bundle.path.glob("variants/accelerated/*/trace.etdump"))
+    trace = next(bundle.path.glob("variants/accelerated/*/trace.etdump.zst"))
     found = compare(trace, f"{bundle.path}#accelerated", warmup=1).accuracy
     assert found is not None
     assert found.reason == "the baseline is not a bundle, so that its outputs are not known"

@@ -78,7 +78,10 @@ def test_each_variant_runs_its_own_program_and_leaves_its_own_trace(real: Path) 
         ("executorch", Role.BASELINE),
         ("litert", Role.CANDIDATE),
     ]
-    assert {Path(one.trace).suffix for one in manifest.repetitions if one.trace} == {".etdump", ".json"}
+    assert {"".join(Path(one.trace).suffixes[-2:]) for one in manifest.repetitions if one.trace} == {
+        ".etdump.zst",
+        ".json.zst",
+    }
     assert {"executorch", "ai-edge-litert"} <= set(manifest.environment.versions)
     own = manifest.plan.inputs_of["litert"]
     assert own.unlike is None

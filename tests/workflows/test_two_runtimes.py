@@ -70,8 +70,8 @@ def test_both_ran_in_turns_in_their_own_runtimes(bundle: Path) -> None:
     assert {"ai-edge-litert", "onnxruntime"} <= manifest.environment.versions.keys()
     assert all(sorted(names) == ["litert", "onnxruntime"] for names in manifest.plan.order)
     assert {Path(str(one.trace)).name for one in manifest.repetitions if one.trace} == {
-        "trace.litert.json",
-        "trace.onnxruntime.json",
+        "trace.litert.json.zst",
+        "trace.onnxruntime.json.zst",
     }
     assert validate(bundle).valid
 

@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+import zstandard
 
 from bundle_damage import (
     ACCELERATED,
@@ -39,8 +40,9 @@ from opscope.bundle.documents import examined
 from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
 from opscope.bundle.structure import shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Validation
-from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError
+from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError, StorageError
 from opscope.core.version import __version__
+from opscope.experiment import engine
 from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
@@ -91,7 +93,7 @@ def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
     assert messages["complete"] == "12 of 12 planned repetitions succeeded"
     assert messages["hashes"] == f"6 of 6 traces and 12 of 12 records {HASHES_FIT}"
     assert messages["self_times"] == "self times add up to Method::execute in each of 18 inferences in 6 traces"
-    assert messages["analyses"] == "3 files are what the traces give, byte by byte"
+    assert messages["analyses"] == "2 files are what the traces give, byte by byte"
     assert messages["comparisons"] == "1 file is what the traces give, byte by byte"
 
 
@@ -146,7 +148,7 @@ def test_json_that_was_written_otherwise_is_compared_by_its_figures(bundle: Path
     edit(ANALYSIS, later)(bundle)
     check = validate(bundle).check("analyses")
     assert check is not None
-    assert check.message == "3 files are what the traces give: 2 byte by byte, 1 in figures"
+    assert check.message == "2 files are what the traces give: 1 byte by byte, 1 in figures"
     put(ANALYSIS, "headline_ns", lambda value: value * (1 + 1e-6))(bundle)
     assert [problem.at for check in validate(bundle).failed() for problem in check.problems] == ["headline_ns"]
 
@@ -188,6 +190,40 @@ def test_a_damaged_variant_leaves_the_other_to_be_checked(bundle: Path) -> None:
     skipped = {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)}
     assert skipped["reports"] == "its traces cannot be read, see traces and files"
     assert "comparisons" in skipped
+
+
+@pytest.mark.parametrize("content", [bytes(1 << 28), b"", b"x" * 100], ids=["bomb", "empty", "no trace"])
+def test_a_trace_that_inflates_to_something_else_is_told(content: bytes, bundle: Path) -> None:
+    """No more memory is taken than may be, and nothing else stops."""
+    (bundle / TRACE).write_bytes(zstandard.ZstdCompressor().compress(content))
+    found = validate(bundle)
+    assert failed(found) == ["hashes", "traces"]
+    assert {problem.file for check in found.failed() for problem in check.problems} == {TRACE}
+
+
+def test_without_room_for_both_a_trace_stays_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs no repetition."""
+
+    def full(path: Path) -> Path:
+        raise StorageError("no space left on the device", where=path)
+
+    monkeypatch.setattr(engine, "keep_compressed", full)
+    out = made(tmp_path)
+    assert validate(out).valid
+    assert {path.name for path in out.rglob("trace.*")} == {"trace.etdump"}
+
+
+def test_the_second_copy_of_an_earlier_opscope_is_checked_and_removed(bundle: Path) -> None:
+    """The analysis of the accelerated variant stood in its directory, too."""
+    copy = f"{ACCELERATED}/analysis.json"
+    shutil.copyfile(bundle / ANALYSIS, bundle / copy)
+    assert validate(bundle).valid
+    put(copy, "latency.samples_ns.3", up)(bundle)
+    found = validate(bundle)
+    assert [problem.file for check in found.failed() for problem in check.problems] == [copy]
+    report(bundle, ["json"])
+    assert validate(bundle).valid
+    assert not (bundle / copy).exists()
 
 
 @pytest.mark.parametrize("damage", [delete("model/tiny.pte"), cut(f"{ACCELERATED}/ceilings.json")])
@@ -374,7 +410,7 @@ def test_nothing_outside_is_opened(bundle: Path) -> None:
     os.mkfifo(bundle.parent / "pipe")
     for place in ("model.program", "model.etrecord"):
         manifest(place, "../pipe")(bundle)
-    for name in (ANALYSIS, f"{ACCELERATED}/ceilings.json", "report.md", f"{ACCELERATED}/round-00/outputs.npz"):
+    for name in (ANALYSIS, f"{ACCELERATED}/ceilings.json", "report.md", f"{ACCELERATED}/timed-00/outputs.npz"):
         (bundle / name).unlink()
         (bundle / name).symlink_to(bundle.parent / "pipe")
     found = validate(bundle)

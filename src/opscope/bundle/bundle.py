@@ -181,6 +181,14 @@ class Bundle:
             self.check_hash(file, sha256_of(path), stated)
         return path if there else None
 
+    def outputs_file(self, repetition: Repetition, name: str) -> str:
+        """Path within the bundle of what a repetition computed: of outputs that several processes left, one is kept."""
+        own = f"{repetition.directory}/{name}"
+        if (self.path / own).exists():
+            return own
+        others = (f"{other.directory}/{name}" for other in self.manifest.with_same_outputs(repetition))
+        return next((file for file in others if (self.path / file).exists()), own)
+
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
         """Make sure that a file of which figures are computed is the one that was measured."""
         if stated not in {None, sha256} and not self.hashes_checked:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
-_TRACE = re.compile(r".*(\.etdump|trace\.\w+\.json)\Z")
+_TRACE = re.compile(r".*(\.etdump|trace\.\w+\.json)(\.zst)?\Z")
 """The name of a trace, whatever runtime leaves it."""
 TALK = {"request.json", "answer.json", "ended.json"}
 """What a process is asked and answers, while it runs."""

@@ -476,8 +476,8 @@ class Repetition(msgspec.Struct, frozen=True):
         started: UTC, ISO 8601; null only in reports of other tools' directories.
         seconds: wall time of the process; likewise.
         directory: of its files, within the bundle.
-        trace: path of the ETDump within the bundle; null when there is none.
-        trace_sha256: its hash.
+        trace: path of the trace within the bundle, which is kept compressed (``.zst``); null when there is none.
+        trace_sha256: hash of the trace as the process wrote it, so of the inflated file.
         inferences: complete inferences in the trace, or timed calls.
         before: state of the machine before.
         after: state of the machine after.
@@ -522,6 +522,11 @@ class Repetition(msgspec.Struct, frozen=True):
     def ok(self) -> bool:
         """Whether it counts."""
         return self.failure is None
+
+    @property
+    def output_sha256(self) -> str | None:
+        """Hash of all output values; None where the process stated none."""
+        return self.measurement.output_sha256 if self.measurement else None
 
     @property
     def data_sha256(self) -> str:
@@ -693,6 +698,12 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         arm = arm or self.split_arm
         found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(found, key=lambda rep: rep.round)
+
+    def with_same_outputs(self, repetition: Repetition) -> list[Repetition]:
+        """Repetitions of its variant that state the same hash of their outputs; none where it states no hash."""
+        stated = repetition.output_sha256
+        own = [one for one in self.repetitions if one.variant == repetition.variant and one.ok]
+        return [one for one in own if stated is not None and one.output_sha256 == stated]
 
     def has_common_round(self, one: str, other: str) -> bool:
         """Whether a round counts on both of two variants, so that they can be compared."""

@@ -105,7 +105,8 @@ def _role(path: str, roles: Mapping[str, str]) -> str:
         case ["comparisons", _]:
             return "comparisons/*.json"
         case ["variants", name, *rest]:
-            inner = [_ATTEMPT.sub(r"\1-*", part) for part in rest]
+            # Earlier opscopes kept traces as they were written.
+            inner = [_ATTEMPT.sub(r"\1-*", part).removesuffix(".zst") for part in rest]
             return "/".join(["variants", f"({roles.get(name, 'unknown')})", *inner])
         case [name] if _CONFIG.match(name):
             return "config.*"

@@ -26,6 +26,7 @@ from opscope.core.errors import BundleError, DeviceError, RunError, StorageError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.experiment.protocol import OUTPUTS, Job
+from opscope.readers.compressed import keep_compressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +87,7 @@ def run_experiment(
         for done, place in enumerate(pending, 1):
             repetition = _repeat(bundle, target, clock, check, place)
             bundle.record(repetition)
+            _keep_outputs_once(bundle, repetition)
             progress(done, len(pending), repetition)
             _stop_when_full(bundle, repetition)
             lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
@@ -154,8 +156,11 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     seconds = clock.monotonic() - began
     trace = directory / own.capabilities().trace
     inferences, failure = _judge(outcome, job, lambda: _read(check, trace, bundle.relative(trace)))
+    sha256 = sha256_of(trace) if trace.exists() else None
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
+    elif failure is None and sha256 is not None:
+        trace = _compressed(trace)
     return Repetition(
         variant=place.variant,
         round=place.round,
@@ -164,7 +169,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
         seconds=round(seconds, 3),
         directory=bundle.relative(directory),
         trace=bundle.relative(trace) if trace.exists() else None,
-        trace_sha256=sha256_of(trace) if trace.exists() else None,
+        trace_sha256=sha256 if trace.exists() else None,
         inferences=inferences,
         before=before,
         after=_conditions_after(target),
@@ -173,6 +178,24 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
         arm=place.arm,
         files_sha256=_left(directory, trace) if failure is None else {},
     )
+
+
+def _compressed(trace: Path) -> Path:
+    """A trace that was read, compressed; as it is where the disk has no room for both."""
+    try:
+        return keep_compressed(trace)
+    except StorageError:
+        return trace
+
+
+def _keep_outputs_once(bundle: Bundle, repetition: Repetition) -> None:
+    """Remove outputs that an earlier process of the variant left, too, byte for byte; its hash says which they are."""
+    if not repetition.ok:
+        return
+    first = next(iter(bundle.manifest.with_same_outputs(repetition)), repetition)
+    kept, own = (bundle.path / one.directory / OUTPUTS for one in (first, repetition))
+    if kept != own and kept.is_file() and own.is_file() and sha256_of(kept) == sha256_of(own):
+        own.unlink()
 
 
 def _left(directory: Path, trace: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.analysis import Analysis
-from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle, is_held
+from opscope.bundle.bundle import MANIFEST, Bundle, is_bundle, is_held
 from opscope.bundle.manifest import device_text
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
@@ -22,7 +22,8 @@ from opscope.fleet.store.schema import framed
 from opscope.fleet.store.tile_rows import tile_rows
 from opscope.measurements.sides import compared_pairs
 from opscope.npu.analysis.tiles_result import TilesAnalysis
-from opscope.workflows.reports.reports import content_of, file_name
+from opscope.readers.compressed import content_sha256
+from opscope.workflows.reports.reports import ANALYSIS, analysis_file, comparison_files, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
     from opscope.fleet.store.schema import Row
 
-ANALYSIS = "analysis.json"
 _TILES = b"opscope.tiles/1"
 _UNSAID = BundleLabels()
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
@@ -230,7 +230,10 @@ def _check_traces(path: Path, manifest: Manifest) -> None:
             if not inside.holds(repetition.trace):
                 raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
             try:
-                same = sha256_of(file) == repetition.trace_sha256
+                same = content_sha256(file) == repetition.trace_sha256
+            except TraceFormatError as error:
+                problem = f"a trace is not the one that the manifest names: {error.problem}"
+                raise TraceFormatError(problem, where=file, hint=_RESTORE) from error
             except FileNotFoundError:
                 raise TraceFormatError("a trace is missing", where=file, hint=_RESTORE) from None
             except OSError as error:
@@ -245,12 +248,16 @@ def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
     What was computed from traces can always be computed again, so a document that does not fit is not damage.
     """
     found = {}
+    shown = _document(path / ANALYSIS, Analysis)
     for variant in manifest.variants:
         done = [repetition.data_sha256 for repetition in manifest.completed(variant.name)]
         if not done:
             continue
-        analysis = _document(path / VARIANTS / file_name(variant.name) / ANALYSIS, Analysis)
-        if analysis is None or [file.sha256 for file in analysis.trace.files] != done:
+        analysis = _document(path / analysis_file(variant.name), Analysis) or shown
+        if analysis is None or (analysis.variant, [file.sha256 for file in analysis.trace.files]) != (
+            variant.name,
+            done,
+        ):
             return None
         found[variant.name] = analysis
     return found
@@ -260,9 +267,8 @@ def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analys
     """Comparisons with the baseline that the bundle holds; None when one is missing."""
     wanted = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
     found = []
-    for number, (baseline, candidate) in enumerate(wanted):
-        name = f"comparisons/{file_name(candidate)}-against-{file_name(baseline)}.json"
-        one = _document(path / ("comparison.json" if number == 0 else name), StoredComparison)
+    for (baseline, candidate), name in zip(wanted, comparison_files(wanted), strict=True):
+        one = _document(path / name, StoredComparison)
         if one is None or (one.baseline.label, one.candidate.label) != (baseline, candidate):
             return None
         found.append(one)

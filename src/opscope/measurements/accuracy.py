@@ -25,7 +25,7 @@ def saved_outputs(side: Side) -> list[Array] | None:
     if side.bundle is None:
         return None
     first = side.bundle.manifest.completed(side.label)[0]
-    file = f"{first.directory}/outputs.npz"
+    file = side.bundle.outputs_file(first, "outputs.npz")
     arrays = read_outputs(side.bundle.path / file)
     if arrays is not None and first.measurement is not None:
         side.bundle.check_hash(file, values_sha256(arrays), first.measurement.output_sha256)

@@ -116,7 +116,7 @@ def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
 
     file = str(repetition.trace)
     found = read_trace(bundle.path / file)
-    bundle.check_hash(file, found.sha256, repetition.trace_sha256)
+    bundle.check_hash(file, found.content_sha256, repetition.trace_sha256)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.system.memory import limited
-from opscope.readers.compressed import first_bytes, inflated
+from opscope.readers.compressed import PACKED, first_bytes, inflated
 from opscope.readers.mapped import file_view
 from opscope.readers.other_files import not_recognised
 
@@ -34,7 +34,6 @@ _OF_NO_RUNTIME = (
 )
 _HEAD = 64
 _START = 1 << 12
-_PACKED = (".gz", ".zst")
 
 
 @runtime_checkable
@@ -93,11 +92,12 @@ class NamedFormat(Protocol):
 
 
 class TraceRead(NamedTuple):
-    """A trace that was read: its events, the name of its format, and the hash of the file as it is stored."""
+    """A trace that was read."""
 
     table: EventTable
-    format: str
-    sha256: str
+    format: str  # name of its reader
+    sha256: str  # of the file as it is stored
+    content_sha256: str  # of the file inflated: the same where it is not compressed
 
 
 class DirectoryTraces(NamedTuple):
@@ -224,7 +224,7 @@ def traces_in(directory: Path) -> DirectoryTraces:
 
 def _suffix(file: Path) -> str:
     """The end of a file's name that tells its format, without that of its compression."""
-    return (file.with_suffix("") if file.suffix in _PACKED else file).suffix
+    return (file.with_suffix("") if file.suffix in PACKED else file).suffix
 
 
 def read_trace(path: Path) -> TraceRead:
@@ -240,8 +240,9 @@ def read_trace(path: Path) -> TraceRead:
     try:
         with limited(path):
             data = inflated(stored, path)
+            content = None if data is stored else hashlib.sha256(data).hexdigest()
             reader = reader_for(bytes(data[:_HEAD]), path)
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()
-    return TraceRead(table, reader.name, digest.hexdigest())
+    return TraceRead(table, reader.name, digest.hexdigest(), content or digest.hexdigest())

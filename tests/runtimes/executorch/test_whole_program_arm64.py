@@ -133,7 +133,7 @@ def test_a_trace_alone_is_analysed(directory: Path) -> None:
     """With the program beside it, for the attribution."""
     bundle = profiled("int8", directory)
     (program,) = (PLACE / "programs" / "int8").glob("*.pte")
-    trace = next(path for path in sorted(bundle.rglob("trace.etdump")) if "accelerated" in str(path))
+    trace = next(path for path in sorted(bundle.rglob("trace.etdump.zst")) if "accelerated" in str(path))
     found = json.loads(opscope("analyze", trace, "--program", program, "--json", "-", "--quiet", name="analyze"))
     assert found["latency"]["n"] == 2
     assert sum(row["time_ns"] for row in found["categories"]) == pytest.approx(found["headline_ns"])

@@ -47,10 +47,11 @@ def inspect(
 
 
 def _summary(path: Path, head: bytes) -> Inspected | None:
+    from opscope.readers.compressed import is_compressed
     from opscope.readers.registry import first_reader
     from opscope.runtimes.registry import RUNTIMES
 
-    if first_reader().sniff(head):
+    if is_compressed(head) or first_reader().sniff(head):
         return None  # the usual case, told before other formats are even imported
     from opscope.analysis.preflight.contents import summarise_kernels
     from opscope.readers.kernel_log import is_kernel_log, read_kernel_log

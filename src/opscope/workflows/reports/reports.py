@@ -12,8 +12,9 @@ import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.core.errors import RunError, UsageError, did_you_mean
+from opscope.core.files import storage_errors
 from opscope.core.json import to_json
-from opscope.core.outputs import write_outputs
+from opscope.core.outputs import mark_of, write_outputs
 from opscope.core.parts import failures_heard, part
 from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
 from opscope.measurements.analyses import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.bundle.manifest import Manifest
     from opscope.reports.content.content import Agreement, ReportContent
     from opscope.runtimes.side import Side
 
@@ -37,6 +39,7 @@ KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
+_ANALYSIS_MARK = "opscope.analysis"
 ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "comparisons"
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -171,7 +174,18 @@ def check_formats(formats: Sequence[str]) -> None:
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
     """Write reports of these formats into a directory; see :func:`report`."""
     files = report_files(shown, formats)
-    return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
+    written = write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
+    front = foreground_variant(shown.manifest)
+    if ANALYSIS in files and front is not None:
+        _discard_copy(directory / analysis_file(front))
+    return written
+
+
+def _discard_copy(path: Path) -> None:
+    """Remove the second copy that earlier versions wrote of the analysis beside the report."""
+    with storage_errors(path):
+        if path.is_file() and not path.is_symlink() and mark_of(path) == _ANALYSIS_MARK:
+            path.unlink()
 
 
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
@@ -189,19 +203,27 @@ def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) 
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:
-    """analysis.json of the accelerated variant, and of every variant, and the comparisons; the primary one first."""
-    files = {}
-    if shown.shown:
-        files[ANALYSIS] = to_json(shown.shown)
+    """The analysis of every variant, that of the accelerated one beside the report, and the comparisons."""
+    files = {ANALYSIS: to_json(shown.shown)} if shown.shown else {}
+    front = foreground_variant(shown.manifest)
     for result in shown.variants:
-        if result.analysis:
+        if result.analysis and result.variant.name != front:
             files[analysis_file(result.variant.name)] = to_json(result.analysis)
     names = comparison_files([(one.baseline.label, one.candidate.label) for one in shown.comparisons])
     return files | {name: to_json(one) for name, one in zip(names, shown.comparisons, strict=True)}
 
 
+def foreground_variant(manifest: Manifest) -> str | None:
+    """The variant whose analysis is the one beside the reports, so that it has none in its directory."""
+    from opscope.reports.content.content import FOREGROUND
+
+    done = [variant for variant in manifest.variants if manifest.completed(variant.name)]
+    wanted = [variant.name for role in FOREGROUND for variant in done if variant.role is role]
+    return next(iter(wanted or [variant.name for variant in done]), None)
+
+
 def analysis_file(variant: str) -> str:
-    """Where the analysis of a variant stands."""
+    """Where the analysis of any other variant stands."""
     return f"{VARIANTS}/{file_name(variant)}/{ANALYSIS}"
 
 

@@ -33,6 +33,7 @@ from opscope.workflows.reports.reports import (
     analysis_file,
     comparison_files,
     content_of,
+    foreground_variant,
     report_files,
 )
 from opscope.workflows.validate.pages import page_check, page_texts
@@ -95,9 +96,10 @@ def derived_files(manifest: Manifest) -> list[str]:
     traced = traced_variants(manifest)
     if not traced:
         return []
+    others = [analysis_file(name) for name in traced if name != foreground_variant(manifest)]
     compared = [] if manifest.target.emulated else compared_pairs(manifest)
     pairs = [pair for pair in compared if set(pair) <= set(traced) and manifest.has_common_round(*pair)]
-    return [ANALYSIS, MARKDOWN, HTML, *map(analysis_file, traced), *comparison_files(pairs)]
+    return [ANALYSIS, MARKDOWN, HTML, *others, *comparison_files(pairs)]
 
 
 def derived_checks(
@@ -161,7 +163,7 @@ def _analyses(now: _Rewriting) -> Iterator[_Stated]:
             name = names[file]
         else:
             continue
-        rewritten = now.files.get(analysis_file(name))
+        rewritten = now.files.get(ANALYSIS if name == now.shown else analysis_file(name))
         if name in now.doubts.variants:
             yield _Stated(file, document, None, now.doubts.variants[name])
         elif rewritten is None:

@@ -147,10 +147,9 @@ def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
 
 
 def output_files(manifest: Manifest) -> Iterator[str]:
-    """Paths of the outputs that a repetition that hashed them left; foreign runners may hash some and keep none."""
+    """Paths of the outputs that the first of several processes with the same left; foreign runners may keep none."""
     if manifest.environment.runs_build:
         return
-    for repetition in manifest.repetitions:
-        measured = repetition.measurement
-        if repetition.ok and measured and measured.output_sha256 is not None:
-            yield f"{repetition.directory}/{OUTPUTS}"
+    hashed = [own for own in manifest.repetitions if own.ok and own.output_sha256 is not None]
+    first = {(own.variant, own.output_sha256): own.directory for own in reversed(hashed)}
+    yield from (f"{directory}/{OUTPUTS}" for directory in reversed(first.values()))

@@ -12,9 +12,9 @@ from opscope.bundle.bundle import MANIFEST
 from opscope.bundle.manifest import TracingMode
 from opscope.bundle.validation import Problem
 from opscope.core.errors import InvariantError, OpscopeError
-from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.core.units import counted_text
+from opscope.readers.compressed import content_sha256
 from opscope.readers.registry import read_trace
 from opscope.runtimes.registry import RUNTIMES
 
@@ -66,7 +66,7 @@ def _as_far_as_read(every: TraceFindings, repetition: Repetition, found: Invento
     done = explained(f"the trace {repetition.trace}", looked, lambda failure: failure)
     if not isinstance(done, PartFailure):
         return done
-    _note_hash(every, repetition, sha256_of(found.root / str(repetition.trace)))
+    _note_file(every, repetition, found)
     every.bugs.append(done)
     if repetition.ok:
         every.unreadable.add(repetition.variant)
@@ -79,14 +79,14 @@ def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, 
     try:
         trace = read_trace(path)
     except OpscopeError as error:
-        _note_hash(every, repetition, sha256_of(path))
+        _note_file(every, repetition, found)
         if repetition.ok:
             every.unreadable.add(repetition.variant)
             contradicts = isinstance(error, InvariantError) or isinstance(error.__cause__, InvariantError)
             kind = every.nesting if contradicts else every.damaged
             kind.append(Problem(name, "", error.problem))
         return every
-    _note_hash(every, repetition, trace.sha256)
+    _note_hash(every, repetition, trace.content_sha256)
     if not repetition.ok:
         return every
     formats = [own for own in (runtime.trace_format for runtime in RUNTIMES) if own]
@@ -100,6 +100,15 @@ def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, 
     every.self_times.extend(Problem(name, *one) for one in _unsettled(trace.table))
     every.calls.extend(Problem(MANIFEST, *one) for one in _shorter_calls(repetition, durations.tolist(), at))
     return every._replace(read=every.read + 1, inferences=every.inferences + len(durations))
+
+
+def _note_file(every: TraceFindings, repetition: Repetition, found: Inventory) -> None:
+    """Note the hash of a trace that cannot be read."""
+    name = str(repetition.trace)
+    try:
+        _note_hash(every, repetition, content_sha256(found.root / name))
+    except OpscopeError:
+        every.hashes.append(Problem(name, "", "cannot be inflated, so its SHA-256 is not the stated one"))
 
 
 def _note_hash(every: TraceFindings, repetition: Repetition, sha256: str) -> None:
