@@ -13,6 +13,7 @@ from fakes import FakeClock
 from made_runtime import NANOSECONDS, TRACE, MadeRuntime
 from opscope.api import Settings, doctor
 from opscope.core.errors import TraceFormatError, UsageError
+from opscope.readers.compressed import inflated
 from opscope.runtimes.registry import RUNTIMES
 
 OPERATORS = ["Relu", "Softmax", "Neg", "Relu"]
@@ -53,7 +54,10 @@ def test_its_program_is_profiled_analysed_and_reported(program: Path, tmp_path: 
 def test_its_trace_is_read_by_itself_and_with_the_program(program: Path, tmp_path: Path) -> None:
     """The reader is found by content; a damaged file is refused."""
     opscope.profile(program, settings=Settings(rounds=1, runs=2, warmup=0), out=tmp_path / "out", clock=FakeClock())
-    trace = next((tmp_path / "out").rglob(TRACE))
+    kept = next((tmp_path / "out").rglob(f"{TRACE}.zst"))
+    assert opscope.analyze(kept).program is None
+    trace = tmp_path / TRACE
+    trace.write_bytes(inflated(kept.read_bytes(), kept))
     assert opscope.analyze(trace).program is None
     assert opscope.analyze(trace, program=program).program is not None
     trace.write_text(trace.read_text()[:-3])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import kit_files
+from opscope.readers.compressed import inflated
 
 GIVEN = {
     "README.md": "activate my_model.pte trace.etdump before/ after/ new=bundle old=other out=bundle kit",
@@ -54,7 +55,7 @@ class Store(NamedTuple):
 
     def traces(self) -> list[Path]:
         """Traces of the accelerated variant, one a process."""
-        return sorted((self.bundle / "variants" / "accelerated").glob("round-*/trace.etdump"))
+        return sorted((self.bundle / "variants" / "accelerated").glob("round-*/trace.etdump.zst"))
 
 
 def give(store: Store, words: str, place: Path) -> None:
@@ -86,14 +87,19 @@ def _paired_tflite(_store: Store, path: Path) -> None:
     shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "images.tflite", path)
 
 
+def _inflate(trace: Path, path: Path) -> None:
+    """A trace as its process wrote it."""
+    path.write_bytes(inflated(trace.read_bytes(), trace))
+
+
 def _trace(store: Store, path: Path) -> None:
-    shutil.copyfile(store.traces()[0], path)
+    _inflate(store.traces()[0], path)
 
 
 def _traces(store: Store, directory: Path) -> None:
     directory.mkdir()
     for number, trace in enumerate(store.traces()):
-        shutil.copyfile(trace, directory / f"{number:02}.etdump")
+        _inflate(trace, directory / f"{number:02}.etdump")
 
 
 def _activate(_store: Store, path: Path) -> None:

@@ -170,7 +170,7 @@ def test_every_operator_of_a_real_run_is_known(bundle: Path) -> None:
 @needs_onnxruntime
 def test_a_profile_from_elsewhere_is_attributed_with_its_program(bundle: Path, tmp_path: Path) -> None:
     """Without the graph that ran it is likely, and a program that is another one is refused."""
-    trace = next(bundle.rglob("trace.onnxruntime.json"))
+    trace = next(bundle.rglob("trace.onnxruntime.json.zst"))
     alone = tmp_path / "profile.json"
     alone.write_bytes(trace.read_bytes())
     found = analyze(alone, program=MODELS / "cnn.onnx")
