@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +15,9 @@ from opscope.bundle.bundle import Bundle, check_free
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, PlanSlot, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import write_atomically
+from opscope.experiment.protocol import OUTPUTS
 from opscope.readers.compressed import content_sha256
+from opscope.readers.outputs import read_outputs, values_sha256
 from programs import write_tiny_program
 from texts import HOLDS_A_BUNDLE
 
@@ -47,6 +50,29 @@ def test_roles_are_fields_and_traces_are_where_the_manifest_says(bundle: Bundle)
     assert {repetition.trace for repetition in timed} == {None}
     for repetition in traced:
         assert content_sha256(bundle.path / str(repetition.trace)) == repetition.trace_sha256
+
+
+def test_equal_outputs_of_a_variant_are_kept_once(bundle: Bundle) -> None:
+    """Those of the first process; every repetition states the hash by which they are found."""
+    kept = sorted(bundle.relative(path) for path in bundle.path.rglob(OUTPUTS))
+    assert kept == [f"variants/{name}/timed-00/{OUTPUTS}" for name in ("accelerated", "baseline")]
+    for repetition in bundle.manifest.repetitions:
+        file = bundle.outputs_file(repetition, OUTPUTS)
+        assert repetition.variant in file
+        assert values_sha256(read_outputs(bundle.path / file) or []) == repetition.output_sha256
+
+
+def test_other_outputs_are_kept_beside_them(tmp_path: Path) -> None:
+    """A process that computed something else has a file of its own."""
+    program, target = write_tiny_program(tmp_path), FakeTarget()
+    target.outputs = lambda _: np.full(4, len(target.jobs) > 4, np.float32)  # other ones from the fifth process on
+    done = profile(str(program), settings=SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
+    bundle = Bundle.open(done.path)
+    hashes = {(one.variant, one.output_sha256) for one in bundle.manifest.repetitions}
+    assert len(hashes) == len(list(bundle.path.rglob(OUTPUTS))) == 4
+    for repetition in bundle.manifest.repetitions:
+        arrays = read_outputs(bundle.path / bundle.outputs_file(repetition, OUTPUTS)) or []
+        assert values_sha256(arrays) == repetition.output_sha256
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path, bundle: Bundle) -> None:
