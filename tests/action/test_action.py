@@ -554,6 +554,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_example_workflow_measures_both_commits(repository: Path, github: GithubServer, tmp_path: Path) -> None:
     """From the checkout to the comment with the real runtime: the old program is that of the first parent."""
     found = job(tmp_path, github, base_ref="main")
+    (found.place / "few.toml").write_text("runs = 3\nuntraced = false\n")
 
     def checkout(given: dict[str, str], _: dict[str, str]) -> tuple[int, dict[str, str]]:
         words = ["clone", "-q", "--depth", given["fetch-depth"], f"file://{repository}", given["path"]]
@@ -561,7 +562,7 @@ def test_the_example_workflow_measures_both_commits(repository: Path, github: Gi
         return 0, {}
 
     def action(given: dict[str, str], variables: dict[str, str]) -> tuple[int, dict[str, str]]:
-        few = {"install": "none", "rounds": "6", "runs": "3", "arguments": "--traced-only", "threshold": "90%"}
+        few = {"install": "none", "rounds": "6", "config": "few.toml", "threshold": "90%"}
         ended = run_action(found, given | few, variables)
         return ended.code, ended.outputs
 

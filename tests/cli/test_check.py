@@ -28,6 +28,7 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.cli.gating import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
+from opscope.experiment.config_rules import read_settings
 from opscope.reports.formats.junit import junit_xml, xml_text
 from opscope.reports.gate import comparison_text, gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
@@ -558,11 +559,13 @@ def test_the_commands_of_the_page_have_options_that_exist() -> None:
 
 
 def test_the_budget_of_the_documentation_is_one(tmp_path: Path) -> None:
-    """Every key in it exists."""
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    file = tmp_path / "budget.toml"
-    file.write_text(text)
-    assert len(read_budgets(file).budget) == 3
+    """Every key in it exists, and so do those of the file that says how to measure."""
+    measure, budget = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    files = tmp_path / "measure.toml", tmp_path / "budget.toml"
+    for file, text in zip(files, (measure, budget), strict=True):
+        file.write_text(text)
+    assert read_settings(files[0]).thread_counts == (4,)
+    assert len(read_budgets(files[1]).budget) == 3
 
 
 def test_checking_loads_neither_torch_nor_executorch(old: Path, new: Path) -> None:
@@ -593,7 +596,9 @@ def test_a_program_against_a_bundle_says_what_to_do(old: Path, tmp_path: Path) -
         assert "opscope profile" in done.stderr
 
 
-@pytest.mark.parametrize("option", [("--rounds", "6"), ("--out", "there"), ("--resume",), ("--input", "float32[1]")])
+@pytest.mark.parametrize(
+    "option", [("--rounds", "6"), ("--out", "there"), ("--config", "c.toml"), ("--target", "local")]
+)
 def test_bundles_are_not_measured_again(option: tuple[str, ...], old: Path, new: Path) -> None:
     """Exit code 2 and the option's name: what says how to measure has no effect on what was measured."""
     done = run(new, "--against", old, *option)
@@ -605,10 +610,11 @@ def test_bundles_are_not_measured_again(option: tuple[str, ...], old: Path, new:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--resume",), "--out"),
-        (("--warmup", "auto"), "--warmup"),
-        (("--threads", "0"), "--threads"),
-        (("--threads", "1", "--target", "nowhere"), "nowhere"),
+        (("--warmup", "auto"), "--warmup: it is for sides that are already measured"),
+        (("--force",), "--force: it is for sides that are already measured"),
+        (("--rounds", "0"), "--rounds"),
+        (("--target", "nowhere"), "nowhere"),
+        (("--runs", "3"), "No such option: --runs"),
     ],
 )
 def test_wrong_measuring_options_of_programs(options: tuple[str, ...], problem: str, tmp_path: Path) -> None:
@@ -626,8 +632,9 @@ def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
     """
     other = tmp_path / "other.pte"
     other.write_bytes(toy_program.read_bytes() + bytes(16))
-    out, told = tmp_path / "out", tmp_path / "check.json"
-    effort = ("--rounds", "2", "--runs", "2", "--warmup", "1", "--traced-only", "--target", "local")
+    out, told, file = tmp_path / "out", tmp_path / "check.json", tmp_path / "few.toml"
+    file.write_text('rounds = 9\nruns = 2\nwarmup = 1\nuntraced = false\ntarget = "local"\n')
+    effort = ("--rounds", "2", "--config", file)
     done = run(other, "--against", toy_program, "--out", out, *effort, "--json", told, "--markdown", tmp_path / "c.md")
     assert done.returncode in {14, 20}, done.stderr
     found = json.loads(told.read_bytes())
@@ -635,6 +642,66 @@ def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
     assert found["evidence"]["outputs"]["agree"]
     assert found["evidence"]["end_to_end"]["design"] == "paired"
     manifest = Bundle.open(out).manifest
+    assert (manifest.plan.rounds, manifest.plan.runs, manifest.target.kind) == (2, 2, "local")
     assert manifest.programs["old"].sha256 != manifest.model.sha256
     assert [check.name for check in opscope.validate(out).checks if check.status.value == "failed"] == []
     assert f"report: {out / 'report.html'}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('model = "x.pte"', "model: the command line names two programs"),
+        ("runz = 3", 'runz: no such key: "runz"'),
+        ("threads = [1, 2]", "threads: two programs are compared at one thread count"),
+        ('ablate = ["avx2"]', "ablate: nothing is switched off"),
+        ("ladder = true", "ladder: nothing is switched off"),
+        ('target = "runner"', "target: which runner?"),
+        ('target = "nowhere"', 'target: no target "nowhere"'),
+        ("max_rounds = 3", "max_rounds: nothing adds rounds"),
+        ('input = ["float32["]', "input[0]"),
+    ],
+)
+def test_a_file_that_says_how_to_measure_is_checked_by_key(text: str, problem: str, tmp_path: Path) -> None:
+    """With the keys of a configuration, but for those that say what is measured."""
+    file = tmp_path / "measure.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_settings(file)
+    assert f"{file}: {problem}" in f"{caught.value.where}: {caught.value.problem}"
+
+
+def test_files_that_it_names_are_beside_it(tmp_path: Path) -> None:
+    """As in a configuration of `opscope run`."""
+    file = tmp_path / "measure.toml"
+    file.write_text('inputs = "in.npz"\ntarget = "runner:build/runner"\n')
+    found = read_settings(file)
+    assert (found.inputs, found.target) == (str(tmp_path / "in.npz"), f"runner:{tmp_path}/build/runner")
+
+
+@pytest.mark.parametrize("option", ["--threshold", "--budget", "--inconclusive", "--markdown", "--junit"])
+def test_profile_judges_only_with_a_baseline(option: str, tmp_path: Path) -> None:
+    """Exit code 2, and the hint is the command with what it lacks."""
+    value = "pass" if option == "--inconclusive" else "3%" if option == "--threshold" else str(tmp_path / "f")
+    command = [sys.executable, "-m", "opscope", "profile", str(program(tmp_path)), option, value]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {option}: it judges a program by another one, and there is no --against")
+    assert f"--against OLD {option}" in done.stderr
+
+
+@pytest.mark.runtime
+def test_profile_of_two_programs_ends_with_the_gate(toy_program: Path, tmp_path: Path) -> None:
+    """Profile and decision are printed; files and the exit code are those of check, as a check of the bundle says."""
+    other = tmp_path / "other.pte"
+    other.write_bytes(toy_program.read_bytes() + bytes(16))
+    out, files = tmp_path / "out", ("--markdown", str(tmp_path / "c.md"), "--junit", str(tmp_path / "c.xml"))
+    effort = ("--rounds", "2", "--runs", "2", "--warmup", "1", "--traced-only", "--no-ceilings", "--target", "local")
+    words = ["profile", str(other), "--against", str(toy_program), "--out", str(out), *effort, *files]
+    done = subprocess.run([sys.executable, "-m", "opscope", *words], capture_output=True, text=True, check=False)
+    assert done.returncode in {14, 20}, done.stderr
+    assert f"report: {out / 'report.html'}" in done.stdout
+    assert "measure" in done.stderr.partition("hint:")[2]
+    again = run(f"{out}#new", "--against", f"{out}#old", "--markdown", "-")
+    assert (again.returncode, again.stdout) == (done.returncode, (tmp_path / "c.md").read_text())
+    assert parsed((tmp_path / "c.xml").read_bytes()).get("tests") == "1"

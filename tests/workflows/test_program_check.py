@@ -117,7 +117,8 @@ def test_reports_say_that_two_programs_ran(slow: ProgramCheck) -> None:
     for name in ("report.md", "report.html"):
         text = (slow.profiled.path / name).read_text()
         assert str(old.sha256) in text
-        assert "opscope check " in text
+        assert "opscope profile " in text
+        assert "--against " in text
         assert "cceleration" not in text
     assert not any(finding.rule.startswith("acceleration") for finding in shown.findings)
     assert f'model_sha256="{old.sha256}"' in openmetrics(shown).decode()

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from opscope.cli.gating import (
-    BudgetOption,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
     ThresholdOption,
     Told,
+    TwoPrograms,
+    measured,
     tell,
     threshold_share,
 )
 from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.cli.output import (
     JsonOption,
-    PowerOption,
     QuietOption,
-    RemoteDeviceOption,
     WarmupOption,
-    notice,
     say,
     warmup_count,
 )
@@ -34,21 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.api import Settings
 
-_OF_PROGRAMS = (
-    *("target", "threads", "oversubscribe", "affinity", "nice", "rounds", "runs", "dtype", "cooldown_seconds"),
-    *("max_temperature", "seed", "timeout", "untraced", "methods", "input", "inputs", "lock", "models"),
-)
 
-
-@with_settings(_OF_PROGRAMS, "Two programs: ")
+@with_settings(("target", "rounds"), "Two programs: ")
 def command(
     candidate: Annotated[
         str | None,
         typer.Argument(
-            metavar="BUNDLE", help="Candidate: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
+            metavar="BUNDLE",
+            help="Candidate: a program (.pte, .tflite, .onnx), a bundle, BUNDLE#variant, a trace or a directory.",
         ),
     ] = None,
     against: Annotated[
@@ -66,8 +60,11 @@ def command(
         str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
     ] = None,
     threshold: ThresholdOption = None,
-    budget: BudgetOption = None,
-    inconclusive: InconclusiveOption = "fail",
+    budget: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
+    ] = None,
+    inconclusive: InconclusiveOption = None,
     force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
@@ -80,10 +77,13 @@ def command(
             metavar="DIR", help="Two programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Two programs: finish the bundle in --out.")] = False,
     asked: Asked = NOTHING_ASKED,
-    remote_device: RemoteDeviceOption = None,
-    power: PowerOption = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Two programs: how to measure, as in a configuration of `opscope run`; TOML or JSON."
+        ),
+    ] = None,
 ) -> None:
     """Fail when a candidate is slower than its baseline.
 
@@ -96,24 +96,20 @@ def command(
     Example: opscope check --new 2026-01-31 --store runs --markdown check.md
 
     Two programs are measured now, interleaved and on the same inputs, into one bundle with the variants new and old;
-    bundles and traces are already measured. With --new, all models and devices of a store are judged by their
-    histories.
+    `opscope profile NEW --against OLD` does the same with all of its options. Bundles and traces are already measured.
+    With --new, all models and devices of a store are judged by their histories.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 20: measured, and not to be trusted. 13: the two sides are not comparable. 15: a file of a
     bundle is not the one that was measured. Results are written before it exits.
     """
+    from opscope.api import check_kinds, default_directory
     from opscope.core.errors import UsageError
+    from opscope.machine.clock import SystemClock
 
     share = threshold_share(threshold)
     told = Told(inconclusive == "pass", quiet, json, markdown, junit)
-    given: dict[str, object] = {
-        "--out": out,
-        "--resume": resume or None,
-        "--remote-device": remote_device,
-        "--power": power,
-        **asked.words,
-    }
+    given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)
         _check_stored({"--force": force or None, "--warmup": warmup} | given, "when all series of a store are judged")
@@ -138,9 +134,13 @@ def command(
             "when a stored history is the baseline",
         )
         report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
-    elif _are_programs(candidate, against, asked.given.get("models")):
-        programs = _Programs(candidate, against, out, resume=resume)
-        report = _measured(programs, _settings(asked, remote_device, power, warmup), share, budget, quiet=quiet)
+    elif check_kinds(candidate, against):
+        _check_programs({"--warmup": warmup, "--force": force or None})
+        sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
+        done = measured(sides, _settings(config, asked), share, budget, quiet=quiet)
+        report = done.decision
+        if not quiet:
+            say(f"report: {done.profiled.path / 'report.html'}", err=True)
     else:
         from opscope.workflows.analyze.gate import check_any
 
@@ -150,68 +150,26 @@ def command(
     tell(report, candidate, told._replace(sides=(against, candidate)))
 
 
-def _are_programs(candidate: str, against: str, models: str | None) -> bool:
-    """Whether both sides are to be measured now."""
-    from opscope.api import check_kinds
+def _settings(config: Path | None, asked: Asked) -> Settings:
+    """How two programs are measured: as a file says, but for what the command line does."""
+    from opscope.experiment.config_errors import typed_options
+    from opscope.experiment.config_rules import read_settings
+    from opscope.experiment.settings import Settings
 
-    return check_kinds(candidate, against, Path(models) if models else None)
-
-
-class _Programs(NamedTuple):
-    """Two programs, and the bundle to measure them into."""
-
-    candidate: str
-    against: str
-    out: Path | None
-    resume: bool
-
-
-def _settings(asked: Asked, remote_device: str | None, power: str | None, warmup: str | None) -> Settings:
-    """How two programs are measured: the options that were given, and the usual rest."""
-    from opscope.core.errors import UsageError
-    from opscope.workflows.measure.targets import phone_name
-
-    count = warmup_count(warmup)
-    if count == "auto":
-        raise UsageError("programs are measured with a planned warm-up", where="--warmup", hint="give a number from 0")
-    target = phone_name(asked.given.get("target"), remote_device, power)
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
-    return asked.settings(target=target, warmup=count, ceilings=False)
+    base = Settings(ceilings=False) if config is None else read_settings(config)
+    ceilings = base.ceilings or False
+    return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | asked.given, Settings)
 
 
-def _measured(
-    programs: _Programs, settings: Settings, threshold: float | None, budget: Path | None, *, quiet: bool
-) -> Decision[ComparisonEvidence]:
-    """Measure two programs, tell where their reports are, and judge them."""
-    from opscope.api import check_programs, default_directory
-    from opscope.cli.progress import run_progress
-    from opscope.core.errors import InterruptedRunError, UsageError
-    from opscope.machine.clock import SystemClock
+def _check_programs(options: Mapping[str, object]) -> None:
+    """Refuse options that say how measured sides are compared, where two programs are measured in one way."""
+    from opscope.core.errors import UsageError
 
-    if programs.resume and programs.out is None:
-        raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
-    out = programs.out or default_directory(programs.candidate, SystemClock().now())
-    try:
-        with run_progress(shown=not quiet) as progress:
-            done = check_programs(
-                programs.candidate,
-                programs.against,
-                settings=settings,
-                out=out,
-                resume=programs.resume,
-                threshold=threshold,
-                budget=budget,
-                progress=progress,
-                notify=notice,
-            )
-    except (KeyboardInterrupt, InterruptedRunError):
-        words = ["opscope", "check", programs.candidate, "--against", programs.against, "--out", str(out), "--resume"]
-        begun = (out / "manifest.json").exists()
-        hint = f"finish it with: {shell_command(words)}" if begun else "nothing was measured yet"
-        raise InterruptedRunError("interrupted; what was finished is kept", where=out, hint=hint) from None
-    if not quiet:
-        say(f"report: {done.profiled.path / 'report.html'}", err=True)
-    return done.decision
+    for name, value in options.items():
+        if value is not None:
+            hint = "leave it out; how two programs are measured is said by --config FILE, or by opscope profile"
+            raise UsageError("it is for sides that are already measured", where=name, hint=hint)
 
 
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:
@@ -247,6 +205,4 @@ def _check_measured(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
             problem = "both sides are already measured"
-            raise UsageError(
-                problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
-            )
+            raise UsageError(problem, where=name, hint="leave it out, or give two programs, which are measured now")

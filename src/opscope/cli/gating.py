@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, note_unhashed, output_target, say, show, write
+from opscope.cli.output import STANDARD_OUTPUT, note_unhashed, notice, output_target, say, show, write
+from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from opscope.analysis.gate.decision import Decision
+    from opscope.api import ProgramCheck, Settings
     from opscope.reports.gate import GateText
 
 ThresholdOption: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"),
 ]
-BudgetOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
-]
 InconclusiveOption: TypeAlias = Annotated[
-    Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
+    Literal["fail", "pass"] | None,
+    typer.Option(help="Whether inconclusive measurements fail or pass. [default: fail]"),
 ]
 MarkdownOption: TypeAlias = Annotated[
     str | None,
@@ -45,6 +46,56 @@ class Told(NamedTuple):
     markdown: str | None = None
     junit: str | None = None
     sides: tuple[str, ...] = ()  # bundles that may lack hashes of what they measured
+
+
+class TwoPrograms(NamedTuple):
+    """Two programs, and the bundle that both are measured into."""
+
+    candidate: str
+    against: str
+    out: Path
+
+
+def measured(
+    sides: TwoPrograms,
+    settings: Settings,
+    threshold: float | None,
+    budget: Path | None,
+    *,
+    quiet: bool,
+    resume: bool = False,
+    named: Collection[str] = (),
+) -> ProgramCheck:
+    """Measure two programs, and judge the one by the other."""
+    from opscope.api import check_programs
+    from opscope.cli.progress import run_progress
+    from opscope.core.errors import InterruptedRunError
+
+    try:
+        with run_progress(shown=not quiet) as progress:
+            return check_programs(
+                sides.candidate,
+                sides.against,
+                settings=settings,
+                out=sides.out,
+                resume=resume,
+                threshold=threshold,
+                budget=budget,
+                progress=progress,
+                named=named,
+                notify=notice,
+            )
+    except (KeyboardInterrupt, InterruptedRunError):
+        words = ["opscope", "profile", sides.candidate, "--against", sides.against, "--out", str(sides.out), "--resume"]
+        raise InterruptedRunError(
+            "interrupted; what was finished is kept", where=sides.out, hint=resume_hint(sides.out, words)
+        ) from None
+
+
+def resume_hint(out: Path, words: Sequence[str]) -> str:
+    """How an interrupted run goes on."""
+    begun = (out / "manifest.json").exists()
+    return f"finish it with: {shell_command(words)}" if begun else "nothing was measured yet"
 
 
 def threshold_share(text: str | None) -> float | None:

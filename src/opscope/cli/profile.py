@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opscope.cli.gating import (
+    InconclusiveOption,
+    JunitOption,
+    MarkdownOption,
+    ThresholdOption,
+    Told,
+    TwoPrograms,
+    measured,
+    resume_hint,
+    tell,
+    threshold_share,
+)
 from opscope.cli.measuring import Asked, with_settings
 from opscope.cli.output import (
+    STANDARD_OUTPUT,
     JsonOption,
     PowerOption,
     QuietOption,
@@ -21,7 +34,9 @@ from opscope.cli.output import (
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
-    from opscope.api import Profiled, Settings
+    from collections.abc import Mapping
+
+    from opscope.api import Profiled, ProgramCheck, Settings
 
 
 @with_settings()
@@ -39,15 +54,34 @@ def command(
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OLD", help="Measure this program or model interleaved with the other, and judge the difference."
+        ),
+    ] = None,
+    threshold: ThresholdOption = None,
+    budget: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --against: limits of chosen operators, TOML or JSON.")
+    ] = None,
+    inconclusive: InconclusiveOption = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Profile a model with acceleration on and off.
+    """Profile a model with acceleration on and off, or two programs.
 
     Example: opscope profile mobilenet_v3_small --ablate avx512 --rounds 10
 
+    Example: opscope profile new.pte --against old.pte --out speed --threshold 3%
+
     Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
     report.html, report.md, analysis.json and comparison.json.
+
+    With --against it runs two programs on the same inputs, switches nothing off, and ends as `opscope check` does; the
+    options from --threshold to --junit are for this gate. Exit code 0: passed. 1: slower by more than the threshold, or
+    beyond a budget. 14: too few or too noisy measurements to tell. 20: measured, and not to be trusted.
     """
     from opscope.api import default_directory
     from opscope.core.errors import UsageError
@@ -60,11 +94,50 @@ def command(
     settings = asked.settings(target=target)
     named = {*asked.words, *(["--target"] if remote_device or power else [])}
     place = out or default_directory(model, SystemClock().now())
+    gate = {"--threshold": threshold, "--budget": budget, "--inconclusive": inconclusive}
+    if against is not None:
+        _check_two_programs(model, against, settings)
+        sides = TwoPrograms(model, against, place)
+        checked = measured(sides, settings, threshold_share(threshold), budget, quiet=quiet, resume=resume, named=named)
+        write_json(checked.profiled.content, json)
+        told = Told(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
+        _finish(checked, model, told)
+        return
+    _check_no_gate({**gate, "--markdown": markdown, "--junit": junit}, model)
     done = _profile(model, settings, place, resume=resume, quiet=quiet, named=named)
     write_json(done.content, json)
     if not quiet and json != "-":
         _tell(done)
     _check_complete(done)
+
+
+def _check_two_programs(model: str, against: str, settings: Settings) -> None:
+    """Refuse what was measured already."""
+    from opscope.api import check_kinds
+    from opscope.core.errors import UsageError
+
+    if not check_kinds(model, against, Path(settings.models) if settings.models else None):
+        hint = shell_command(["opscope", "check", model, "--against", against])
+        raise UsageError("both were measured before; profile runs programs", where="--against", hint=hint)
+
+
+def _check_no_gate(options: Mapping[str, object], model: str) -> None:
+    """Refuse options of the gate where there is nothing that the model could be judged by."""
+    from opscope.core.errors import UsageError
+
+    for name, value in options.items():
+        if value is not None:
+            hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {name} ..."
+            raise UsageError("it judges a program by another one, and there is no --against", where=name, hint=hint)
+
+
+def _finish(checked: ProgramCheck, model: str, told: Told) -> None:
+    """Tell of two programs, and end as the gate does."""
+    shown = not told.quiet and STANDARD_OUTPUT not in {told.markdown, told.junit}
+    if shown:
+        _tell(checked.profiled)
+        say()
+    tell(checked.decision, model, told)
 
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool, named: set[str]) -> Profiled:
@@ -78,16 +151,10 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
                 model, settings=settings, out=out, resume=resume, progress=progress, named=named, notify=notice
             )
     except (KeyboardInterrupt, InterruptedRunError):
+        words = ["opscope", "profile", model, "--out", str(out), "--resume"]
         raise InterruptedRunError(
-            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
+            "interrupted; what was finished is kept", where=out, hint=resume_hint(out, words)
         ) from None
-
-
-def _resume_hint(model: str, out: Path) -> str:
-
-    if not (out / "manifest.json").exists():
-        return "nothing was measured yet"
-    return f"finish it with: {shell_command(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
 
 
 def _tell(done: Profiled) -> None:

@@ -13,16 +13,20 @@ from opscope.bundle.settings import NOTHING_OFF, choices_of, thread_counts
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, VariantConfig
 from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.config_files import decoded
 from opscope.experiment.inputs import parse_input
 from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import kind_named, parse_target
-from opscope.hosts.target_kinds import KINDS, LOCAL, RUNNER, forms, names
+from opscope.hosts.target_kinds import AUTO, KINDS, LOCAL, RUNNER, forms, names
 from opscope.machine import isa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_SAID_ELSEWHERE = ("model", "models", "targets", "devices", "variants", "comparisons", "out")
+"""Keys that have no meaning where the command line names two programs."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 _MOST_RUNS_OF_VARIANTS = 10_000
 DEFAULT_OUT = "opscope-out"
@@ -50,6 +54,27 @@ def read_own(raw: object, file: Path) -> Experiments:
     pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
     return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
+
+
+def read_settings(file: Path) -> Settings:
+    """How two programs are measured, from a configuration that leaves open which, and where their bundle goes."""
+    raw = decoded(file, hint="give a TOML or JSON file with keys such as runs and threads")
+    config = typed(raw, Config, file, CHOICES)
+    for key in _SAID_ELSEWHERE:
+        if key in raw:
+            raise wrong(file, key, "the command line names two programs, and --out their bundle", f"leave out {key}")
+    for key in ("ablate", "ladder"):
+        if getattr(config, key) not in {False, (), (NOTHING_OFF,)}:
+            problem = "nothing is switched off when two programs are compared"
+            raise wrong(file, key, problem, f"leave out {key}")
+    if len(config.thread_counts) > 1:
+        raise wrong(file, "threads", "two programs are compared at one thread count", "give one number")
+    target = config.target or AUTO.name
+    wrong_key = _given(config, file) or _no_target(target, "target", file, builds_named=False)
+    if wrong_key := wrong_key or _how_long(config, file):
+        raise wrong_key
+    place = parse_target(target).beside(file.parent)
+    return Settings(target=place.text, **(config.own() | _located_files(config, file)))
 
 
 class _Place(NamedTuple):
@@ -206,10 +231,10 @@ def _where(config: Config, file: Path) -> UsageError | None:
     return None
 
 
-def _no_target(name: str, path: str, file: Path) -> UsageError | None:
+def _no_target(name: str, path: str, file: Path, *, builds_named: bool = True) -> UsageError | None:
     """What is wrong with the name of a target."""
     try:
-        parse_target(name, builds_named=True)
+        parse_target(name, builds_named=builds_named)
     except UsageError as error:
         return wrong(file, path, error.problem, error.hint)
     return None

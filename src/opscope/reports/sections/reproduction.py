@@ -74,9 +74,8 @@ def _profile_words(manifest: Manifest, request: ExperimentRequest | None) -> Ite
         ("--timeout", plan.timeout_seconds),
     ]
     against = [word for other in manifest.programs.values() for word in ("--against", other.source)]
-    command = "check" if manifest.programs else "profile"
     rest = [*_given(options), *_flags(manifest), *_said(request)]
-    yield from _line(command, manifest.model.source, [*against, *rest])
+    yield from _line("profile", manifest.model.source, [*against, *rest])
 
 
 def _switched(manifest: Manifest) -> list[tuple[str, str | None]]:

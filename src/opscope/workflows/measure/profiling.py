@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
 from opscope.bundle.bundle import check_free
 from opscope.bundle.settings import MORE_ROUNDS, NOTHING_OFF, PACING, USUAL
-from opscope.core.errors import UsageError
+from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import storage_errors
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
 from opscope.experiment.planned import Experiment
 from opscope.experiment.settings import Settings
+from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
@@ -54,6 +56,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     model: str | Path | Module,
     inputs: Tensors | None = None,
     *,
+    against: str | Path | None = None,
     settings: Settings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -63,12 +66,17 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     named: Collection[str] = (),
     notify: Callable[[str], None] | None = None,
 ) -> Profiled:
-    """Profile a model with acceleration on and off, and write the bundle with its reports.
+    """Profile a model with acceleration on and off, or two programs, and write the bundle with its reports.
+
+    Two programs are measured in one interleaved experiment: every round runs both, each in its own processes, on the
+    same inputs, and their outputs are compared. The bundle then has the variants ``new`` and ``old``.
 
     Args:
         model: what can be exported (see :func:`opscope.api.export`), the path of a .pte, or a PyTorch module.
         inputs: of a module, a tensor or a tuple of them: they tell the shapes that it is exported for. What is measured
             are seeded random numbers of these shapes, the same in every variant.
+        against: a second program, the baseline of the first; both run at one thread count, and nothing is switched off.
+            None: acceleration is switched off in the baseline.
         settings: how; with ``resume`` those of the bundle count, but for ``ceilings``, and for when to add rounds and
             when to rest where these are given.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish. None: ``opscope-out/MODEL-TIME``.
@@ -82,7 +90,9 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         notify: hears that another run is waited for, as sentences; None: nobody does.
 
     Raises:
-        UsageError: an option contradicts the bundle or the model; the message names both values.
+        UsageError: an option contradicts the bundle or the model, and the message names both values; or it makes no
+            sense for two programs.
+        MismatchError: two programs do not take the same inputs, or the target is emulated.
         BusyError: another run measures on the machine, and ``settings.lock`` is ``fail``.
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
@@ -92,10 +102,14 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     path = default_directory(name, means.clock.now()) if out is None else Path(out)
     source = _source(model, inputs, settings, path)
-    begun = resumed_bundle(path, source) if resume else None
+    if against is not None:
+        _check_two(settings)
+    begun = resumed_bundle(path, source, None if against is None else str(against)) if resume else None
     if isinstance(model, str | Path):
         _check_dtype(source, settings, begun, named)
     experiment = planned_experiment(path.name, source, settings, begun)
+    if against is not None:
+        experiment = msgspec.structs.replace(experiment, against=str(against), ablate=(NOTHING_OFF,))
     if begun is not None:
         check_agreement(begun, msgspec.structs.replace(experiment, rounds=settings.rounds), named)
     # A run is finished where it began.
@@ -106,6 +120,19 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     with place.reserved(means.lock_request()) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)
         return measure(bundle, experiment, place, means, hold)
+
+
+def _check_two(settings: Settings) -> None:
+    """Refuse what has no meaning for two programs."""
+    if len(settings.thread_counts) != 1:
+        raise UsageError("two programs are compared at one thread count", where="--threads", hint="give one number")
+    if settings.ladder or settings.ablate not in {(), (NOTHING_OFF,)}:
+        where = "--ladder" if settings.ladder else "--ablate"
+        raise UsageError(
+            "nothing is switched off when two programs are compared", where=where, hint=f"leave out {where}"
+        )
+    if kind_named(settings.target).emulated:
+        raise MismatchError(EMULATED, where=settings.target, hint=ON_THE_DEVICE)
 
 
 def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: Collection[str]) -> None:

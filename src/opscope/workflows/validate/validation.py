@@ -252,7 +252,7 @@ def _finishing(found: Inventory, manifest: Manifest) -> str:
         return f"finish it with `opscope run FILE --resume`, where FILE is the one that {config} is a copy of"
     for old in manifest.programs.values():
         names = " --against ".join(shell_command([source]) for source in (manifest.model.source, old.source))
-        return f"finish it with `opscope check {names} --out {{bundle}} --resume`"
+        return f"finish it with `opscope profile {names} --out {{bundle}} --resume`"
     return f"finish it with `opscope profile {shell_command([manifest.model.source])} --out {{bundle}} --resume`"
 
 
