@@ -194,10 +194,10 @@ def _log_medians(side: Side, arm: str) -> Floats:
 
 def is_program(side: str, models: Path | None = None) -> bool:
     """Whether a side of a gate is a program or a model to export, and no measurement."""
-    from opscope.runtimes.registry import EXPORTER
+    from opscope.runtimes.registry import EXPORTER, RUNTIMES
 
     path = Path(side)
-    if path.suffix in EXPORTER.suffixes:
+    if any(path.suffix in runtime.suffixes for runtime in RUNTIMES):
         return True
     return not path.is_dir() and "#" not in side and EXPORTER.names_model(side, models)
 
