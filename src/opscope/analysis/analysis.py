@@ -1,7 +1,4 @@
-"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/2``.
-
-What operators did, as the roofline asks for it: their work, and which class of kernels ran them.
-"""
+"""The analysis of one trace or of one variant of a bundle, and what the roofline asks of it: ``opscope.analysis/2``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A bundle: the directory of one experiment. The manifest is written first and after every repetition.
-
-Whether a run is active in a bundle.
-"""
+"""A bundle: the directory of one experiment, its manifest rewritten after every repetition, and who works in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The manifest: what was asked, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``.
-
-How the machine of a bundle is called.
-"""
+"""The manifest: what was asked, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``."""
 
 from __future__ import annotations
 

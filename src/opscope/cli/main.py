@@ -1,8 +1,7 @@
 """The ``opscope`` command: its commands, and the one place where errors become messages and exit codes.
 
-Ctrl-C and the polite request to end, neither of which is lost.
-
-Every command looks at its outputs before it reads anything: see :mod:`opscope.core.outputs`.
+Every command looks at its outputs before it reads anything: see :mod:`opscope.core.outputs`. Neither Ctrl-C nor the
+polite request to end is lost.
 """
 
 from __future__ import annotations

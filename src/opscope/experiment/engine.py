@@ -1,8 +1,7 @@
-"""The engine: runs what a bundle's plan still lacks, and writes down every repetition as soon as it is over.
+"""The engine: runs what a plan still lacks, and writes down every repetition as soon as it is over.
 
-The order of repetitions: every round runs every variant once, in an order drawn anew for each round.
-
-Rests between processes: a fixed cool-down, and a wait until the machine is cool enough, where it can tell.
+Every round runs every variant once, in an order drawn anew. Between processes it cools down for a fixed time, or waits
+until the machine is cool enough, where that can be told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which runs of a store are meant: filters of a few words, and the runs that fit.
-
-What a store knows of a run beside its times: program, commit, versions, system, CPU.
-"""
+"""Which runs of a store are meant, by filters of a few words, and what a store knows of a run beside its times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Run directories of the Arm profiling kit: its experiments as sides, its run as a report, its figures checked.
-
-What a run directory of the Arm kit tells of kernels: the logs and the lists that its experiments left.
-"""
+"""Run directories of the Arm kit: experiments as sides, the run as a report, figures checked, kernels as listed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Asks the processor of this machine, as the runtime's cpuinfo does: see ``opscope.machine.cpu_reading``.
+"""The processor of this machine: its features, as cpuinfo reads them, and how many CPUs this process may use.
 
-Keeps this process on some CPUs.
-
-How many processors may be used: those of the scheduler's mask, and what control groups grant of their time.
-
-A quota of 1.5 processors keeps threads waiting as soon as two of them compute; so it counts as one.
+A quota of 1.5 processors keeps threads waiting as soon as two of them compute; so it counts as one. See
+``opscope.machine.cpu_reading``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is known of a rule: its name, what it looks for, how severe what it finds is, and its thresholds.
-
-Pages of the documentation with code before and after a next step, and the operators that each is about.
-"""
+"""A rule: its name, what it looks for, its thresholds, how severe what it finds is, and the pages that help with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether the inferences of one process settle, where, and how much their steady part can be trusted.
-
-Where the warm-up of a series of inferences ends, judged by the series itself.
-"""
+"""Where the warm-up of a process ends, whether its inferences settle, and how far their steady part can be trusted."""
 
 from __future__ import annotations
 

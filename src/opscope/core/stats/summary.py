@@ -1,7 +1,4 @@
-"""One sample of latencies, described robustly.
-
-A ratio of two sums with its interval.
-"""
+"""One sample of latencies, described robustly, and a ratio of two sums with its interval."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""EventTable: a trace as one columnar table with its clock, its call tree and its warnings.
-
-What a trace holds besides events with times: allocations, and values that were logged for debugging.
-"""
+"""EventTable: a trace as one columnar table with its clock, call tree and warnings; allocations and logged values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Devices and models of a fleet, each over all of its configurations, and pairs that are far from the best device.
-
-The newest run of a configuration: a cell of the report on a fleet.
-"""
+"""Devices and models of a fleet over the newest runs of all configurations, and pairs far from the best device."""
 
 from __future__ import annotations
 

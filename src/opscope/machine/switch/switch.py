@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _FOLLOWS = {"avx10_2"}
 # Features that need one of these, and that cpuinfo has no field for. Leaf, subleaf, register and bit; source: Intel's
 # Software Developer's Manual, volume 2, CPUID: AVX-IFMA, AMX-COMPLEX.
+_SEPARATORS = ": "  # of paths in a variable of the loader
 _ALONG = {"avx2": (7, 1, 0, 23), "amx_tile": (7, 1, 3, 8)}
 _HEAD = struct.Struct("<8sIIII")
 _LIBRARY_RECORD = struct.Struct("<IIIiIIQQ")
@@ -227,9 +228,6 @@ def prepared_for(
         raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)
     variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: paths[_REQUEST]}
     return PreparedSwitch(variables, record, report)
-
-
-_SEPARATORS = ": "
 
 
 def _check_room(asked: Sequence[_Asked], place: Path) -> None:

@@ -1,8 +1,6 @@
 """The records of a trace in JSON, whatever its layout: a bare list, or the list ``traceEvents`` of an object.
 
 Nothing is held but a window of the text. A list that is cut off is read as far as its records are whole.
-
-What is said of a trace of AI Engine tiles whatever its format.
 """
 
 from __future__ import annotations

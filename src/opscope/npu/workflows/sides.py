@@ -1,7 +1,4 @@
-"""Sides of a comparison that are AI Engine traces: a trace, an analysis of one, or a directory of either.
-
-Comparisons of AI Engine traces, as the functions of the Python API return them: see ``measurements.results``.
-"""
+"""AI Engine traces as sides of a comparison (a trace, an analysis, a directory of either), and what comes of it."""
 
 from __future__ import annotations
 

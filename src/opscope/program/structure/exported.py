@@ -1,7 +1,4 @@
-"""What an export says about the methods of its program; part of the schema ``opscope.export/1``.
-
-Functions of a program that a caller can name, with what they take and give.
-"""
+"""What an export says about the methods of its program, which callers can name: part of ``opscope.export/1``."""
 
 from __future__ import annotations
 

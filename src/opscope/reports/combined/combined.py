@@ -1,7 +1,4 @@
-"""Builds what a report over several bundles shows: one line a configuration, each platform's bottleneck.
-
-The combined report of several bundles as a document.
-"""
+"""A report over several bundles: one line a configuration and the bottleneck of each platform, as a document."""
 
 from __future__ import annotations
 

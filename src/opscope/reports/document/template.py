@@ -1,7 +1,4 @@
-"""What all templates share: escaped names, filters that make them plain, the mark of opscope, nothing undefined.
-
-Who wrote a report: what every page names, so that its figures are held only against those of the same rules.
-"""
+"""The templates of pages, and who wrote a report: its figures are held only against those of the same rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Names in Markdown and CSV: whatever a trace holds stays text there.
-
-Integers as exact decimal text, for a whole column at once.
-"""
+"""Names as text in Markdown and CSV, whatever a trace holds, and integers as exact decimals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The frame of a process that measures ceilings, and what its caller makes of the answer.
-
-Which code measured ceilings: figures of other probes are not compared.
-"""
+"""The frame of a process that measures ceilings, which code its figures are of, and what is made of its answer."""
 
 from __future__ import annotations
 

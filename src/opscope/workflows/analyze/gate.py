@@ -1,7 +1,4 @@
-"""The regression gate: a candidate against a baseline, with a threshold and budgets.
-
-Whether the sides of a gate are programs that are measured now, or were measured already.
-"""
+"""The regression gate: a candidate against a baseline, measured now or before, with a threshold and budgets."""
 
 from __future__ import annotations
 

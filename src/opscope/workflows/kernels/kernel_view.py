@@ -1,7 +1,4 @@
-"""The kernel view of bundles, runs of the kit, logs and recordings; and counting the kernels of a bundle's variants.
-
-Whatever tells of kernels, as sources of one form: bundles, runs of the Arm kit, counts, logs, lists, recordings.
-"""
+"""The kernel view of bundles, runs of the kit, logs and recordings, as sources of one form; and counting kernels."""
 
 from __future__ import annotations
 

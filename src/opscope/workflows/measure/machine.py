@@ -1,7 +1,4 @@
-"""This machine: is it ready, and what can its CPU switch.
-
-What around opscope limits it, although it works: where its cache is, and the C library of its Python.
-"""
+"""This machine: is it ready, what can its CPU switch, and what around opscope limits it although it works."""
 
 from __future__ import annotations
 

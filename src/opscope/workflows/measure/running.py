@@ -1,7 +1,4 @@
-"""Experiments from a file: every model on every target becomes a bundle with its reports.
-
-Configurations to begin with.
-"""
+"""Experiments from a file: every model on every target becomes a bundle; and files to begin with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an export wrote is read back, run, compared and described before it counts as done.
-
-A model that lives in this process becomes a program: for notebooks, where there is no name to export it by.
-"""
+"""A model becomes a program, which is read back, run, compared and described before it counts as done."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Models without Python in the process: every repetition is a fresh process of a small C++ runner, on any host.
-
-Building the native runner of ExecuTorch against the installed package.
-"""
+"""The native runner of ExecuTorch: built against the installed package, every repetition a fresh process of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Repetitions with the native runner, wherever it runs: inputs made here, features switched, outputs read here.
-
-ExecuTorch's native runner as it was built: its libraries, and what each start of it needs.
-"""
+"""Repetitions with the native runner, wherever it runs: its libraries, inputs made here, outputs read here."""
 
 from __future__ import annotations
 

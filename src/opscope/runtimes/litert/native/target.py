@@ -1,9 +1,4 @@
-"""LiteRT as a target without Python in the process: on this machine, on devices, and behind an emulator.
-
-Repetitions of .tflite models with the native runner: inputs made here, features switched, outputs read here.
-
-LiteRT's native runner as it is built: for the installed library, or as a folder for any Linux.
-"""
+"""LiteRT as a target without Python in the process: its runner, built or as a folder, here, on devices and emulated."""
 
 from __future__ import annotations
 
