@@ -54,7 +54,7 @@ SUBSTITUTIONS = (
     (r"^runs = \d+", "runs = 3"),
     (r"^# ceilings = \w+", "ceilings = false"),
     (r"^ceilings = false.*\n(?!untraced)", "ceilings = false\nuntraced = false\n"),
-    (r"--target local(?! --traced| --out exp)", "--target local --traced-only"),
+    (r"(opscope profile [^\n]*--target local)(?! --traced)", r"\1 --traced-only"),
     (r'^models? = .*"mobilenet_v3_small".*', 'model = "{program}"'),
     (r"opscope profile ((?:(?!--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --no-ceilings"),
 )

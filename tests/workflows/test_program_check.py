@@ -263,6 +263,8 @@ def test_what_is_a_program(slow: ProgramCheck, tmp_path: Path) -> None:
     assert check_kinds(new, old)
     assert check_kinds("toy_cnn", new)
     assert check_kinds(str(DATA / "scaled.bpte"), old)
+    assert check_kinds("new.tflite", "old.tflite")
+    assert check_kinds("new.onnx", "old.onnx")
     assert not check_kinds(bundle, f"{bundle}#old")
     assert not check_kinds(str(DATA / "toy_cnn.etdump"), bundle)
     for sides in ((new, bundle), (bundle, new), (new, f"{bundle}#old"), (new, str(DATA / "toy_cnn.etdump"))):
