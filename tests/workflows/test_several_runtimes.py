@@ -132,7 +132,8 @@ def test_whatever_opens_bundles_opens_this_one(real: Path) -> None:
     text = (real / "report.md").read_text()
     assert "not matched" in text
     assert "cnn.pte against cnn.tflite" in text.splitlines()[0].replace("\\", "")
-    assert check(f"{real}#litert", f"{real}#executorch").end_to_end.design == "paired"
+    decision = check(f"{real}#litert", f"{real}#executorch")
+    assert decision.evidence.end_to_end.design == "paired"
 
 
 @needs_litert
