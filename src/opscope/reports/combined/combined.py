@@ -11,7 +11,6 @@ from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import dominant
 from opscope.core import units
 from opscope.program.operators.kinds import Category
-from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.values import (
     Bottleneck,
@@ -28,6 +27,7 @@ from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
     headline,
+    largest_before,
     limits,
     missing,
     threads_text,
@@ -175,7 +175,7 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
     largest = dominant(shown.operators, shown.copies)
     if largest is None:
         return None
-    before = _before(content.primary)
+    before = largest_before(content.primary)
     return Bottleneck(
         category=largest.category,
         share=largest.share,
@@ -203,19 +203,6 @@ def _group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
     return OperatorGroup(name, row.category, row.backend, row.count, row.time_ns, row.share, row.speedup)
-
-
-def _before(comparison: Comparison | None) -> tuple[Category, float] | None:
-    """The category that takes most on the baseline, framework left out, and its share."""
-    if comparison is None or not comparison.kinds:
-        return None
-    times = dict.fromkeys(Category, 0.0)
-    for change in comparison.kinds:
-        if change.kind != FRAMEWORK.kind:
-            times[change.category] += change.baseline_ns or 0.0
-    times[Category.DATA_MOVEMENT] += comparison.baseline.copies_ns
-    category = max(times, key=lambda one: times[one])
-    return category, times[category] / comparison.baseline.headline_ns
 
 
 def _shares(shown: Analysis) -> Shares:

@@ -21,6 +21,8 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.kernel_use import kernels_text
 from opscope.reports.document.blocks import verdict_text
 from opscope.reports.document.text import plain
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.operators.kinds import Category
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""
@@ -433,6 +434,19 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
         )
         for row in rows
     ]
+
+
+def largest_before(comparison: Comparison | None) -> tuple[Category, float] | None:
+    """The category that takes most on the baseline, framework left out, and its share; None without a split."""
+    if comparison is None or not comparison.kinds:
+        return None
+    times = dict.fromkeys(Category, 0.0)
+    for change in comparison.kinds:
+        if change.kind != FRAMEWORK.kind:
+            times[change.category] += change.baseline_ns or 0.0
+    times[Category.DATA_MOVEMENT] += comparison.baseline.copies_ns
+    category = max(times, key=lambda one: times[one])
+    return category, times[category] / comparison.baseline.headline_ns
 
 
 class ClosingRow(NamedTuple):

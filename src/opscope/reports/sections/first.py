@@ -14,6 +14,7 @@ from opscope.reports.content.content import (
     category_rows,
     closing_rows,
     closing_rows_of,
+    largest_before,
     missing,
     no_split_sentence,
     off_text,
@@ -219,32 +220,22 @@ def _off(content: ReportContent) -> str:
 
 
 def _in_short(content: ReportContent) -> list[str]:
-    """What changed, and what is slow now."""
-    return [*_changed(content), *_slow_now(content)] if content.has_split else []
-
-
-def _changed(content: ReportContent) -> list[str]:
-    """What was on top before acceleration, and what is now."""
-    found = content.primary.shift if content.primary else None
-    if found is None or found.before is None or found.after is None:
-        return []
-    before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
-    shares = share_text(found.before.share), share_text(found.after.share)
-    if before == after:
-        return [f"What changed: {after} is still the largest, {shares[0]} before and {shares[1]} now."]
-    return [f"What changed: the largest was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
-
-
-def _slow_now(content: ReportContent) -> list[str]:
-    """The category whose operators take most, the framework's own time left out."""
-    if content.shown is None or content.manifest.target.emulated:
+    """What was the largest before acceleration, and what is slow now; the framework's own time left out."""
+    if not content.has_split or content.shown is None or content.manifest.target.emulated:
         return []
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:
         return ["Slow now: not known, the trace holds no operator."]
     rest = 1 - largest.share
     limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
-    return [f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."]
+    now = f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
+    before = largest_before(content.primary)
+    if before is None:
+        return [now]
+    name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
+    if before[0] is largest.category:
+        return [f"What changed: {name} is still the largest, {shares[0]} before and {shares[1]} now.", now]
+    return [f"What changed: the largest was {before[0].value}, {shares[0]}; now it is {name}, {shares[1]}.", now]
 
 
 def heading(content: ReportContent) -> str:

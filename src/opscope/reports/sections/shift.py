@@ -190,7 +190,7 @@ def shift_sentences(comparison: Comparison) -> list[str]:
     found = comparison.shift
     lines = []
     if found.before and found.after:
-        lines.append(f"Largest before: {_top(found.before)}. Largest after: {_top(found.after)}.")
+        lines.append(f"Largest kind before: {_top(found.before)}. After: {_top(found.after)}.")
     parts = (
         _moved(found.faster, "became faster"),
         _moved(found.slower, "became slower"),
