@@ -10,8 +10,9 @@ from opscope.core.units import counted_text, share_text, time_text
 from opscope.fleet.analysis.fleet_gate import budget_name, model_name, move_name
 from opscope.fleet.reports.common_moves import fact_text, move_text, percent
 from opscope.fleet.reports.history import subject_line
+from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, column, table
 from opscope.reports.document.text import plain
-from opscope.reports.gate import GateTable, GateText
+from opscope.reports.gate import GateText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 _MOST_TOGETHER = 5
 _MOST_PARTS = 3
-_HEAD = ("series", "time", "change", "runs", "first run", "what changed with it", "operators")
-_RIGHT = ("change", "runs")
-_NAMES = ("series", "first run", "what changed with it", "operators")
 
 
 def fleet_text(decision: Decision[FleetEvidence]) -> GateText:
@@ -77,14 +75,14 @@ def _reasons(found: FleetEvidence) -> dict[str, str]:
     return told
 
 
-def _sections(found: FleetEvidence, most: int) -> list[GateTable]:
+def _sections(found: FleetEvidence, most: int) -> list[Section]:
     together, fewer = _together(found.slower), min(most, _MOST_TOGETHER)
     sections = (
         _section("Slower alone", _alone(found.slower), most),
         _section("Slower with the others of its device or model", together, fewer),
         _section("May be slower: the next runs will show", found.suspects, fewer),
     )
-    return [section for section in sections if section.rows]
+    return [section for section in sections if section is not None]
 
 
 def _alone(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
@@ -127,33 +125,27 @@ def _changed(found: ChangeOrigin) -> str:
     return "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
 
 
-def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> GateTable:
-    lines = [line for row in rows[:most] for line in _row_lines(row)]
+def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:
+    if not rows:
+        return None
     rest = len(rows) - most
     more = f"And {rest} more; the decision in JSON has all of them." if rest > 0 else ""
-    return GateTable(
-        f"{title}: {len(rows)}", _HEAD, list(map(_cells, rows[:most])), _RIGHT, _NAMES, lines=lines, more=more
+    listed = table(
+        rows[:most],
+        column("series", Format.TEXT, lambda row: subject_line(row.subject)),
+        column("time", Format.TEXT, lambda row: f"{time_text(row.before_ns)} to {time_text(row.after_ns)}"),
+        column("change", Format.TEXT, _change),
+        column("runs", Format.COUNT, lambda row: row.runs),
     )
+    origins = [
+        f"{subject_line(row.subject)}: {'; '.join(_origin_lines(row.origin))}" for row in rows[:most] if row.origin
+    ]
+    return Section(f"{title}: {len(rows)}", [listed, Bullets(origins), Sentence(more)])
 
 
-def _row_lines(row: SlowerSeries) -> list[str]:
-    return [f"  {_series_text(row)}", *(f"    {line}" for line in _origin_lines(row.origin))]
-
-
-def _cells(row: SlowerSeries) -> tuple[str, ...]:
+def _change(row: SlowerSeries) -> str:
     low, high = row.ci95
-    first = row.origin and row.origin.first
-    versions = [first.placed, first.bundle[:12], first.commit or "", first.executorch or ""] if first else []
-    parts = row.origin.operators[:_MOST_PARTS] if row.origin else []
-    return (
-        subject_line(row.subject),
-        f"{time_text(row.before_ns)} to {time_text(row.after_ns)}",
-        f"{percent(1 + row.slowdown)} ({percent(1 + low)} to {percent(1 + high)})",
-        str(row.runs),
-        " ".join(filter(None, versions)),
-        _changed(row.origin) if row.origin else "",
-        "; ".join(f"{one.name} +{time_text(one.after_ns - one.before_ns)}" for one in parts),
-    )
+    return f"{percent(1 + row.slowdown)} ({percent(1 + low)} to {percent(1 + high)})"
 
 
 def _notes(found: FleetEvidence) -> list[str]:

@@ -8,20 +8,25 @@ from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
-from opscope.reports.document.blocks import Document, Messages, Sentence, Tone, facts, verdict_text, words_table
-from opscope.reports.document.console import NameCell, Text
-from opscope.reports.document.terminal import plain_table
-from opscope.reports.document.text import plain
-from opscope.reports.gate import GateTable, GateText, interval_text, slowdown_answer, slowdown_text
+from opscope.reports.document.blocks import (
+    Document,
+    Messages,
+    Section,
+    Sentence,
+    Tone,
+    facts,
+    verdict_text,
+    words_table,
+)
+from opscope.reports.gate import GateText, interval_text, slowdown_answer, slowdown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.table import Table
-
     from opscope.analysis.gate.decision import Decision
-    from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
+    from opscope.npu.analysis.compare import FigureChange, TilesComparison
     from opscope.npu.analysis.gate import TilesEvidence
+    from opscope.reports.document.blocks import TableBlock
 
 _LONG = 600
 _SIDE = 36
@@ -75,19 +80,6 @@ def value_text(value: float | None, unit: str) -> str:
     return rate_text(value) if unit == "MAC/cycle" else f"{value:,.0f}"
 
 
-def _side_lines(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[Text]:
-    """Both sides, each with its figure; names are cut where they differ all the same."""
-    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
-    cut = {plain(side.label, _SIDE) for _, side, _ in sides}
-    longest = _SIDE if len(cut) > 1 or found.baseline.label == found.candidate.label else _LONG
-    return [Text(_side(name, side, value, longest)) for name, side, value in sides]
-
-
-def _side(name: str, side: TilesSide, value: float | None, longest: int) -> str:
-    traces = counted_text(side.traces, "trace")
-    return f"{name:<10} {value_text(value, 'cycles'):>12} cycles  {plain(side.label, longest)}, {traces}"
-
-
 def shown_figures(comparison: TilesComparison) -> list[FigureChange]:
     """Figures in the order in which they are shown; stalls in cycles where they are known, else as shares."""
     period = [comparison.period] if comparison.period and comparison.period.name != comparison.overall.name else []
@@ -122,14 +114,6 @@ def _signed(cycles: float) -> str:
     return f"{round(cycles) + 0:+,d}"
 
 
-def _table(rows: list[FigureChange]) -> Table:
-    table = plain_table(*HEAD, text={"figure", "verdict"})
-    for row in rows:
-        name, *cells = figure_cells(row)
-        table.add_row(NameCell(name), *cells)
-    return table
-
-
 def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
     found, first = decision.evidence, decision.criteria[0]
@@ -152,16 +136,15 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     )
 
 
-def _sides(found: TilesEvidence) -> GateTable:
-    figure, head = found.figure, ("side", "path", found.figure.name, "traces")
+def _sides(found: TilesEvidence) -> TableBlock:
+    figure = found.figure
     sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
     rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in sides]
-    lines = [line.plain for line in _side_lines(found, figure)]
-    return GateTable("", head, rows, head[2:], {"path"}, lines=lines)
+    return words_table(("side", "path", figure.name, "traces"), rows, texts=2)
 
 
-def _worse_sections(slower: Sequence[FigureChange]) -> list[GateTable]:
+def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:
     if not slower:
         return []
-    rows = [figure_cells(row) for row in slower]
-    return [GateTable("What became worse", HEAD, rows, HEAD[1:5], HEAD[:1], more=" ".join(_stalls_line(slower)))]
+    told = " ".join(_stalls_line(slower))
+    return [Section("What became worse", [words_table(HEAD, map(figure_cells, slower)), Sentence(told, Tone.DIM)])]

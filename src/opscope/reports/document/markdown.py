@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 _DEEPEST = 4
 
 
-def markdown_document(document: Document) -> str:
-    """A whole document, with the mark of opscope at its end."""
+def markdown_document(document: Document, level: int = 1) -> str:
+    """A whole document, with the mark of opscope at its end; ``level`` of its heading, where it is part of a page."""
     grade = f"{document.grade}: " if document.grade else ""
     answer = f"{grade}{_long(document.answer)}"
-    parts = [f"# {_long(document.heading)}\n", f"**{answer}**\n"] if document.heading else [f"# {answer}\n"]
+    mark = "#" * level
+    first = [f"{mark} {_long(document.heading)}\n", f"**{answer}**\n"]
+    parts = first if document.heading else [f"{mark} {answer}\n"]
     blocks: list[Block] = [*document.trust, *document.blocks, *document.sections]
-    return "\n".join([*parts, *markdown_blocks(blocks), f"{MARKDOWN_MARK}\n"])
+    return "\n".join([*parts, *markdown_blocks(blocks, level + 1), f"{MARKDOWN_MARK}\n"])
 
 
 def markdown_blocks(blocks: Iterable[Block], level: int = 2) -> Iterator[str]:
