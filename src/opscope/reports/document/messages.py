@@ -59,16 +59,6 @@ def _saving(saving: Saving) -> str:
     return f"would save {time_text(saving.ns)}{between}{f', {saving.basis}' if saving.basis else ''}"
 
 
-def first_clause(evidence: str) -> str:
-    """What is shown of the evidence of a finding: its first clause; the rest is a detail."""
-    return evidence.partition("; ")[0]
-
-
-def further_clauses(evidence: str) -> list[str]:
-    """The other clauses of the evidence of a finding."""
-    return evidence.split("; ")[1:]
-
-
 def grade_text(grade: Grade) -> str:
     """A grade in words."""
     return _WORDS[grade]

@@ -11,7 +11,7 @@ from opscope.analysis.findings.quality import grade_left
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.reports.document.messages import first_clause, further_clauses, grade_text, sentence
+from opscope.reports.document.messages import grade_text, sentence
 from opscope.reports.document.text import LONG, markdown, plain
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
         "sentence": sentence,
         "limits_to": grade_left,
         "grade": grade_text,
-        "first_clause": first_clause,
-        "further_clauses": further_clauses,
         "time": time_text,
         **filters,
     }

@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
-from opscope.analysis.findings.quality import Grade
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text
 from opscope.reports.document.blocks import (
@@ -28,14 +27,13 @@ from opscope.reports.document.blocks import (
     cell_text,
 )
 from opscope.reports.document.console import NameCell, Text, TextTable
-from opscope.reports.document.messages import finding_parts, quality_sentence, sentence
+from opscope.reports.document.messages import finding_parts, sentence
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from opscope.analysis.findings.message import Message
-    from opscope.analysis.findings.quality import Quality
     from opscope.reports.document.blocks import Document, Row, TableColumn
 
 _BELOW = (0, 0, 0, 3)
@@ -107,24 +105,6 @@ def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
     verdict = _VERDICTS.get(cell.value, "") if isinstance(cell.value, Verdict) else ""
     noted = ", ".join(filter(None, (text, cell.note)))
     return Text(plain(noted, LONG), verdict or _STYLES.get(cell.tone, ""))
-
-
-def quality_text(quality: Quality | None) -> list[RenderableType]:
-    """How far a measurement can be trusted; red when it cannot."""
-    if quality is None:
-        return []
-    style = "bold red" if quality.grade is Grade.DO_NOT_TRUST else ""
-    return [Text(quality_sentence(quality), style=style)]
-
-
-def plain_table(*columns: str, text: Collection[str] = (), whole: Collection[str] = ()) -> TextTable:
-    """A table without lines; columns of figures stand to the right and never wrap."""
-    left = text or {columns[0]}
-    table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        fixed = column not in left or column in whole
-        table.add_column(column, justify="left" if column in left else "right", no_wrap=fixed)
-    return table
 
 
 def _sentence(block: Sentence) -> list[RenderableType]:

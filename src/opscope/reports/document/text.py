@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.printable import CSV_ESCAPED, escaped, hides, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
 
 LONGEST, LONG = 120, 600
@@ -39,12 +39,6 @@ def fenced(text: str) -> str:
     """A block of code for a shell, whatever backticks are in it."""
     fence = "`" * max(_FEWEST_BACKTICKS, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}sh\n{text}\n{fence}\n"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> str:
-    """A table in Markdown, each line with its end; cells are Markdown already."""
-    lines = [head, ["---:" if name in right else "---" for name in head], *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def csv_cell(value: str) -> str:
