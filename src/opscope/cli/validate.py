@@ -44,7 +44,7 @@ def command(
     validation = validate(bundle, like=like)
     write_json(validation, json)
     if markdown:
-        write(markdown_document(validation_document(validation)).encode(), markdown)
+        write(markdown_document(validation_document(validation), level=2).encode(), markdown)
     if not quiet and STANDARD_OUTPUT not in {json, markdown}:
         show(terminal_document(validation_document(validation)))
     _decide(validation)

@@ -42,9 +42,9 @@ def validation_document(validation: Validation) -> Document:
     )
     return Document(
         title=f"Bundle {validation.path}",
-        heading=f"{validation.path}{_versions(validation)}",
+        heading=f"Bundle {validation.path}{_versions(validation)}",
         answer=answer(validation),
-        blocks=[*failed, *(Sentence(f"-> {action}") for action in actions), every],
+        blocks=[*failed, *(Sentence(f"Next: {action}") for action in actions), every],
         sections=[],
     )
 

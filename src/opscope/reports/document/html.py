@@ -148,7 +148,7 @@ def _message(told: Message) -> Markup:
 
 def _picture(block: Picture) -> Markup:
     drawn = block.draw()
-    caption = Markup('<p class="dim">{}</p>').format(block.caption) if block.caption and drawn else ""
+    caption = Markup('\n<p class="dim">{}</p>').format(block.caption) if block.caption and drawn else ""
     return Markup("{}{}").format(_ours(drawn), caption)
 
 
