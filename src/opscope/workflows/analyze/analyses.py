@@ -36,7 +36,7 @@ def analyze(
     >>> where = opscope.analyze("trace.etdump", warmup=0)
     >>> where.latency.median_ns
     100000.0
-    >>> sum(category.time_ns for category in where.categories) == where.latency.mean_ns
+    >>> sum(category.time_ns or 0.0 for category in where.categories) == where.latency.mean_ns
     True
 
     Raises:
