@@ -98,7 +98,8 @@ def measured(target: RunTarget, asked: Job, directory: Path) -> Measurement:
 
 def operators(directory: Path) -> list[tuple[str, str]]:
     """Scope and name of every operator of the last inference."""
-    frame = read_trace(directory / TRACE).table.frame
+    [trace] = directory.glob(f"{TRACE}*")  # a bundle keeps it compressed
+    frame = read_trace(trace).table.frame
     last = frame.filter(frame["inference"] == frame["inference"].max())
     kept = last.filter(last["scope"].is_in([Scope.DELEGATE_OP.value, Scope.DELEGATE_CALL.value, Scope.KERNEL.value]))
     return list(zip(kept["scope"].to_list(), kept["name"].to_list(), strict=True))
@@ -254,7 +255,7 @@ def test_sme_runs_under_an_emulator_and_not_without(arm: NativeLitertTarget, tmp
     settings = Settings(rounds=1, runs=2, warmup=1, ablate=("sme",), lock="warn")
     profile(str(MODELS / "cnn_int8.tflite"), settings=settings, out=tmp_path / "out", target=arm)
     variants = tmp_path / "out" / "variants"
-    found = {one: {name for path in (variants / one).rglob(TRACE) for _, name in operators(path.parent)}
+    found = {one: {name for path in (variants / one).rglob(f"{TRACE}*") for _, name in operators(path.parent)}
              for one in ("accelerated", "baseline")}  # fmt: skip
     assert found["accelerated"] >= INT8_BY_SME
     assert found["baseline"]
