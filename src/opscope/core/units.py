@@ -5,6 +5,11 @@ Inside opscope time is an integer number of nanoseconds (or cycles) and size an 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _COUNT_STEPS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 _SHOWN_NS = 500.0
@@ -71,6 +76,16 @@ def rate_text(value: float) -> str:
 def share_text(share: float) -> str:
     """A fraction as a percentage with one decimal: ``0.397`` is ``39.7 %``."""
     return f"{share * 100:.1f} %"
+
+
+def signed_share_text(change: float) -> str:
+    """A change as a percentage with its sign: ``+3.1 %``, ``-0.4 %``."""
+    return f"{change * 100:+.1f} %"
+
+
+def interval_text(ends: tuple[float, float], form: Callable[[float], str]) -> str:
+    """Both ends of an interval, each in that form: ``[1.15x, 1.26x]``."""
+    return f"[{form(ends[0])}, {form(ends[1])}]"
 
 
 def range_text(low: str, high: str) -> str:

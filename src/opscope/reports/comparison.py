@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
-from opscope.core.units import ratio_text, share_text, time_text
+from opscope.core.units import interval_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import NOT_BETWEEN, no_difference_text, side_latencies, speedup_text, trust_text
 from opscope.reports.document.blocks import (
     Bullets,
@@ -55,7 +55,7 @@ def comparison_document(comparison: Comparison) -> Document:
 
 def _answer(comparison: Comparison) -> str:
     result = comparison.end_to_end
-    interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
+    interval = interval_text(result.ci95, ratio_text) if result.ci95 else "no interval"
     decided = result.verdict.value in _DECIDED
     verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(comparison)
     return f"speedup {speedup_text(result)} {interval}: {verdict}"

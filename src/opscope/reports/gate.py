@@ -5,13 +5,14 @@ Each kind of evidence says in a :class:`GateText` what is its own; the writers a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.decision import Outcome, Quantity, failing
 from opscope.analysis.gate.gate import DESIGN
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, milliseconds, share_text, time_text
+from opscope.core.units import counted_text, interval_text, milliseconds, share_text, signed_share_text, time_text
 from opscope.reports.content.content import speedup_text
 from opscope.reports.document.blocks import (
     Block,
@@ -111,10 +112,6 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
     )
 
 
-def _told(criterion: Criterion, text: GateText) -> str:
-    return f"{criterion.outcome.value}: {plain(criterion.name, _NAME)}: {reason(criterion, text)}"
-
-
 def reason(criterion: Criterion, text: GateText) -> str:
     """Why a criterion has its outcome, in one line."""
     return text.reasons.get(criterion.name, criterion.reason).partition("\n")[0]
@@ -132,7 +129,7 @@ def criteria_blocks(decision: Decision[Any], text: GateText, most: int) -> list[
         shown,
         column("criterion", Format.NAME, lambda one: one.name),
         column("measured", Format.FIGURE, lambda one: value_text(one.quantity, one.measured)),
-        column("95 % interval", Format.TEXT, lambda one: interval_text(one.quantity, one.ci95)),
+        column("95 % interval", Format.TEXT, lambda one: criterion_interval(one.quantity, one.ci95)),
         column("limit", Format.FIGURE, limit_text),
         column("outcome", Format.TEXT, lambda one: TableCell(one.outcome.value, tone=_tone(one))),
         column("why", Format.TEXT, lambda one: reason(one, text), wide=True),
@@ -146,7 +143,7 @@ def _tone(criterion: Criterion) -> Tone:
 
 def criterion_cells(criterion: Criterion) -> tuple[str, str, str, str, str]:
     """Name, figures and outcome of a limit."""
-    figures = value_text(criterion.quantity, criterion.measured), interval_text(criterion.quantity, criterion.ci95)
+    figures = value_text(criterion.quantity, criterion.measured), criterion_interval(criterion.quantity, criterion.ci95)
     return (criterion.name, *figures, limit_text(criterion), criterion.outcome.value)
 
 
@@ -158,7 +155,7 @@ def value_text(quantity: Quantity, value: float | None) -> str:
         return time_text(value)
     if quantity is Quantity.COUNT:
         return f"{value:,.0f}"
-    return slowdown_text(value) if quantity is Quantity.SLOWDOWN else share_text(value)
+    return signed_share_text(value) if quantity is Quantity.SLOWDOWN else share_text(value)
 
 
 def limit_text(criterion: Criterion) -> str:
@@ -167,22 +164,17 @@ def limit_text(criterion: Criterion) -> str:
     return value_text(Quantity.SHARE if slowdown else criterion.quantity, criterion.limit)
 
 
-def interval_text(quantity: Quantity, interval: tuple[float, float] | None) -> str:
+def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None) -> str:
     """An interval in the unit of its criterion."""
     if interval is None:
         return "(no interval)"
-    return f"[{value_text(quantity, interval[0])}, {value_text(quantity, interval[1])}]"
-
-
-def slowdown_text(slowdown: float) -> str:
-    """A slowdown with its sign: ``+3.1 %`` is slower, ``-0.4 %`` faster."""
-    return f"{slowdown * 100:+.1f} %"
+    return interval_text(interval, partial(value_text, quantity))
 
 
 def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
     """Whether a candidate is slower, in one line: what is read of a comment among many."""
     first = decision.criteria[0]
-    change = "(no ratio)" if first.measured is None else f"({slowdown_text(first.measured)})"
+    change = "(no ratio)" if first.measured is None else f"({signed_share_text(first.measured)})"
     if where:
         keeps = "exceeds" if decision.outcome is Outcome.REGRESSION else "may exceed"
         return f"{name} {keeps} {where} {change}"
@@ -227,7 +219,7 @@ def _comparison_sentence(found: ComparisonEvidence, first: Criterion) -> str:
     latency = time_text(found.end_to_end.candidate_ns)
     if first.measured is None:
         return f"{latency}, no ratio to the baseline: {found.end_to_end.reason}"
-    slowdown = f"{slowdown_text(first.measured)} {interval_text(Quantity.SLOWDOWN, first.ci95)}"
+    slowdown = f"{signed_share_text(first.measured)} {criterion_interval(Quantity.SLOWDOWN, first.ci95)}"
     speed = f"{latency}, {speedup_text(found.end_to_end)} as fast as the baseline"
     return f"{speed}, slowdown {slowdown}, threshold {share_text(first.limit)}"
 
@@ -290,4 +282,4 @@ def _lost_interval(change: OperatorChange) -> str:
     if change.ci95_saved_ns is None:
         return "(no interval)"
     low, high = change.ci95_saved_ns
-    return f"[{milliseconds(-high)}, {milliseconds(-low)}]"
+    return interval_text((-high, -low), milliseconds)

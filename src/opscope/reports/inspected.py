@@ -8,7 +8,7 @@ from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import note, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
-from opscope.reports.content.content import OperatorRow, is_of_calls, unit_of
+from opscope.reports.content.content import is_of_calls, unit_of
 from opscope.reports.document.blocks import (
     Bullets,
     Document,
@@ -70,10 +70,9 @@ def analysis_document(analysis: Analysis) -> Document:
         Sentence(f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} {processes}"),
         Sentence(*quality_line(analysis.quality)),
     ]
-    rows = sorted(analysis.operators, key=lambda row: -row.shown_ns)
     blocks: list[Block] = [
         methods_table([MethodRow(row, row.latency, None) for row in analysis.methods]),
-        *(analysed_split(analysis, [OperatorRow(row, 0.0, None) for row in rows]) if analysis.has_split else []),
+        *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
         Messages([message_of(found) for found in analysis.findings if not found.is_limit], MOST_FINDINGS),
         Messages([note(f"{found.title}: {found.evidence}") for found in analysis.findings if found.is_limit]),

@@ -241,6 +241,11 @@ def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> l
     return [_with_copies(row, copies) for row in found] if copies else found
 
 
+def longest_first(rows: Iterable[Operator]) -> list[Operator]:
+    """Operators by their share of the headline, which is known of all; those of one share by their traced time."""
+    return sorted(rows, key=lambda row: (-row.share, -row.traced_ns))
+
+
 def dominant(rows: Sequence[Operator], copies: OutsideTime | None = None) -> CategoryTime | None:
     """The category whose operators take most, as its row of the split has it; None without any operator."""
     work = [row for row in rows if row.kind != FRAMEWORK.kind]

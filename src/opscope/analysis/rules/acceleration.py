@@ -21,7 +21,7 @@ from opscope.analysis.rules.switched import (
 )
 from opscope.core.stats.effect import Verdict
 from opscope.core.table.places import operator_key
-from opscope.core.units import counted_text, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.program.partition.sme_support import SmeSupport as Eligible
 
@@ -67,7 +67,7 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     """Acceleration that is shown to change nothing, or to make things worse."""
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
-    interval = f" [{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else ""
+    interval = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
     times = f"{time_text(pair.comparison.baseline.headline_ns)} to {time_text(pair.comparison.candidate.headline_ns)}"
     figures = times if result.speedup is None else f"{ratio_text(result.speedup)}{interval}, {times}"
     problem = not_switched(pair) or undecided(pair)

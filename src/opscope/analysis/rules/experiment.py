@@ -13,7 +13,7 @@ from opscope.analysis.rules.acceleration import CONTEXT, SME
 from opscope.analysis.rules.evidence import places, time_of
 from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.table.places import operator_key
-from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, interval_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
 def _between(effect: Effect) -> str:
     """A speedup with its interval."""
     ends = interval_of(effect, math.exp)
-    between = f" [{ratio_text(ends[0])}, {ratio_text(ends[1])}]" if ends else ""
+    between = f" {interval_text(ends, ratio_text)}" if ends else ""
     return f"{ratio_text(math.exp(effect.estimate))}{between}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.core.units import signed_share_text
 from opscope.fleet.analysis.common_moves import FACTS, MOST, PROGRAM_FACTS, MoveKind
 from opscope.reports.document.text import plain
 
@@ -25,11 +26,6 @@ def move_text(move: CommonMove, *, latency: bool = True) -> str:
     counts = ", ".join([_counts(move, word), *_elsewhere(move)])
     telling = [fact for fact in move.facts if _tells(move, fact)]
     return f"{name}{when}: {counts}: {_conclusion(move, telling)}; {_facts_text(move, telling)}"
-
-
-def percent(ratio: float) -> str:
-    """A ratio as a change with its sign."""
-    return f"{(ratio - 1) * 100:+.1f} %"
 
 
 def fact_text(fact: ChangedFact) -> str:
@@ -55,7 +51,8 @@ def _conclusion(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
 
 
 def _counts(move: CommonMove, word: str) -> str:
-    sizes = f"median {percent(move.ratio)}, {percent(move.ratios[0])} to {percent(move.ratios[1])}"
+    ends = (signed_share_text(ratio - 1) for ratio in move.ratios)
+    sizes = f"median {signed_share_text(move.ratio - 1)}, {' to '.join(ends)}"
     if move.moved > MOST * move.series:
         return f"{move.moved} of {move.series} series {word} ({sizes})"
     return f"the median of {move.series} series is {word} ({sizes}; {move.moved} of them by themselves)"

@@ -359,7 +359,7 @@ def widespread_text(one: Widespread) -> str:
 
 def percent_text(ratio: float) -> str:
     """A ratio as a change in per cent, with its sign."""
-    return f"{(ratio - 1) * 100:+.1f} %"
+    return units.signed_share_text(ratio - 1)
 
 
 def _environment() -> jinja2.Environment:

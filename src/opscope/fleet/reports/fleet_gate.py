@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from opscope.analysis.gate.decision import Outcome
-from opscope.core.units import counted_text, share_text, time_text
+from opscope.core.units import counted_text, interval_text, share_text, signed_share_text, time_text
 from opscope.fleet.analysis.fleet_gate import budget_name, model_name, move_name
-from opscope.fleet.reports.common_moves import fact_text, move_text, percent
+from opscope.fleet.reports.common_moves import fact_text, move_text
 from opscope.fleet.reports.history import subject_line
 from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, column, table
 from opscope.reports.document.text import plain
@@ -94,9 +94,8 @@ def _together(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
 
 
 def _series_text(row: SlowerSeries) -> str:
-    low, high = row.ci95
     values = f"{time_text(row.before_ns)} -> {time_text(row.after_ns)}"
-    sizes = f"{percent(1 + row.slowdown)} [{percent(1 + low)}, {percent(1 + high)}]"
+    sizes = f"{signed_share_text(row.slowdown)} {interval_text(row.ci95, signed_share_text)}"
     return f"{subject_line(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
 
 
@@ -145,7 +144,7 @@ def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | N
 
 def _change(row: SlowerSeries) -> str:
     low, high = row.ci95
-    return f"{percent(1 + row.slowdown)} ({percent(1 + low)} to {percent(1 + high)})"
+    return f"{signed_share_text(row.slowdown)} ({signed_share_text(low)} to {signed_share_text(high)})"
 
 
 def _notes(found: FleetEvidence) -> list[str]:

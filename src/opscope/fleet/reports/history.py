@@ -257,7 +257,7 @@ def level_text(metric: Metric, series: Series) -> str:
 def change_text(history: History, change: LevelChange) -> str:
     """A change of level in one sentence."""
     metric = history.metric
-    ends = "" if change.ci95 is None else f" [{_percent(change.ci95[0])}, {_percent(change.ci95[1])}]"
+    ends = "" if change.ci95 is None else f" {units.interval_text(change.ci95, _percent)}"
     values = f"{value_text(metric, change.from_value)} to {value_text(metric, change.to_value)}"
     word = "better" if change.better else "worse"
     place = f"between {plain(change.before)} and {plain(change.label)}"
@@ -375,4 +375,4 @@ def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:
 
 
 def _percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f} %"
+    return units.signed_share_text(ratio - 1)

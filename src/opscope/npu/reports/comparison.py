@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, rate_text, ratio_text, share_text
+from opscope.core.units import counted_text, interval_text, rate_text, ratio_text, share_text, signed_share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
 from opscope.reports.document.blocks import (
     Document,
@@ -18,7 +18,7 @@ from opscope.reports.document.blocks import (
     verdict_text,
     words_table,
 )
-from opscope.reports.gate import GateText, interval_text, slowdown_answer, slowdown_text
+from opscope.reports.gate import GateText, criterion_interval, slowdown_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ def _side_facts(found: TilesComparison, figure: FigureChange) -> Iterator[tuple[
 def comparison_sentence(comparison: TilesComparison) -> str:
     """The verdict with its ratio, interval, and what it rests on."""
     found = comparison.overall
-    interval = f"[{ratio_text(found.ci95[0])}, {ratio_text(found.ci95[1])}]" if found.ci95 else "no interval"
+    interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
     words = verdict_text(found.verdict)
     if found.verdict.value == "undecidable":
         words = f"{words}: too few traces"
@@ -92,7 +92,7 @@ def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
     words = {"share": _points, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed)
     differs = row.change if row.ratio is None else row.ratio
     change = "-" if differs is None else words(differs)
-    interval = "" if row.ci95 is None else f"[{words(row.ci95[0])}, {words(row.ci95[1])}]"
+    interval = "" if row.ci95 is None else interval_text(row.ci95, words)
     verdict = "none shown" if row.verdict is Verdict.NO_DIFFERENCE else verdict_text(row.verdict)
     return (row.name, *values, change, interval, verdict)
 
@@ -118,7 +118,7 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
     found, first = decision.evidence, decision.criteria[0]
     slowdown = first.measured or 0.0
-    figures = f"{slowdown_text(slowdown)} {interval_text(first.quantity, first.ci95)} by {first.name}"
+    figures = f"{signed_share_text(slowdown)} {criterion_interval(first.quantity, first.ci95)} by {first.name}"
     return GateText(
         answer=slowdown_answer(decision, "the candidate"),
         sentence=f"slowdown {figures}, threshold {share_text(first.limit)}",

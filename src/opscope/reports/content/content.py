@@ -14,7 +14,7 @@ from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
-from opscope.analysis.operators.operators import sums
+from opscope.analysis.operators.operators import longest_first, sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
@@ -504,7 +504,7 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     there = [change for change in told if change.candidate_ns is not None and change.is_judged]
     changes = {_place(change): change for change in there}
     rows, running = [], 0.0
-    for operator in sorted(analysis.operators, key=lambda o: -o.shown_ns):
+    for operator in longest_first(analysis.operators):
         running += operator.share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows

@@ -107,6 +107,12 @@ def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
     return Text(plain(noted, LONG), verdict or _STYLES.get(cell.tone, ""))
 
 
+def _section(block: Section) -> list[RenderableType]:
+    """Its title and what stands below it; nothing where a terminal shows nothing of it."""
+    inside = list(terminal_blocks(block.blocks))
+    return [Text(), Text(plain(block.title, LONG), "bold"), *inside] if inside else []
+
+
 def _sentence(block: Sentence) -> list[RenderableType]:
     return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text else []
 
@@ -120,6 +126,6 @@ _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Figures: lambda block: terminal_blocks([block.instead] if block.instead else []),
     Details: lambda block: terminal_blocks(block.blocks),
     Beside: lambda block: terminal_blocks([*block.left, *block.right]),
-    Section: lambda block: terminal_blocks(block.blocks),
+    Section: _section,
 }
 """What writes each block; pictures are for pages."""

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from opscope.analysis.gate.decision import Outcome
 from opscope.reports.document.text import plain
-from opscope.reports.gate import gate_notes, gate_sentence, interval_text, limit_text, reason, value_text
+from opscope.reports.gate import criterion_interval, gate_notes, gate_sentence, limit_text, reason, value_text
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Criterion, Decision
@@ -72,7 +72,7 @@ def _element(criterion: Criterion, decision: Decision[Any], text: GateText) -> E
 
 def _detail(criterion: Criterion, text: GateText) -> str:
     quantity = criterion.quantity
-    measured = f"measured {value_text(quantity, criterion.measured)} {interval_text(quantity, criterion.ci95)}"
+    measured = f"measured {value_text(quantity, criterion.measured)} {criterion_interval(quantity, criterion.ci95)}"
     told = text.reasons.get(criterion.name, criterion.reason)
     return f"{plain(criterion.name)}: {measured}, limit {limit_text(criterion)}; {told}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import warning
-from opscope.core.units import counted_text, ratio_text, time_text
+from opscope.analysis.operators.operators import longest_first
+from opscope.core.units import counted_text, interval_text, ratio_text, time_text
 from opscope.reports.comparison import category_changes
 from opscope.reports.content.content import (
-    OperatorRow,
     closing_rows,
     headline,
     is_of_calls,
@@ -45,9 +45,7 @@ def analysis_card(analysis: Analysis) -> Card:
     latency = analysis.latency
     low_high = latency.ci95_median_ns
     interval = f", 95 % interval {time_text(low_high[0])} to {time_text(low_high[1])}" if low_high else ""
-    rows = sorted(analysis.operators, key=lambda row: -row.shown_ns)
-    split = analysed_split(analysis, [OperatorRow(row, 0.0, None) for row in rows])
-    grids = [block for block in split if isinstance(block, TableBlock)]
+    grids = [block for block in analysed_split(analysis) if isinstance(block, TableBlock)]
     answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
     if not is_of_calls(analysis):
         answer += f"; median {time_text(latency.median_ns)}{interval}"
@@ -56,14 +54,14 @@ def analysis_card(analysis: Analysis) -> Card:
 
 def longest_operators(analysis: Analysis) -> list[Operator]:
     """Operators, the longest first, without the framework's own time."""
-    return sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
+    return [row for row in longest_first(analysis.operators) if row.kind != "framework"]
 
 
 def comparison_card(comparison: Comparison) -> Card:
     """Verdict, categories, and the operators that changed most."""
     result = comparison.end_to_end
     baseline_ns, candidate_ns = side_latencies(result)
-    ends = f" [{', '.join(map(ratio_text, result.ci95))}]" if result.ci95 else ""
+    ends = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
     answer = f"{speedup_text(result)}{ends}: {result.reason or verdict_text(result.verdict)}"
     sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
     grids = [category_changes(comparison), changes_table(comparison)]

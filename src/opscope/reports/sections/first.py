@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.finding import message_of
-from opscope.analysis.operators.operators import dominant, sums
+from opscope.analysis.operators.operators import dominant, longest_first, sums
 from opscope.bundle.manifest import Role
 from opscope.core.parts import part
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
+    OperatorRow,
     category_rows,
     closing_rows,
     closing_rows_of,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.findings.quality import Quality
-    from opscope.reports.content.content import ClosingRow, OperatorRow, ReportContent
+    from opscope.reports.content.content import ClosingRow, ReportContent
     from opscope.reports.document.blocks import Block, TableBlock
 
 _TOP = 8
@@ -143,7 +144,7 @@ def closing_lines(rows: Iterable[ClosingRow]) -> list[Closing]:
     ]
 
 
-def analysed_split(analysis: Analysis, rows: Sequence[OperatorRow]) -> list[Block]:
+def analysed_split(analysis: Analysis) -> list[Block]:
     """The same two tables of a trace alone."""
     categories = table(
         analysis.categories,
@@ -153,6 +154,7 @@ def analysed_split(analysis: Analysis, rows: Sequence[OperatorRow]) -> list[Bloc
         closing=closing_lines(closing_rows_of(analysis, copies=False)),
     )
     scaled = [Sentence(f"{analysis.traced_text}.", Tone.DIM)] if analysis.traced_text else []
+    rows = [OperatorRow(row, 0.0, None) for row in longest_first(analysis.operators)]
     return [categories, *scaled, operator_table(rows, closing_rows_of(analysis, copies=True))]
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.core.parts import part
-from opscope.core.units import ratio_text, share_text, size_text, time_text
+from opscope.core.units import interval_text, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
     NOT_KNOWN,
     off_text,
@@ -246,7 +246,7 @@ def _method_speedup(row: MethodRow) -> str | None:
     if row.verdict is None:
         return None
     interval = row.verdict.ci95
-    between = f" [{ratio_text(interval[0])}, {ratio_text(interval[1])}]" if interval else ""
+    between = f" {interval_text(interval, ratio_text)}" if interval else ""
     return f"{speedup_text(row.verdict)}{between}"
 
 
@@ -259,7 +259,7 @@ def tokens_text(row: MethodTime) -> str:
     if row.tokens_per_second is None:
         return "-"
     interval = row.tokens_ci95
-    between = f" [{_rate(interval[0])}, {_rate(interval[1])}]" if interval else ""
+    between = f" {interval_text(interval, _rate)}" if interval else ""
     return f"{_rate(row.tokens_per_second)}{between}"
 
 
