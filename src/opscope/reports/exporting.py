@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.units import counted_text, macs_text, share_text, size_text
-from opscope.reports.document.blocks import Block, Closing, Document, Format, Section, Sentence, Tone, column, table
+from opscope.reports.document.blocks import Block, Closing, Document, Format, Sentence, Tone, column, table
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _MOST_ROWS = 12
 
 def export_document(record: ExportRecord, directory: str) -> Document:
     """The record of an export."""
-    blocks = [Section(one.method.name, _method(one)) for one in record.methods]
+    blocks = [block for one in record.methods for block in _method(one)]
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items())
     usable = "; the .etrecord reads back and fits it" if record.etrecord_problem is None else ""
     told = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
@@ -31,14 +31,15 @@ def export_document(record: ExportRecord, directory: str) -> Document:
 def _method(one: MethodExport) -> list[Block]:
     method = one.method
     given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
-    lines = [f"{method.name}({given}) -> {got}", delegation_line(one.delegation)]
+    lines = [delegation_line(one.delegation)]
     lines.append(agreement_line("the model in PyTorch", one.eager))
     if one.graph is not None:
         lines.append(agreement_line("the quantised graph in PyTorch", one.graph))
     if method.calibration is not None:
         made = ", made from the example inputs: they say nothing about accuracy" if method.calibration_made else ""
         lines.append(f"calibrated on {counted_text(method.calibration, 'input')}{made}")
-    return [*map(Sentence, lines), _portable(one.delegation)]
+    signature = Sentence(f"{method.name}({given}) -> {got}", Tone.STRONG)
+    return [signature, *map(Sentence, lines), _portable(one.delegation)]
 
 
 def delegation_line(found: Delegation) -> str:

@@ -125,8 +125,13 @@ def criteria_blocks(decision: Decision[Any], text: GateText, most: int) -> list[
     first = failing(decision)
     shown = criteria if len(criteria) <= most else [*first, *(c for c in criteria if c not in first)][:most]
     rest = len(criteria) - len(shown)
-    rows = table(
-        shown,
+    return [criteria_table(shown, text), Sentence(f"And {rest} more." if rest else "")]
+
+
+def criteria_table(criteria: Sequence[Criterion], text: GateText) -> TableBlock:
+    """Limits with what was measured of each."""
+    return table(
+        criteria,
         column("criterion", Format.NAME, lambda one: one.name),
         column("measured", Format.FIGURE, lambda one: value_text(one.quantity, one.measured)),
         column("95 % interval", Format.TEXT, lambda one: criterion_interval(one.quantity, one.ci95)),
@@ -134,17 +139,10 @@ def criteria_blocks(decision: Decision[Any], text: GateText, most: int) -> list[
         column("outcome", Format.TEXT, lambda one: TableCell(one.outcome.value, tone=_tone(one))),
         column("why", Format.TEXT, lambda one: reason(one, text), wide=True),
     )
-    return [rows, Sentence(f"And {rest} more." if rest else "")]
 
 
 def _tone(criterion: Criterion) -> Tone:
     return Tone.PLAIN if criterion.outcome is Outcome.PASSED else Tone.STRONG
-
-
-def criterion_cells(criterion: Criterion) -> tuple[str, str, str, str, str]:
-    """Name, figures and outcome of a limit."""
-    figures = value_text(criterion.quantity, criterion.measured), criterion_interval(criterion.quantity, criterion.ci95)
-    return (criterion.name, *figures, limit_text(criterion), criterion.outcome.value)
 
 
 def value_text(quantity: Quantity, value: float | None) -> str:

@@ -41,13 +41,17 @@ def kernel_document(view: KernelView) -> Document:
     blocks: list[Block] = [Bullets([_column_line(n, c) for n, c in enumerate(view.columns, 1)]), *kernels]
     blocks.append(Bullets([_pair_line(pair) for pair in view.pairs]))
     blocks += [Section(_ladder_heading(ladder), [_rungs(ladder), _operators(ladder)]) for ladder in view.ladders]
-    found = f"{counted_text(len(view.kernels), 'kernel')} in {counted_text(len(view.columns), 'source')}"
     return Document(
         title="Kernels",
-        answer=found,
+        answer=kernels_answer(view),
         blocks=[*blocks, Messages(list(map(note, view.notes)))],
         sections=list(_sections(view)),
     )
+
+
+def kernels_answer(view: KernelView) -> str:
+    """How many kernels are known, and from how many sources."""
+    return f"{counted_text(len(view.kernels), 'kernel')} in {counted_text(len(view.columns), 'source')}"
 
 
 def _column_line(number: int, column: KernelColumn) -> str:

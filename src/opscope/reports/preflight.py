@@ -44,12 +44,12 @@ def preflight_document(preflight: Preflight, here: str | None = None) -> Documen
     runtime = next((one for one in RUNTIMES if preflight.partition_rules.startswith(one.title)), EXPORTER)
     rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
     told = [f"note: nothing was run; {rules}. SME also takes a CPU that has it.", here or ""]
+    parts = [Section(one.name, _method(one)) for one in preflight.methods]
     return Document(
         title=preflight.path,
         heading=f"{preflight.path} ({runtime.suffix.removeprefix('.')})",
         answer="; ".join(headline(method, elsewhere=here is not None) for method in preflight.methods),
-        blocks=[Section(one.name, _method(one)) for one in preflight.methods]
-        + [Sentence(one, Tone.DIM) for one in told],
+        blocks=[*(parts[0].blocks if len(parts) == 1 else parts), *(Sentence(one, Tone.DIM) for one in told)],
         sections=[],
     )
 

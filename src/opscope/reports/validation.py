@@ -21,6 +21,7 @@ from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from opscope.bundle.validation import BundleCheck, Problem, Validation
+    from opscope.reports.document.blocks import TableBlock
 
 _SHOWN = 5
 """Problems of a check that are shown; the JSON has more."""
@@ -31,20 +32,13 @@ _TONES = {CheckStatus.FAILED: Tone.BAD, CheckStatus.SKIPPED: Tone.DIM, CheckStat
 
 def validation_document(validation: Validation) -> Document:
     """What failed first, with its problems and what to do; then every check."""
-    checks = in_order(validation)
     failed = [Section(check.name, [Bullets(_problem_lines(check))]) for check in validation.failed()]
-    actions = dict.fromkeys(check.action for check in validation.failed() if check.action)
-    every = table(
-        checks,
-        column("", Format.TEXT, lambda check: TableCell(check.status.value, tone=_TONES[check.status])),
-        column("", Format.TEXT, lambda check: check.name),
-        column("", Format.TEXT, lambda check: check.message),
-    )
+    steps = [Sentence(f"Next: {action}") for action in actions(validation)]
     return Document(
         title=f"Bundle {validation.path}",
         heading=f"Bundle {validation.path}{_versions(validation)}",
         answer=answer(validation),
-        blocks=[*failed, *(Sentence(f"Next: {action}") for action in actions), every],
+        blocks=[*failed, *steps, checks_table(validation)],
         sections=[],
     )
 
@@ -59,9 +53,19 @@ def answer(validation: Validation) -> str:
     return f"not valid: {counts[CheckStatus.FAILED]} of {len(validation.checks)} checks failed{aside}: {failed}"
 
 
-def in_order(validation: Validation) -> list[BundleCheck]:
+def actions(validation: Validation) -> list[str]:
+    """What to do about the checks that failed."""
+    return list(dict.fromkeys(check.action for check in validation.failed() if check.action))
+
+
+def checks_table(validation: Validation) -> TableBlock:
     """All checks, those that failed first, then those that were skipped."""
-    return [check for status in _ORDER for check in validation.with_status(status)]
+    return table(
+        [check for status in _ORDER for check in validation.with_status(status)],
+        column("status", Format.TEXT, lambda check: TableCell(check.status.value, tone=_TONES[check.status])),
+        column("check", Format.TEXT, lambda check: check.name),
+        column("what was found", Format.TEXT, lambda check: check.message),
+    )
 
 
 def _versions(validation: Validation) -> str:

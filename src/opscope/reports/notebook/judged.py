@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.finding import message_of
 from opscope.core.units import counted_text
 from opscope.reports.content.content import NOT_KNOWN
-from opscope.reports.document.blocks import Format, column, table, words_table
+from opscope.reports.document.blocks import Format, column, table
 from opscope.reports.document.messages import quality_sentence, sentence
-from opscope.reports.gate import comparison_text, criterion_cells, gate_notes, gate_sentence
-from opscope.reports.kernel_evidence import kernel_table
+from opscope.reports.gate import comparison_text, criteria_table, gate_notes, gate_sentence
+from opscope.reports.kernel_evidence import kernel_table, kernels_answer
 from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 from opscope.reports.preflight import headline, partition_line, work_table
 from opscope.reports.sections.operator_kernels import KIND_TEXTS
-from opscope.reports.validation import answer, in_order
+from opscope.reports.validation import actions, answer, checks_table
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def gate_card(decision: Decision[ComparisonEvidence]) -> Card:
     """The decision, and every limit."""
     text, sides = comparison_text(decision), decision.evidence
-    heads = ("criterion", "measured", "95 % interval", "limit", "outcome")
-    grid = words_table(heads, map(criterion_cells, decision.criteria))
+    grid = criteria_table(decision.criteria, text)
     lines = [
         *more_rows(MOST_ROWS, len(grid.rows)),
         *([f"next: {decision.advice}"] if decision.advice else []),
@@ -42,14 +41,8 @@ def gate_card(decision: Decision[ComparisonEvidence]) -> Card:
 
 def validation_card(validation: Validation) -> Card:
     """Whether the bundle is complete and true; the checks that failed first."""
-    actions = dict.fromkeys(check.action for check in validation.failed() if check.action)
-    grid = table(
-        in_order(validation),
-        column("status", Format.TEXT, lambda check: check.status.value),
-        column("check", Format.TEXT, lambda check: check.name),
-        column("what was found", Format.TEXT, lambda check: check.message),
-    )
-    return Card(validation.path, answer(validation), None, [grid], [f"next: {action}" for action in actions])
+    lines = [f"next: {action}" for action in actions(validation)]
+    return Card(validation.path, answer(validation), None, [checks_table(validation)], lines)
 
 
 def preflight_card(preflight: Preflight) -> Card:
@@ -90,7 +83,6 @@ def kernels_card(view: KernelView) -> Card:
         column("path", Format.NAME, lambda row: row[1].path),
         column("kernels", Format.COUNT, lambda row: row[1].kernels),
     )
-    found = f"{counted_text(len(view.kernels), 'kernel')} in {counted_text(len(view.columns), 'source')}"
     lines = [*more_rows(MOST_ROWS, len(view.kernels)), *view.notes]
     where = ", ".join(dict.fromkeys(one.path for one in view.columns)) or "no source"
-    return Card(where, found, "", [sources, kernel_table(view)], lines)
+    return Card(where, kernels_answer(view), "", [sources, kernel_table(view)], lines)
