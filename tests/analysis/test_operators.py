@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from opscope.analysis.latency.latency import latency
-from opscope.analysis.operators.operators import backends, categories, operators
+from opscope.analysis.operators.operators import backends, categories, longest_first, operators
 from opscope.program.operators.kinds import Category
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from traces import Node, encode, table
@@ -40,6 +41,18 @@ def test_other_is_what_the_named_categories_leave() -> None:
         Category.ELEMENTWISE: 18_000,
         Category.OTHER: 100_000 - 80_000,
     }
+
+
+def test_longest_first_is_by_the_share_that_a_report_shows() -> None:
+    """Where only shares are known, the mean of traced times may have another order than they have."""
+    known = operators(table(MIXED, repeat=3))
+    shares = {"Convolution (NHWC, F32) IGEMM #1": 0.1, "native_call_add.out": 0.7}
+    untimed = [structs.replace(row, time_ns=None, share=shares.get(row.name, 0.0)) for row in known]
+    assert [row.name for row in longest_first(untimed)[:2]] == [
+        "native_call_add.out",
+        "Convolution (NHWC, F32) IGEMM #1",
+    ]
+    assert [row.share for row in longest_first(known)] == sorted((row.share for row in known), reverse=True)
 
 
 def test_backends_split_the_same_latency() -> None:

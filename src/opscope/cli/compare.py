@@ -51,7 +51,9 @@ def command(
     write_json(comparison, json)
     document = _document(comparison)
     if html:
-        write(_page(document), html)
+        from opscope.reports.document.html import html_document
+
+        write(html_document(document).encode(), html)
     if markdown:
         from opscope.reports.document.markdown import markdown_document
 
@@ -61,13 +63,6 @@ def command(
 
         show(terminal_document(document))
         note_unhashed((baseline, candidate))
-
-
-def _page(document: Document) -> bytes:
-    from opscope.reports.document.html import html_document
-    from opscope.reports.pictures.pictures import drawn_by
-
-    return html_document(document, drawn_by=drawn_by()).encode()
 
 
 def _document(comparison: Comparison | TilesComparison) -> Document:

@@ -120,9 +120,7 @@ def _made(name: str, make: Callable[[], Section | None]) -> Iterator[Section]:
 
 def html(content: ReportContent) -> str:
     """The report as one HTML page that needs nothing else."""
-    from opscope.reports.pictures.pictures import drawn_by
-
-    return html_document(report_document(content), drawn_by=drawn_by())
+    return html_document(report_document(content))
 
 
 def markdown_report(content: ReportContent) -> str:

@@ -190,7 +190,7 @@ _SHOWN = {
 
 def fleet_html(fleet: Fleet) -> str:
     """The report as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css", "history.css", "fleet.css")
+    style = style_sheet("history.css", "fleet.css")
     return _environment().get_template("fleet.html.j2").render(_values(fleet), style=style, policy=policy(style))
 
 

@@ -77,7 +77,7 @@ def history_html(history: History) -> str:
 
     The newest changes have pictures; where there are more, and of series without a change, a table has a line a series.
     """
-    style = style_sheet("combined.css", "history.css")
+    style = style_sheet("history.css")
     changed, steady = _divided(history)
     drawn_too = [] if len(history.series) > _PICTURES else [one for one in steady if len(one.points) > 1]
     pictured = [*changed[:_PICTURES], *drawn_too]

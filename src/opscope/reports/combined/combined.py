@@ -219,7 +219,7 @@ def where_text(bundle: CombinedBundle) -> str:
 
 def combined_html(report: CombinedReport) -> str:
     """The report as one HTML page that needs nothing else."""
-    return html_document(combined_document(report), script=False)
+    return html_document(combined_document(report))
 
 
 def combined_markdown(report: CombinedReport) -> str:

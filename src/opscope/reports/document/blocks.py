@@ -50,7 +50,7 @@ class Format(enum.Enum):
 
 
 LEFT = {Format.NAME, Format.TEXT, Format.VERDICT, Format.BAR}
-"""Units whose cells stand to the left."""
+"""Whose cells stand to the left."""
 
 Value: TypeAlias = "str | float | Verdict | tuple[float, float] | None"
 """What a cell holds: a value in its column's unit, two ends of an interval in it, words in its place, or nothing."""
@@ -65,7 +65,6 @@ class Tone(enum.Enum):
     """It explains, and can be skipped."""
     BAD = "bad"
     """It must not be overlooked."""
-    GOOD = "good"
 
 
 class TableCell(NamedTuple):
@@ -76,14 +75,13 @@ class TableCell(NamedTuple):
     category: Category | None = None  # whose colour it has
     depth: int | None = None  # in a tree
     tone: Tone = Tone.PLAIN
-    exact: float | None = None  # what it is sorted and summed by, where the value is words or not known
 
 
 class TableColumn(NamedTuple):
     """A column, and how it takes its cells from what a row is of."""
 
     head: str
-    unit: Format
+    format: Format
     of: Callable[[Any], Value | TableCell]
     absent: str = ""  # what stands for a value that is not known
     spare: bool = False  # whether a small screen does without it
@@ -92,14 +90,8 @@ class TableColumn(NamedTuple):
     total: bool = False  # whether a page sums it over the rows that its readers chose
 
 
-def column(
-    head: str,
-    unit: Format,
-    of: Callable[[Any], Value | TableCell],
-    **how: Any,  # noqa: ANN401 - as in TableColumn
-) -> TableColumn:
-    """A column of a table."""
-    return TableColumn(head, unit, of, **how)
+column = TableColumn
+"""Begins a line of a table's columns."""
 
 
 class Row(NamedTuple):
@@ -130,6 +122,16 @@ class TableBlock(Block):
         """Rows and what stands below them."""
         return [*self.rows, *self.closing]
 
+    @property
+    def worded(self) -> list[int]:
+        """Numbers of the columns that any form can show, which bars are not."""
+        return [number for number, column in enumerate(self.columns) if column.format is not Format.BAR]
+
+    @property
+    def headed(self) -> bool:
+        """Whether any column has a head."""
+        return any(column.head for column in self.columns)
+
 
 class Closing(NamedTuple):
     """A line below a table: its name in the first column, and its values by the heads of others."""
@@ -143,7 +145,10 @@ def table(
     rows: Iterable[Any],
     *columns: TableColumn | None,
     closing: Iterable[Closing] = (),
-    **how: Any,  # noqa: ANN401 - as in TableBlock
+    sortable: bool = False,
+    filterable: bool = False,
+    tree: bool = False,
+    label: str = "",
 ) -> TableBlock:
     """A table of what the rows are of; a column that is None is left out."""
     kept = tuple(column for column in columns if column is not None)
@@ -152,7 +157,7 @@ def table(
         Row((TableCell(one.name), *(TableCell(one.values.get(column.head, "")) for column in kept[1:])), one.whole)
         for one in closing
     ]
-    return TableBlock(kept, listed, below, **how)
+    return TableBlock(kept, listed, below, sortable, filterable, tree, label)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> TableBlock:
@@ -207,10 +212,10 @@ def cell_text(cell: TableCell, column: TableColumn) -> str:
         return verdict_text(value)
     if isinstance(value, str):
         return value
-    form = _FORMATS.get(column.unit, str)
+    form = _FORMATS.get(column.format, str)
     if isinstance(value, tuple):
         return units.range_text(form(value[0]), form(value[1]))
-    return units.milliseconds_or_blank(value) if column.unit is Format.MS else form(value)
+    return units.milliseconds_or_blank(value) if column.format is Format.MS else form(value)
 
 
 @dataclass(frozen=True)

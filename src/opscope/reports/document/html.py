@@ -33,7 +33,7 @@ from opscope.reports.document.blocks import (
     cell_text,
 )
 from opscope.reports.document.messages import finding_parts, sentence
-from opscope.reports.document.template import WRITTEN_BY, environment
+from opscope.reports.document.template import NOT_DRAWN, WRITTEN_BY, drawers, environment
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
@@ -55,13 +55,18 @@ _DEEPEST = 12
 _LOWEST = 6
 
 
-def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[str] = (), script: bool = True) -> str:
-    """A page; ``drawn_by`` names what drew its pictures, ``styles`` further style sheets of this package.
+_DRAWN = ('class="marks"', NOT_DRAWN)
+"""What the library's pictures begin with, or what stands in their place."""
+_SCRIPTED = ('<table class="', 'class="icicle"', 'class="part closed"')
+"""What the script sorts, filters, folds, makes wider or opens."""
 
-    ``script``: whether it has tables that sort, filter or fold.
-    """
-    style, code = style_sheet(*styles), template_text("report.js") if script else None
+
+def html_document(document: Document, *, styles: Sequence[str] = ()) -> str:
+    """A page; ``styles`` are further style sheets of this package."""
     links = [section for section in document.sections if section.link]
+    first, sections = _joined(document.blocks, 2), _joined(document.sections, 2)
+    style = style_sheet(*styles)
+    code = template_text("report.js") if _has(_SCRIPTED, first, sections) else None
     return (
         environment({})
         .get_template("page.html.j2")
@@ -70,29 +75,24 @@ def html_document(document: Document, *, drawn_by: str = "", styles: Sequence[st
             title=plain(document.title, LONG),
             links=[(section.anchor, section.link) for section in links],
             trust=_joined(document.trust, 2),
-            first=_joined(document.blocks, 2),
-            sections=_joined(document.sections, 2),
+            first=first,
+            sections=sections,
             style=_ours(style),
             script=_ours(code or ""),
             policy=policy(style, code),
-            drawn_by=drawn_by,
+            drawn_by=drawers() if _has(_DRAWN, first, sections) else "",
             written_by=WRITTEN_BY,
         )
     )
 
 
-def html_blocks(blocks: Iterable[Block], level: int = 2) -> Iterator[Markup]:
-    """Each as markup, its texts escaped."""
-    for block in blocks:
-        yield _written(block, level)
+def _has(marks: Sequence[str], *parts: Markup) -> bool:
+    return any(mark in part for mark in marks for part in parts)
 
 
 def _joined(blocks: Iterable[Block], level: int) -> Markup:
-    return Markup("\n").join(one for one in html_blocks(blocks, level) if one)
-
-
-def _written(block: Block, level: int) -> Markup:
-    return _WRITERS[type(block)](block, level)
+    """Blocks as markup, their texts escaped; what a page does not show is left out."""
+    return Markup("\n").join(filter(None, (_WRITERS[type(block)](block, level) for block in blocks)))
 
 
 def _figures(block: Figures) -> Markup:
@@ -180,8 +180,7 @@ def _table(block: TableBlock) -> Markup:
         return Markup("")
     names = ["sortable" * block.sortable, "filterable" * block.filterable, "tree" * block.tree]
     kind = Markup(' class="{}"').format(" ".join(filter(None, names))) if any(names) else ""
-    has_head = any(column.head for column in block.columns)
-    head = Markup("<thead><tr>{}</tr></thead>").format(_heads(block)) if has_head else ""
+    head = Markup("<thead><tr>{}</tr></thead>").format(_heads(block)) if block.headed else ""
     rows, below = (Markup("\n").join(_row(row, block) for row in part) for part in (block.rows, block.closing))
     foot = Markup("<tfoot>{}</tfoot>").format(below) if below else ""
     label = Markup(' role="region" aria-label="{}"').format(block.label) if block.label else ""
@@ -198,13 +197,13 @@ def _heads(block: TableBlock) -> Markup:
 def _head(column: TableColumn, *, is_order: bool) -> Markup:
     attributes = _classes(column)
     attributes += Markup(' data-pick="{}"').format(column.head) if column.pick else ""
-    attributes += Markup(' data-total="{}"').format(column.unit.value) if column.total else ""
+    attributes += Markup(' data-total="{}"').format(column.format.value) if column.total else ""
     attributes += Markup(' aria-sort="descending"') if is_order else ""
     return Markup("<th{}>{}</th>").format(attributes, plain(column.head))
 
 
 def _classes(column: TableColumn, *more: str) -> Markup:
-    unit = {Format.NAME: "name", Format.BAR: "bars"}.get(column.unit, "" if column.unit in LEFT else "n")
+    unit = {Format.NAME: "name", Format.BAR: "bars"}.get(column.format, "" if column.format in LEFT else "n")
     names = [name for name in (unit, "spare" * column.spare, *more) if name]
     return Markup(' class="{}"').format(" ".join(names)) if names else Markup("")
 
@@ -213,15 +212,16 @@ def _row(row: Row, block: TableBlock) -> Markup:
     depth = Markup(' data-depth="{}"').format(row.cells[0].depth) if block.tree else ""
     whole = Markup(' class="sum"') if row.whole else ""
     cells = zip(row.cells, block.columns, strict=True)
-    has_head = any(column.head for column in block.columns)
-    told = (_cell(cell, column, "td" if number or has_head else "th") for number, (cell, column) in enumerate(cells))
+    told = (
+        _cell(cell, column, "td" if number or block.headed else "th") for number, (cell, column) in enumerate(cells)
+    )
     return Markup("<tr{}{}>{}</tr>").format(whole, depth, Markup("").join(told))
 
 
 def _cell(cell: TableCell, column: TableColumn, tag: str) -> Markup:
-    if column.unit is Format.BAR:
+    if column.format is Format.BAR:
         return Markup("<td{}>{}</td>").format(_classes(column), _bars(cell))
-    text = Markup("{}").format(plain(cell_text(cell, column), *(() if column.unit is Format.NAME else (LONG,))))
+    text = Markup("{}").format(plain(cell_text(cell, column), *(() if column.format is Format.NAME else (LONG,))))
     if cell.depth is not None:
         pad = Markup('<span class="pad d{}"></span><span class="label">{}</span>')
         text = pad.format(min(cell.depth, _DEEPEST), text)
@@ -241,10 +241,10 @@ def _tones(cell: TableCell) -> Iterator[str]:
 
 def _exact(cell: TableCell, column: TableColumn) -> Markup:
     """What a page's script sorts and sums by, where the text is rounded."""
-    value = cell.exact if cell.exact is not None else cell.value
-    if column.unit in {Format.NAME, Format.TEXT} or not isinstance(value, (int, float)):
+    if column.format in {Format.NAME, Format.TEXT} or not isinstance(cell.value, (int, float)):
         return Markup("")
-    return Markup(' data-v="{}"').format(f"{value:.6g}" if column.unit is Format.SHARE else round(value, 3))
+    value = f"{cell.value:.6g}" if column.format is Format.SHARE else round(cell.value, 3)
+    return Markup(' data-v="{}"').format(value)
 
 
 def _bars(cell: TableCell) -> Markup:

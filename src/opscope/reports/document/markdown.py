@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.outputs import MARKDOWN_MARK
+from opscope.core.units import counted_text
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import Document, Row, TableCell, TableColumn
 
 _DEEPEST = 4
+_MOST_ROWS = 200
 
 
 def markdown_document(document: Document, level: int = 1) -> str:
@@ -40,22 +42,18 @@ def markdown_document(document: Document, level: int = 1) -> str:
     first = [f"{mark} {_long(document.heading)}\n", f"**{answer}**\n"]
     parts = first if document.heading else [f"{mark} {answer}\n"]
     blocks: list[Block] = [*document.trust, *document.blocks, *document.sections]
-    return "\n".join([*parts, *markdown_blocks(blocks, level + 1), f"{MARKDOWN_MARK}\n"])
+    return "\n".join([*parts, *_written(blocks, level + 1), f"{MARKDOWN_MARK}\n"])
 
 
-def markdown_blocks(blocks: Iterable[Block], level: int = 2) -> Iterator[str]:
+def _written(blocks: Iterable[Block], level: int) -> Iterator[str]:
     """Each as a paragraph that ends with a line end; what Markdown does not show is left out."""
     for block in blocks:
-        yield from filter(None, _written(block, level))
-
-
-def _written(block: Block, level: int) -> Iterator[str]:
-    yield from _WRITERS[type(block)](block, level) if type(block) in _WRITERS else ()
+        yield from filter(None, _WRITERS[type(block)](block, level) if type(block) in _WRITERS else ())
 
 
 def _section(title: str, blocks: Iterable[Block], level: int) -> Iterator[str]:
     """A heading and what stands below it; nothing where Markdown shows nothing of it."""
-    inside = list(markdown_blocks(blocks, level + 1))
+    inside = list(_written(blocks, level + 1))
     if inside:
         yield f"{'#' * min(level, _DEEPEST)} {_long(title)}\n"
         yield from inside
@@ -73,18 +71,21 @@ def _sentence(block: Sentence) -> str:
 def _table(block: TableBlock) -> str:
     if not block.every:
         return ""
-    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR]
+    shown = block.worded
     columns = [block.columns[number] for number in shown]
     heads = [_name(column.head) for column in columns]
-    rows = [[_cell(row, number, block.columns[number]) for number in shown] for row in block.every]
-    ruler = "|".join("---" if column.unit in LEFT else "---:" for column in columns)
+    kept = [*block.rows[:_MOST_ROWS], *block.closing]
+    rows = [[_cell(row, number, block.columns[number]) for number in shown] for row in kept]
+    ruler = "|".join("---" if column.format in LEFT else "---:" for column in columns)
     lines = [f"| {' | '.join(cells)} |\n" for cells in [heads, *rows]]
-    return "".join([lines[0], f"|{ruler}|\n", *lines[1:]])
+    more = len(block.rows) - _MOST_ROWS
+    rest = [f"\nThe table has {counted_text(more, 'more row')}: pages and JSON have all.\n"] if more > 0 else []
+    return "".join([lines[0], f"|{ruler}|\n", *lines[1:], *rest])
 
 
 def _cell(row: Row, number: int, column: TableColumn) -> str:
     cell = row.cells[number]
-    text = (_name if column.unit is Format.NAME else _long)(cell_text(cell, column))
+    text = (_name if column.format is Format.NAME else _long)(cell_text(cell, column))
     if row.whole and not number:
         text = f"**{text}**"
     return f"{_deep(cell)}{text}{f' ({_long(cell.note)})' if cell.note else ''}"
@@ -120,7 +121,7 @@ _WRITERS: dict[type[Block], Callable[[Any, int], Iterable[str]]] = {
     TableBlock: lambda block, _: [_table(block)],
     Code: lambda block, _: [fenced(block.text)],
     Details: lambda block, level: _section(block.summary, block.blocks, level),
-    Beside: lambda block, level: markdown_blocks([*block.left, *block.right], level),
+    Beside: lambda block, level: _written([*block.left, *block.right], level),
     Section: lambda block, level: _section(block.title, block.blocks, level),
 }
 """What writes each block; pages alone show the others."""

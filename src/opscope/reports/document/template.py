@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import re
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from opscope.analysis.findings.quality import grade_left
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.reports.document.messages import grade_text, sentence
 from opscope.reports.document.text import LONG, markdown, plain
 
 if TYPE_CHECKING:
@@ -42,14 +42,17 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
         "md_long": lambda text: markdown(text, LONG),
         "clean": plain,
         "clean_long": lambda text: plain(text, LONG),
-        "sentence": sentence,
-        "limits_to": grade_left,
-        "grade": grade_text,
         "time": time_text,
         **filters,
     }
     made.globals |= {"written_by": WRITTEN_BY, "markdown_mark": MARKDOWN_MARK}
     return made
+
+
+def drawers() -> str:
+    """What the strokes of pictures depend on besides the figures: libraries, and the system with its fonts."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("altair", "vl-convert-python"))
+    return f"{libraries}, {platform.system()} {platform.machine()}"
 
 
 def writer_of(report: str) -> str | None:

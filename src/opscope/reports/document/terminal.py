@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _BELOW = (0, 0, 0, 3)
 """Indent of what stands below the title of a finding."""
-_STYLES = {Tone.STRONG: "bold", Tone.DIM: "dim", Tone.BAD: "bold red", Tone.GOOD: "green"}
+_STYLES = {Tone.STRONG: "bold", Tone.DIM: "dim", Tone.BAD: "bold red"}
 _VERDICTS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
@@ -47,10 +47,10 @@ def terminal_document(document: Document) -> RenderableType:
     grade = f"{document.grade}: " if document.grade else ""
     answer = Text(f"{grade}{plain(document.answer, LONG)}", "bold red" if document.grade else "bold")
     of = [Text(plain(document.heading, LONG), "dim")] if document.heading else []
-    return Group(*of, answer, *terminal_blocks([*document.trust, *document.blocks]))
+    return Group(*of, answer, *_written([*document.trust, *document.blocks]))
 
 
-def terminal_blocks(blocks: Iterable[Block]) -> Iterator[RenderableType]:
+def _written(blocks: Iterable[Block]) -> Iterator[RenderableType]:
     """Each as it is printed; what a terminal does not show is left out."""
     for block in blocks:
         yield from _WRITERS[type(block)](block) if type(block) in _WRITERS else ()
@@ -83,14 +83,14 @@ def _message(told: Message, number: int) -> list[RenderableType]:
 
 def _table(block: TableBlock) -> TextTable:
     """Without lines; columns of figures stand to the right and never wrap."""
-    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR and not column.wide]
+    shown = [number for number in block.worded if not block.columns[number].wide]
     table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.show_header = any(block.columns[number].head for number in shown)
     for number in shown:
         column = block.columns[number]
-        left = column.unit in LEFT
+        left = column.format in LEFT
         table.add_column(
-            column.head, justify="left" if left else "right", no_wrap=not left or column.unit is Format.VERDICT
+            column.head, justify="left" if left else "right", no_wrap=not left or column.format is Format.VERDICT
         )
     for row in block.every:
         table.add_row(*(_cell(row, number, block.columns[number]) for number in shown))
@@ -100,7 +100,7 @@ def _table(block: TableBlock) -> TextTable:
 def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
     cell = row.cells[number]
     text = f"{'  ' * (cell.depth or 0)}{cell_text(cell, column)}"
-    if column.unit is Format.NAME or not number:
+    if column.format is Format.NAME or not number:
         return NameCell(text, cell.note)
     verdict = _VERDICTS.get(cell.value, "") if isinstance(cell.value, Verdict) else ""
     noted = ", ".join(filter(None, (text, cell.note)))
@@ -109,7 +109,9 @@ def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
 
 def _section(block: Section) -> list[RenderableType]:
     """Its title and what stands below it; nothing where a terminal shows nothing of it."""
-    inside = list(terminal_blocks(block.blocks))
+    inside = list(_written(block.blocks))
+    if inside and isinstance(inside[0], Text) and not inside[0].plain:
+        inside = inside[1:]  # a table stands right below its title
     return [Text(), Text(plain(block.title, LONG), "bold"), *inside] if inside else []
 
 
@@ -123,9 +125,9 @@ _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Messages: lambda block: message_lines(block.messages, block.first),
     TableBlock: lambda block: [Text(), _table(block), Text()] if block.every else [],
     Code: lambda block: [Text(block.text)],
-    Figures: lambda block: terminal_blocks([block.instead] if block.instead else []),
-    Details: lambda block: terminal_blocks(block.blocks),
-    Beside: lambda block: terminal_blocks([*block.left, *block.right]),
+    Figures: lambda block: _written([block.instead] if block.instead else []),
+    Details: lambda block: _written(block.blocks),
+    Beside: lambda block: _written([*block.left, *block.right]),
     Section: _section,
 }
 """What writes each block; pictures are for pages."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from opscope.reports.document.blocks import LEFT, Format, cell_text
+from opscope.reports.document.blocks import LEFT, cell_text
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def html(card: Card) -> str:
 
 
 def _table(block: TableBlock) -> Markup:
-    shown = [number for number, column in enumerate(block.columns) if column.unit is not Format.BAR]
+    shown = block.worded
     heads = Markup("").join(_cell("th", block.columns[at].head, block.columns[at]) for at in shown)
     rows = [
         Markup("").join(_cell("td", cell_text(row.cells[at], block.columns[at]), block.columns[at]) for at in shown)
@@ -56,7 +56,7 @@ def _table(block: TableBlock) -> Markup:
 
 
 def _cell(tag: str, text: str, column: TableColumn) -> Markup:
-    side = "left" if column.unit in LEFT else "right; white-space: nowrap"
+    side = "left" if column.format in LEFT else "right; white-space: nowrap"
     return Markup('<{} style="text-align: {}">{}</{}>').format(tag, side, plain(text), tag)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from functools import lru_cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
@@ -160,12 +158,6 @@ def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.nda
 def _colour(names: Sequence[str]) -> alt.Color:
     scale = alt.Scale(domain=list(names), range=list(_ROLE_COLOURS[: len(names)]))
     return alt.Color("variant:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200))
-
-
-def drawn_by() -> str:
-    """What the strokes of the pictures depend on besides the figures: libraries, and the system with its fonts."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("altair", "vl-convert-python"))
-    return f"{libraries}, {platform.system()} {platform.machine()}"
 
 
 @lru_cache(maxsize=1)
