@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import interval_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import NOT_BETWEEN, no_difference_text, side_latencies, speedup_text, trust_text
+from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Bullets,
     Closing,
@@ -17,7 +19,6 @@ from opscope.reports.document.blocks import (
     Messages,
     Section,
     Sentence,
-    TableCell,
     column,
     facts,
     table,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import Block, TableBlock
 
 _LINE = 200
-_DECIDED = {"faster", "slower"}
+_DECIDED = {Verdict.FASTER, Verdict.SLOWER}
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -56,7 +57,7 @@ def comparison_document(comparison: Comparison) -> Document:
 def _answer(comparison: Comparison) -> str:
     result = comparison.end_to_end
     interval = interval_text(result.ci95, ratio_text) if result.ci95 else "no interval"
-    decided = result.verdict.value in _DECIDED
+    decided = result.verdict in _DECIDED
     verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(comparison)
     return f"speedup {speedup_text(result)} {interval}: {verdict}"
 
@@ -65,7 +66,7 @@ def _undecided(comparison: Comparison) -> str:
     result = comparison.end_to_end
     if result.reason:
         return result.reason
-    if result.verdict.value == "undecidable" or result.minimum_detectable is None:
+    if result.verdict is Verdict.UNDECIDABLE or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
     return f"{no_difference_text(result)}; cannot detect changes below {share_text(result.minimum_detectable)}"
@@ -123,7 +124,7 @@ def category_changes(comparison: Comparison) -> TableBlock:
     closing[-1:] = [closing[-1]._replace(whole=True)]
     return table(
         comparison.categories,
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns),
         column("ms", Format.MS, lambda row: row.candidate_ns),
         column("saved ms", Format.MS, lambda row: row.saved_ns),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
+from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Block,
     Bullets,
@@ -17,7 +18,6 @@ from opscope.reports.document.blocks import (
     Messages,
     Section,
     Sentence,
-    TableCell,
     Tone,
     column,
     table,
@@ -118,7 +118,7 @@ def work_table(method: MethodPreflight) -> TableBlock:
     sides = ("delegated", "portable")
     return table(
         method.work,
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         *(
             column(head, Format.FIGURE, partial(_cell_of, side, number))
             for side in sides

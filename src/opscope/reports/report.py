@@ -52,7 +52,7 @@ def report_document(content: ReportContent) -> Document:
         sections=sections,
         heading=_heading(content),
         grade=answer.grade,
-        trust=[Sentence(line, tone) for line, tone in _trust(content, answer.trust, kernels_first=first) if line],
+        trust=[Sentence(line, tone) for line, tone in _trust(content, answer.trust, emulated=first) if line],
     )
 
 
@@ -65,13 +65,13 @@ def _heading(content: ReportContent) -> str:
     return f"{f'{content.title} · ' if content.title else ''}{heading(content)} on {where}"
 
 
-def _trust(content: ReportContent, trust: str, *, kernels_first: bool) -> Iterator[tuple[str, Tone]]:
+def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tuple[str, Tone]]:
     """How sure the answer is: interval and design, outputs, the grade, and how features were switched off."""
     yield trust, Tone.PLAIN
     accuracy = content.primary.accuracy if content.primary else None
     for line in accuracy_sentences(accuracy) if accuracy else []:
         yield f"{line}.", Tone.PLAIN
-    if not kernels_first:
+    if not emulated:
         yield quality_line(content.quality, reasons_told=one_process_a_side(content))
     for told in switch_messages(content):
         yield f"{sentence(told)}.", Tone.DIM

@@ -62,9 +62,9 @@ def comparison_sentence(comparison: TilesComparison) -> str:
     found = comparison.overall
     interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
     words = verdict_text(found.verdict)
-    if found.verdict.value == "undecidable":
+    if found.verdict is Verdict.UNDECIDABLE:
         words = f"{words}: too few traces"
-    elif found.verdict.value == "no_difference" and found.minimum_detectable is not None:
+    elif found.verdict is Verdict.NO_DIFFERENCE and found.minimum_detectable is not None:
         words = f"{words}; minimum detectable change: {share_text(found.minimum_detectable)}"
     else:
         words = f"candidate {words}"

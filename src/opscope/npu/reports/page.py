@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.core import units
 from opscope.core.grouping import grouped
 from opscope.core.parts import part
-from opscope.core.units import share_text
+from opscope.core.units import rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 from opscope.npu.reports import pictures as aie_pictures
@@ -440,9 +439,9 @@ def _capital(text: str) -> str:
 
 
 def _traced_section(analysis: TilesAnalysis) -> Section:
-    trace, units = analysis.trace, analysis.tiles
+    trace, tiles = analysis.trace, analysis.tiles
     slots = table(
-        [(row, slot) for row in units for slot in row.slots],
+        [(row, slot) for row in tiles for slot in row.slots],
         column("tile", Format.TEXT, lambda pair: pair[0].tile),
         column("unit", Format.TEXT, lambda pair: pair[0].unit),
         column("slot", Format.COUNT, lambda pair: pair[1].slot),
@@ -453,7 +452,7 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
         sortable=True,
     )
     steps = table(
-        [(row, step) for row in units for step in row.advice.steps],
+        [(row, step) for row in tiles for step in row.advice.steps],
         column("tile", Format.TEXT, lambda pair: pair[0].tile),
         column("unit", Format.TEXT, lambda pair: pair[0].unit),
         column("leave out", Format.TEXT, lambda pair: ", ".join(pair[1].events)),
@@ -504,24 +503,22 @@ def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     stalled = f"; {share_text(stalled_share(rows))} of these stalled" if stalled_share(rows) >= STALLED else ""
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
-        HeadlineFigure("in kernel calls", units.share_text(analysis.in_call_share), f"{of_all}{stalled}"),
+        HeadlineFigure("in kernel calls", share_text(analysis.in_call_share), f"{of_all}{stalled}"),
         HeadlineFigure("vector instructions", *_traced(rows, "vector")),
-        HeadlineFigure(
-            CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"
-        ),
+        HeadlineFigure(CATEGORY_NAMES[worst], share_text(share(rows, worst)), "the largest stall that was traced"),
     ]
     row = shown_core(analysis)
     mean = analysis.mac_per_cycle
     if mean is not None:
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
-        figures.append(HeadlineFigure("MAC per cycle", units.rate_text(mean), f"{peak}, per core"))
+        figures.append(HeadlineFigure("MAC per cycle", rate_text(mean), f"{peak}, per core"))
     figures += _in_seconds(analysis)
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
         figures.append(HeadlineFigure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
     covered = all_known(one.coverage for one in rows)
     if covered:
-        figures.append(HeadlineFigure("coverage", units.share_text(min(covered)), "of the run's calls"))
+        figures.append(HeadlineFigure("coverage", share_text(min(covered)), "of the run's calls"))
     return figures
 
 
@@ -531,13 +528,13 @@ def _in_seconds(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     if found is None or (found.low != found.high and found.assumed is None):
         return []
     value = found.low if found.assumed is None else found.assumed
-    return [HeadlineFigure("GMAC/s", units.rate_text(value), f"a core, {clock_text(found)}")]
+    return [HeadlineFigure("GMAC/s", rate_text(value), f"a core, {clock_text(found)}")]
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
     if any(EVENTS[category] in row.not_traced for row in rows):
         return NOT_KNOWN, f"{EVENTS[category]} was not traced"
-    return units.share_text(share(rows, category)), "of the cycles"
+    return share_text(share(rows, category)), "of the cycles"
 
 
 def _device(given: RunSpecification) -> str:

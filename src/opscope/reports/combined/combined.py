@@ -28,12 +28,13 @@ from opscope.reports.content.content import (
     category_rows,
     headline,
     largest_before,
+    limit_without,
     limits,
     missing,
     threads_text,
     top_operators,
 )
-from opscope.reports.content.places import layer_text
+from opscope.reports.content.places import CATEGORY, layer_text
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import (
     Beside,
@@ -182,7 +183,7 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
         time_ns=largest.time_ns,
         before=before[0] if before else None,
         before_share=before[1] if before else None,
-        limit=1 / (1 - largest.share) if largest.share < 1 else None,
+        limit=limit_without(largest.share),
         groups=[_group(row) for row in kernel_rows(content)[:_TOP]],
         operators=[
             TopOperator(
@@ -374,7 +375,7 @@ def _category_shifts(rows: Sequence[CategoryShift]) -> TableBlock:
     compared = rows[0].baseline_ns is not None
     return table(
         rows,
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
         column("share before", Format.SHARE, lambda row: row.baseline_share) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),

@@ -1,10 +1,11 @@
-"""Layers, lines of code and limits in words."""
+"""Categories, layers, lines of code and limits in words."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
+from opscope.reports.document.blocks import Format, TableCell, column
 from opscope.runtimes.registry import runtime_of_format
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_ceiling import Bound
 
+CATEGORY = column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category))
+"""First column of a table whose rows are categories."""
 _MOST_NAMES = 3
 _BOUNDS = {
     "compute": "compute",

@@ -16,6 +16,7 @@ from opscope.reports.content.content import (
     closing_rows,
     closing_rows_of,
     largest_before,
+    limit_without,
     missing,
     no_split_sentence,
     off_text,
@@ -28,7 +29,7 @@ from opscope.reports.content.content import (
     threads_text,
     trust_text,
 )
-from opscope.reports.content.places import is_delegated, layer_text
+from opscope.reports.content.places import CATEGORY, is_delegated, layer_text
 from opscope.reports.document.blocks import (
     Beside,
     Bullets,
@@ -108,7 +109,7 @@ def category_table(content: ReportContent) -> TableBlock:
     compared = content.primary is not None
     return table(
         category_rows(content),
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share, spare=compared),
@@ -148,7 +149,7 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     """The same two tables of a trace alone."""
     categories = table(
         analysis.categories,
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share),
         closing=closing_lines(closing_rows_of(analysis, copies=False)),
@@ -228,8 +229,8 @@ def _in_short(content: ReportContent) -> list[str]:
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:
         return ["Slow now: not known, the trace holds no operator."]
-    rest = 1 - largest.share
-    limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
+    most = limit_without(largest.share) if largest.share < 1 - _FEW else None
+    limit = f"; without it an inference would be {ratio_text(most)} as fast at most" if most else ""
     now = f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
     before = largest_before(content.primary)
     if before is None:

@@ -12,12 +12,13 @@ from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
+    limit_without,
     listed_operators,
     operator_rows,
     split_sentence,
     top_operators,
 )
-from opscope.reports.content.places import layer_text, method_of
+from opscope.reports.content.places import CATEGORY, layer_text, method_of
 from opscope.reports.document.blocks import Format, Picture, Section, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import legend
 from opscope.reports.document.text import plain
@@ -70,10 +71,10 @@ def bottlenecks_section(content: ReportContent) -> Section:
     told = f"{counted_text(len(heavy), 'operator')} above {least} of the latency: {', '.join(names)}{more}."
     rows = table(
         sorted(category_rows(content), key=lambda row: -row.share),
-        column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category)),
+        CATEGORY,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share),
-        column("limit if removed", Format.RATIO, lambda row: 1 / (1 - row.share) if row.share < 1 else None),
+        column("limit if removed", Format.RATIO, lambda row: limit_without(row.share)),
     )
     return Section(
         "Bottlenecks", [rows, Sentence(told if heavy else f"No operator takes more than {least}.")], "bottlenecks"

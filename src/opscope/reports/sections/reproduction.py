@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Manifest
 
 _OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)?")
-_FEWEST_BACKTICKS = 3
 
 
 class Reproduction(NamedTuple):
     """How to run an experiment again."""
 
     command: str  # one line for a shell, to be started in the directory that the first one was
-    fence: str  # what a Markdown block of it begins and ends with
     note: str  # what else it takes, as one sentence; empty where nothing else
 
 
@@ -44,9 +42,7 @@ def reproduction(manifest: Manifest) -> Reproduction | None:
         return None
     else:
         words = list(_profile_words(manifest, request))
-    command = shell_command(words)
-    longest = max(map(len, re.findall("`+", command)), default=0)
-    return Reproduction(command, "`" * max(_FEWEST_BACKTICKS, longest + 1), note)
+    return Reproduction(shell_command(words), note)
 
 
 def _run_words(config: ConfigRequest, request: ExperimentRequest) -> Iterator[str]:
