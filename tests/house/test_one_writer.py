@@ -60,7 +60,6 @@ REMOVERS = {
     "runtimes/switching.py": ATTEMPT,
     "runtimes/executorch/export/checked.py": "outputs that an export wrote, once they are compared",
     "readers/compressed.py": "a trace beside which its compressed content was written",
-    "workflows/reports/reports.py": "the second copy of an analysis that earlier versions wrote, known by its mark",
     "workflows/exporting.py": "an export whose files all are as its record says, and its own scratch directory",
 }
 """Modules that remove or rename files, and which."""

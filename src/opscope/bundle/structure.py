@@ -105,7 +105,7 @@ def _role(path: str, roles: Mapping[str, str]) -> str:
         case ["comparisons", _]:
             return "comparisons/*.json"
         case ["variants", name, *rest]:
-            # Earlier opscopes kept traces as they were written.
+            # A large trace is kept as it was written.
             inner = [_ATTEMPT.sub(r"\1-*", part).removesuffix(".zst") for part in rest]
             return "/".join(["variants", f"({roles.get(name, 'unknown')})", *inner])
         case [name] if _CONFIG.match(name):

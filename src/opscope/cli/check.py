@@ -16,6 +16,7 @@ from opscope.cli.gating import (
     Told,
     TwoPrograms,
     measured,
+    refuse,
     tell,
     threshold_share,
 )
@@ -30,10 +31,13 @@ from opscope.cli.output import (
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from opscope.analysis.gate.decision import Decision
     from opscope.api import Settings
+
+
+_NOT = "it does not apply when"
+_TWO_SIDES = "leave it out; it is for two sides: opscope check NEW --against OLD"
+_PROGRAMS = "leave it out; how two programs are measured is said by --config FILE, or by opscope profile"
 
 
 @with_settings(("target", "rounds"), "Two programs: ")
@@ -112,7 +116,11 @@ def command(
     given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)
-        _check_stored({"--force": force or None, "--warmup": warmup} | given, "when all series of a store are judged")
+        refuse(
+            {"--force": force or None, "--warmup": warmup} | given,
+            f"{_NOT} all series of a store are judged",
+            _TWO_SIDES,
+        )
         from opscope.api import check_fleet
 
         fleet = check_fleet(new, store, where=where, threshold=share, budget=budget)
@@ -129,13 +137,11 @@ def command(
     if against.startswith("store:"):
         from opscope.fleet.history_gate import check_history
 
-        _check_stored(
-            {"--budget": budget, "--force": force or None, "--warmup": warmup} | given,
-            "when a stored history is the baseline",
-        )
+        beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
+        refuse(beside, f"{_NOT} a stored history is the baseline", _TWO_SIDES)
         report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
     elif check_kinds(candidate, against):
-        _check_programs({"--warmup": warmup, "--force": force or None})
+        refuse({"--warmup": warmup, "--force": force or None}, "it is for sides that are already measured", _PROGRAMS)
         sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
         done = measured(sides, _settings(config, asked), share, budget, quiet=quiet)
         report = done.decision
@@ -144,7 +150,7 @@ def command(
     else:
         from opscope.workflows.analyze.gate import check_any
 
-        _check_measured(given)
+        refuse(given, "both sides are already measured", "leave it out, or give two programs, which are measured now")
         count = warmup_count(warmup)
         report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     tell(report, candidate, told._replace(sides=(against, candidate)))
@@ -162,16 +168,6 @@ def _settings(config: Path | None, asked: Asked) -> Settings:
     return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | asked.given, Settings)
 
 
-def _check_programs(options: Mapping[str, object]) -> None:
-    """Refuse options that say how measured sides are compared, where two programs are measured in one way."""
-    from opscope.core.errors import UsageError
-
-    for name, value in options.items():
-        if value is not None:
-            hint = "leave it out; how two programs are measured is said by --config FILE, or by opscope profile"
-            raise UsageError("it is for sides that are already measured", where=name, hint=hint)
-
-
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:
     """Refuse a candidate or a baseline beside ``--new``."""
     from opscope.core.errors import UsageError
@@ -186,23 +182,3 @@ def _check_no_sides(candidate: str | None, against: str | None, new: str, store:
         where="--new",
         hint=f"for the store: {stored}; for two sides: {two}",
     )
-
-
-def _check_stored(options: Mapping[str, object], when: str) -> None:
-    """Refuse options that say how two sides are measured or compared, where stored runs are judged."""
-    from opscope.core.errors import UsageError
-
-    for name, value in options.items():
-        if value is not None:
-            hint = "leave it out; it is for two sides: opscope check NEW --against OLD"
-            raise UsageError(f"it does not apply {when}", where=name, hint=hint)
-
-
-def _check_measured(options: Mapping[str, object]) -> None:
-    """Refuse options that say how to measure, where everything was measured already."""
-    from opscope.core.errors import UsageError
-
-    for name, value in options.items():
-        if value is not None:
-            problem = "both sides are already measured"
-            raise UsageError(problem, where=name, hint="leave it out, or give two programs, which are measured now")

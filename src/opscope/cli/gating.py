@@ -12,7 +12,7 @@ from opscope.cli.output import STANDARD_OUTPUT, note_unhashed, notice, output_ta
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
     from opscope.api import ProgramCheck, Settings
@@ -96,6 +96,19 @@ def resume_hint(out: Path, words: Sequence[str]) -> str:
     """How an interrupted run goes on."""
     begun = (out / "manifest.json").exists()
     return f"finish it with: {shell_command(words)}" if begun else "nothing was measured yet"
+
+
+def refuse(options: Mapping[str, object], problem: str, hint: str) -> None:
+    """Refuse the first option that was given where none of these has a meaning; ``{name}`` in the hint is its name.
+
+    Raises:
+        UsageError: one was given.
+    """
+    from opscope.core.errors import UsageError
+
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(problem, where=name, hint=hint.replace("{name}", name))
 
 
 def threshold_share(text: str | None) -> float | None:

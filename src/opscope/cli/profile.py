@@ -15,6 +15,7 @@ from opscope.cli.gating import (
     Told,
     TwoPrograms,
     measured,
+    refuse,
     resume_hint,
     tell,
     threshold_share,
@@ -34,8 +35,6 @@ from opscope.cli.output import (
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from opscope.api import Profiled, ProgramCheck, Settings
 
 
@@ -94,7 +93,6 @@ def command(
     settings = asked.settings(target=target)
     named = {*asked.words, *(["--target"] if remote_device or power else [])}
     place = out or default_directory(model, SystemClock().now())
-    gate = {"--threshold": threshold, "--budget": budget, "--inconclusive": inconclusive}
     if against is not None:
         _check_two_programs(model, against, settings)
         sides = TwoPrograms(model, against, place)
@@ -103,7 +101,10 @@ def command(
         told = Told(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
         _finish(checked, model, told)
         return
-    _check_no_gate({**gate, "--markdown": markdown, "--junit": junit}, model)
+    hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {{name}} ..."
+    gate = {"--threshold": threshold, "--budget": budget, "--inconclusive": inconclusive}
+    gate |= {"--markdown": markdown, "--junit": junit}
+    refuse(gate, "it judges a program by another one, and there is no --against", hint)
     done = _profile(model, settings, place, resume=resume, quiet=quiet, named=named)
     write_json(done.content, json)
     if not quiet and json != "-":
@@ -119,16 +120,6 @@ def _check_two_programs(model: str, against: str, settings: Settings) -> None:
     if not check_kinds(model, against, Path(settings.models) if settings.models else None):
         hint = shell_command(["opscope", "check", model, "--against", against])
         raise UsageError("both were measured before; profile runs programs", where="--against", hint=hint)
-
-
-def _check_no_gate(options: Mapping[str, object], model: str) -> None:
-    """Refuse options of the gate where there is nothing that the model could be judged by."""
-    from opscope.core.errors import UsageError
-
-    for name, value in options.items():
-        if value is not None:
-            hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {name} ..."
-            raise UsageError("it judges a program by another one, and there is no --against", where=name, hint=hint)
 
 
 def _finish(checked: ProgramCheck, model: str, told: Told) -> None:

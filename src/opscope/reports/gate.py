@@ -162,6 +162,13 @@ def limit_text(criterion: Criterion) -> str:
     return value_text(Quantity.SHARE if slowdown else criterion.quantity, criterion.limit)
 
 
+def measured_text(criterion: Criterion) -> str:
+    """What was measured of a criterion, with its interval."""
+    return (
+        f"{value_text(criterion.quantity, criterion.measured)} {criterion_interval(criterion.quantity, criterion.ci95)}"
+    )
+
+
 def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None) -> str:
     """An interval in the unit of its criterion."""
     if interval is None:
@@ -217,9 +224,8 @@ def _comparison_sentence(found: ComparisonEvidence, first: Criterion) -> str:
     latency = time_text(found.end_to_end.candidate_ns)
     if first.measured is None:
         return f"{latency}, no ratio to the baseline: {found.end_to_end.reason}"
-    slowdown = f"{signed_share_text(first.measured)} {criterion_interval(Quantity.SLOWDOWN, first.ci95)}"
     speed = f"{latency}, {speedup_text(found.end_to_end)} as fast as the baseline"
-    return f"{speed}, slowdown {slowdown}, threshold {share_text(first.limit)}"
+    return f"{speed}, slowdown {measured_text(first)}, threshold {share_text(first.limit)}"
 
 
 def _sides(evidence: ComparisonEvidence) -> TableBlock:

@@ -36,7 +36,7 @@ def fleet_text(decision: Decision[FleetEvidence]) -> GateText:
         subject="fleet",
         sections=lambda most: _sections(found, most),
         properties={"since": found.since, "threshold": f"{found.threshold:g}", "store": found.store},
-        reasons=_reasons(found),
+        reasons=_reasons(decision),
         notes=[*changes, *_notes(found)],
         problem=sentence,
     )
@@ -60,18 +60,17 @@ def _slower_text(found: FleetEvidence) -> str:
     return f"{count or 'none'} of {found.judged} judged series slower{ways}"
 
 
-def _reasons(found: FleetEvidence) -> dict[str, str]:
+def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
     """In more words than a criterion has: what moved with a device, the longest series, the series of a model."""
+    found, reasons = decision.evidence, {one.name: one.reason for one in decision.criteria}
     told = {move_name(one): move_text(one).partition(": ")[2] for one in found.moves if one.regression}
     for limit in found.budgets:
-        counts = f"{limit.beyond or 'none'} of {limit.series} series beyond the limit"
-        longest = f"the longest is {time_text(limit.worst_ns)}, {subject_line(limit.worst)}"
-        told[budget_name(limit)] = f"{counts}; {longest}"
+        name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_line(limit.worst)}"
+        told[name] = f"{reasons[name]}; the longest is {longest}"
     for one in found.models:
         if one.judged:
             own = [_series_text(row) for row in found.slower if row.subject.model == one.model]
-            first = f"{one.slower or 'none'} of {one.judged} judged series slower"
-            told[model_name(one)] = "\n".join([first, *own])
+            told[model_name(one)] = "\n".join([reasons[model_name(one)], *own])
     return told
 
 

@@ -44,7 +44,7 @@ def gate_tiles(
         name=found.name,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
-        measured=shown.estimate,
+        measured=shown.estimate if found.ratio else None,
         ci95=shown.interval,
         outcome=outcome,
         reason=reason.replace("processes", "traces"),
@@ -65,7 +65,7 @@ def gate_tiles(
 def _slowdown(found: FigureChange) -> Slowdown:
     ratio = found.ratio or 1.0
     interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
-    decidable = found.verdict is not Verdict.UNDECIDABLE
+    decidable = bool(found.ratio) and found.verdict is not Verdict.UNDECIDABLE
     return Slowdown(1 / ratio - 1, interval, found.verdict, found.minimum_detectable, decidable)
 
 

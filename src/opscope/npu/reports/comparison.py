@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, interval_text, rate_text, ratio_text, share_text, signed_share_text
+from opscope.core.units import counted_text, interval_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
 from opscope.reports.document.blocks import (
     Document,
@@ -18,7 +18,7 @@ from opscope.reports.document.blocks import (
     verdict_text,
     words_table,
 )
-from opscope.reports.gate import GateText, criterion_interval, slowdown_answer
+from opscope.reports.gate import GateText, measured_text, slowdown_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,8 +117,7 @@ def _signed(cycles: float) -> str:
 def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
     found, first = decision.evidence, decision.criteria[0]
-    slowdown = first.measured or 0.0
-    figures = f"{signed_share_text(slowdown)} {criterion_interval(first.quantity, first.ci95)} by {first.name}"
+    figures = f"{measured_text(first)} by {first.name}"
     return GateText(
         answer=slowdown_answer(decision, "the candidate"),
         sentence=f"slowdown {figures}, threshold {share_text(first.limit)}",
@@ -129,7 +128,7 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
             "baseline": found.baseline.path,
             "candidate": found.candidate.path,
             "threshold": f"{first.limit:g}",
-            "slowdown": f"{slowdown:.6g}",
+            "slowdown": "not known" if first.measured is None else f"{first.measured:.6g}",
             "baseline_cycles": f"{found.figure.baseline or 0:.6g}",
             "candidate_cycles": f"{found.figure.candidate or 0:.6g}",
         },

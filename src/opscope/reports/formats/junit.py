@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from opscope.analysis.gate.decision import Outcome
 from opscope.reports.document.text import plain
-from opscope.reports.gate import criterion_interval, gate_notes, gate_sentence, limit_text, reason, value_text
+from opscope.reports.gate import gate_notes, gate_sentence, limit_text, measured_text, reason
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Criterion, Decision
@@ -71,10 +71,8 @@ def _element(criterion: Criterion, decision: Decision[Any], text: GateText) -> E
 
 
 def _detail(criterion: Criterion, text: GateText) -> str:
-    quantity = criterion.quantity
-    measured = f"measured {value_text(quantity, criterion.measured)} {criterion_interval(quantity, criterion.ci95)}"
     told = text.reasons.get(criterion.name, criterion.reason)
-    return f"{plain(criterion.name)}: {measured}, limit {limit_text(criterion)}; {told}"
+    return f"{plain(criterion.name)}: measured {measured_text(criterion)}, limit {limit_text(criterion)}; {told}"
 
 
 def _explain(element: ET.Element, tag: str, attributes: dict[str, str], detail: str) -> None:

@@ -12,9 +12,8 @@ import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.core.errors import RunError, UsageError, did_you_mean
-from opscope.core.files import storage_errors
 from opscope.core.json import to_json
-from opscope.core.outputs import mark_of, write_outputs
+from opscope.core.outputs import write_outputs
 from opscope.core.parts import failures_heard, part
 from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
 from opscope.measurements.analyses import (
@@ -39,7 +38,6 @@ KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
-_ANALYSIS_MARK = "opscope.analysis"
 ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "comparisons"
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -174,18 +172,7 @@ def check_formats(formats: Sequence[str]) -> None:
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
     """Write reports of these formats into a directory; see :func:`report`."""
     files = report_files(shown, formats)
-    written = write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
-    front = foreground_variant(shown.manifest)
-    if ANALYSIS in files and front is not None:
-        _discard_copy(directory / analysis_file(front))
-    return written
-
-
-def _discard_copy(path: Path) -> None:
-    """Remove the second copy that earlier versions wrote of the analysis beside the report."""
-    with storage_errors(path):
-        if path.is_file() and not path.is_symlink() and mark_of(path) == _ANALYSIS_MARK:
-            path.unlink()
+    return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
 
 
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
