@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.findings.message import note
 from opscope.analysis.gate.decision import Outcome, Quantity, failing
 from opscope.analysis.gate.gate import DESIGN
 from opscope.core.stats.effect import Verdict
@@ -19,7 +18,6 @@ from opscope.reports.document.blocks import (
     Bullets,
     Document,
     Format,
-    Messages,
     Section,
     Sentence,
     TableCell,
@@ -101,7 +99,7 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
         Sentence(f"{quality_sentence(decision.quality)}." if decision.quality else ""),
         *criteria_blocks(decision, text, most),
         *text.sections(most),
-        Section("Notes", [Messages([note(one) for one in notes])]),
+        Section("Notes", [Bullets(notes)]),
     ]
     return Document(
         title="opscope check",
