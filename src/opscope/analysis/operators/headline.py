@@ -111,9 +111,14 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
     @property
     def traced_text(self) -> str:
         """What was done to the times of the trace, as one sentence; empty where nothing was."""
+        return f"traced runs {self.took_text}" if self.took_text else ""
+
+    @property
+    def took_text(self) -> str:
+        """What is said there of the traced inferences that the split is of, which may be others than all."""
         if not self.timed:
             return ""
-        told = f"traced runs took {ratio_text(self.factor)}"
+        told = f"took {ratio_text(self.factor)}"
         if self.framework_scale != self.scale and self.scale == 1.0:
             return f"{told}: what tracing costs is taken from the framework's own time"
         if abs(self.scale - 1) < _EXACT:

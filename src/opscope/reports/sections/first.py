@@ -154,9 +154,12 @@ def analysed_split(analysis: Analysis) -> list[Block]:
         column("share", Format.SHARE, lambda row: row.share),
         closing=closing_lines(closing_rows_of(analysis, copies=False)),
     )
-    scaled = [Sentence(f"{analysis.traced_text}.", Tone.DIM)] if analysis.traced_text else []
     rows = [OperatorRow(row, 0.0, None) for row in longest_first(analysis.operators)]
-    return [categories, *scaled, operator_table(rows, closing_rows_of(analysis, copies=True))]
+    return [
+        categories,
+        Sentence(_scaled(analysis), Tone.DIM),
+        operator_table(rows, closing_rows_of(analysis, copies=True)),
+    ]
 
 
 def _named(row: OperatorRow) -> TableCell:
@@ -165,9 +168,11 @@ def _named(row: OperatorRow) -> TableCell:
 
 
 def _how_split(shown: Analysis) -> str:
-    if shown.traced_text:
-        return f"{shown.traced_text[:1].upper()}{shown.traced_text[1:]}."
-    return "" if shown.timed else f"{split_sentence(shown)}."
+    return _scaled(shown) if shown.timed else f"{split_sentence(shown)}."
+
+
+def _scaled(shown: Analysis) -> str:
+    return f"The traced inferences of this split {shown.took_text}." if shown.took_text else ""
 
 
 def next_steps(content: ReportContent) -> Section:
