@@ -35,6 +35,16 @@ def test_a_program_tells_its_methods_operators_and_delegates(tmp_path: Path) -> 
     assert [(delegate.backend, delegate.instructions) for delegate in method.delegates] == [("XnnpackBackend", [0])]
 
 
+def test_a_delegate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """In what a person reads, though its nodes are not known."""
+    path = tmp_path / "tiny.pte"
+    path.write_bytes(tiny_program())
+    command = [sys.executable, "-m", "opscope", "analyze", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "2 instructions, 1 delegate, " in text
+    assert "delegate 0: XnnpackBackend, whose nodes are not known" in text
+
+
 def test_the_heading_names_the_format_of_the_program(tmp_path: Path) -> None:
     """A .tflite is read as LiteRT and its delegate run it, whatever the file is called."""
     path = tmp_path / "model.bin"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.preflight.contents import Count
+    from opscope.analysis.preflight.contents import Count, DelegateSummary
     from opscope.reports.document.blocks import Block, TableBlock
 
 MOST_FINDINGS = 8
@@ -97,10 +97,18 @@ def _methods(program: ProgramSummary) -> Iterator[list[Block]]:
         planned = "" if program.format == "tflite" else f", {size_text(method.planned_bytes)} planned"
         yield [
             Sentence(f"{method.name}({given}) -> {got}", Tone.STRONG),
-            Sentence(f"{method.instructions} instructions, {len(method.delegates)} delegates{planned}"),
+            Sentence(
+                f"{counted_text(method.instructions, 'instruction')}, "
+                f"{counted_text(len(method.delegates), 'delegate')}{planned}"
+            ),
             _counts("portable operator", method.portable),
-            *(_counts(f"delegate {number}: {one.backend}", one.nodes) for number, one in enumerate(method.delegates)),
+            *(_delegate(number, one) for number, one in enumerate(method.delegates)),
         ]
+
+
+def _delegate(number: int, delegate: DelegateSummary) -> Block:
+    of = f"delegate {number}: {delegate.backend}"
+    return _counts(of, delegate.nodes) if delegate.nodes else Sentence(f"{of}, whose nodes are not known")
 
 
 def _counts(heading: str, rows: Sequence[Count]) -> TableBlock:
