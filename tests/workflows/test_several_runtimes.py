@@ -93,8 +93,15 @@ def test_each_variant_runs_its_own_program_and_leaves_its_own_trace(real: Path) 
 @needs_litert
 @pytest.mark.runtime
 def test_their_layers_are_matched_and_the_rest_is_not(real: Path) -> None:
-    """Convolutions, product, addition and mean have partners; what only one has stands alone; all of it adds up."""
+    """Convolutions, product, addition and mean have partners; what only one has stands alone; all of it adds up.
+
+    Where a clock is dear, tracing takes half as long as this network and its operators have no times: then it is told.
+    """
     found: Comparison = compare(f"{real}#executorch", f"{real}#litert")
+    assert any("7 of 7 operators of the candidate" in note for note in found.notes)
+    if found.no_split is not None:
+        assert "the untraced latency" in found.no_split.message
+        return
     both = [change for change in found.operators if change.matched_by is not None]
     assert {"convolution", "depthwise", "linear", "arithmetic"} <= {change.kind for change in both}
     assert all(change.baseline_ns is not None and change.candidate_ns is not None for change in both)
@@ -130,7 +137,7 @@ def test_whatever_opens_bundles_opens_this_one(real: Path) -> None:
     content = content_of(Bundle.open(real))
     assert [(c.baseline.label, c.candidate.label) for c in content.comparisons] == [("executorch", "litert")]
     text = (real / "report.md").read_text()
-    assert "not matched" in text
+    assert ("not matched" in text) is content.comparisons[0].has_split
     assert "cnn.pte against cnn.tflite" in text.splitlines()[0].replace("\\", "")
     decision = check(f"{real}#litert", f"{real}#executorch")
     assert decision.evidence.end_to_end.design == "paired"

@@ -213,19 +213,6 @@ def test_without_room_for_both_a_trace_stays_as_it_was_written(tmp_path: Path, m
     assert {path.name for path in out.rglob("trace.*")} == {"trace.etdump"}
 
 
-def test_the_second_copy_of_an_earlier_opscope_is_checked_and_removed(bundle: Path) -> None:
-    """The analysis of the accelerated variant stood in its directory, too."""
-    copy = f"{ACCELERATED}/analysis.json"
-    shutil.copyfile(bundle / ANALYSIS, bundle / copy)
-    assert validate(bundle).valid
-    put(copy, "latency.samples_ns.3", up)(bundle)
-    found = validate(bundle)
-    assert [problem.file for check in found.failed() for problem in check.problems] == [copy]
-    report(bundle, ["json"])
-    assert validate(bundle).valid
-    assert not (bundle / copy).exists()
-
-
 @pytest.mark.parametrize("damage", [delete("model/tiny.pte"), cut(f"{ACCELERATED}/ceilings.json")])
 def test_derived_files_do_not_tell_where_the_bundle_is(
     damage: Callable[[Path], None], bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
