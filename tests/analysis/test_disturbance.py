@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opscope.analysis.findings.message import Message, MessageKind
-from opscope.analysis.findings.quality import Grade, judge
+from opscope.analysis.findings.quality import Grade, grade_left, judge
 from opscope.analysis.latency.timing import CallTimes, preempted
 from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance, withheld_reason
 from opscope.core.system.usage import ProcessUsage
@@ -42,7 +42,7 @@ def told(*variants: VariantCalls) -> dict[str, Message]:
 
 def limits(*variants: VariantCalls) -> dict[str, Grade]:
     """What limits the grade, and to what."""
-    return {reason.check: reason.limits_to for reason in judge(examine_disturbance(variants)).reasons}
+    return {reason.rule: grade_left(reason) for reason in judge(examine_disturbance(variants)).reasons}
 
 
 def test_a_call_is_preempted_when_it_was_off_the_cpu_for_more_than_a_twentieth() -> None:

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from opscope.analysis.compare.compare import EndToEnd
-from opscope.analysis.findings.quality import Grade, Quality, judge
+from opscope.analysis.findings.message import Message, MessageKind
+from opscope.analysis.findings.quality import Grade, Quality, grade_left, judge
 from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.quality.quality import DRIFT, DRIFT_P, QualityEvidence, examine_measurement, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
@@ -54,7 +55,12 @@ def judged(evidence: QualityEvidence) -> Quality:
 
 def limits(quality: Quality) -> dict[str, Grade]:
     """What limits it, and to what."""
-    return {reason.check: reason.limits_to for reason in quality.reasons}
+    return {reason.rule: grade_left(reason) for reason in quality.reasons}
+
+
+def of_kind(quality: Quality, kind: MessageKind) -> list[Message]:
+    """What was ruled out that is of a kind."""
+    return [one for one in quality.ruled_out if one.kind is kind]
 
 
 def end_to_end(low: float, high: float) -> EndToEnd:
@@ -68,7 +74,7 @@ TEN = [1e6, 1.01e6, 0.99e6, 1e6, 1.02e6, 1e6, 0.98e6, 1.01e6, 1e6, 0.99e6]
 def test_a_quiet_experiment_is_good() -> None:
     """Everything that can be checked is in order; what cannot is named."""
     found = judged(series(TEN, end_to_end=end_to_end(1.98, 2.02), outputs="", tracing=1.02))
-    assert (found.grade, found.reasons, found.unknown) == (Grade.GOOD, [], [])
+    assert (found.grade, found.reasons, of_kind(found, MessageKind.NOT_CHECKED)) == (Grade.GOOD, [], [])
     assert judge(examine_machine(QUIET)).grade is Grade.GOOD
 
 
@@ -92,7 +98,7 @@ def test_each_flaw_is_found(evidence: QualityEvidence, check: str, grade: Grade)
     """It limits the grade as far as it should."""
     found = judged(evidence)
     assert limits(found)[check] is grade
-    assert all(reason.advice for reason in found.reasons)
+    assert all(reason.next_step for reason in found.reasons)
 
 
 def test_a_late_warmup_names_how_much_to_set_aside() -> None:
@@ -100,8 +106,8 @@ def test_a_late_warmup_names_how_much_to_set_aside() -> None:
     generator = np.random.default_rng(1)
     slow = np.r_[np.full(12, 1.5), np.ones(48)]
     samples = [[int(x) for x in 1e6 * slow * np.exp(generator.normal(0, 0.01, 60))] for _ in range(8)]
-    reason = next(reason for reason in judged(of(samples, 2)).reasons if reason.check == "settled")
-    assert reason.advice == "--warmup 12"
+    reason = next(reason for reason in judged(of(samples, 2)).reasons if reason.rule == "settled")
+    assert reason.next_step == "--warmup 12"
     assert limits(judged(of(samples, 12))) == {}
 
 
@@ -170,16 +176,28 @@ def test_what_cannot_be_read_is_not_in_order() -> None:
     """It is listed as unknown, never as passed."""
     nothing = Circumstances(*[True, *[None] * 7], planned=20, failed=0, missing=0)
     found = judge(examine_machine(nothing))
-    assert {row.check for row in found.unknown} == {"idle", "same_cpus", "threads_fit", "steady_clock", "cool", "alone"}
-    assert [row.rule for row in found.passed] == ["complete"]
-    assert judge(examine_machine(nothing._replace(known=False))).unknown[0].check == "machine"
+    assert {row.rule for row in of_kind(found, MessageKind.NOT_CHECKED)} == {
+        "idle",
+        "same_cpus",
+        "threads_fit",
+        "steady_clock",
+        "cool",
+        "alone",
+    }
+    assert [row.rule for row in of_kind(found, MessageKind.PASSED)] == ["complete"]
+    assert of_kind(judge(examine_machine(nothing._replace(known=False))), MessageKind.NOT_CHECKED)[0].rule == "machine"
 
 
 def test_a_short_single_series_breaks_nothing() -> None:
     """One inference of one process: not much is known, and that is said."""
     found = judged(of([[1_000_000]]))
     assert found.grade is Grade.USABLE
-    assert {row.check for row in found.unknown} >= {"settled", "steady", "precise", "independent"}
+    assert {row.rule for row in of_kind(found, MessageKind.NOT_CHECKED)} >= {
+        "settled",
+        "steady",
+        "precise",
+        "independent",
+    }
 
 
 @pytest.mark.parametrize(
@@ -194,12 +212,12 @@ def test_a_short_single_series_breaks_nothing() -> None:
 def test_a_device_that_throttles_says_so_itself(status, limits, grade):
     """From a moderate thermal status on, or where the limit of a clock fell; else that is ruled out."""
     quality = judge(examine_machine(QUIET._replace(thermal_status=status, limit_mhz=limits)))
-    told = [reason.limits_to for reason in quality.reasons if reason.check == "not_throttled"]
+    told = [grade_left(reason) for reason in quality.reasons if reason.rule == "not_throttled"]
     assert told == ([grade] if grade else [])
-    assert ("not_throttled" in [one.rule for one in quality.passed]) is (grade is None)
+    assert ("not_throttled" in [one.rule for one in of_kind(quality, MessageKind.PASSED)]) is (grade is None)
 
 
 def test_a_machine_without_a_thermal_status_is_not_asked_for_one():
     """Other machines are judged by their temperature and their clock."""
     quality = judge(examine_machine(QUIET))
-    assert "not_throttled" not in [one.rule for one in quality.passed]
+    assert "not_throttled" not in [one.rule for one in of_kind(quality, MessageKind.PASSED)]

@@ -99,7 +99,7 @@ def test_acceleration_without_any_effect_is_a_finding() -> None:
     same = compare(side(500), side(500), labels=LABELS, paired=True)
     findings, ruled_out = examine_comparison(PairEvidence(same, None, ("avx512",)))
     assert [finding.rule for finding in findings] == ["acceleration_unused"]
-    told = {item.rule: item.reason for item in ruled_out}
+    told = {item.rule: item.title for item in ruled_out}
     assert told["acceleration_effect"].startswith("no operator changed either")
     assert told["unhelped_operators"].startswith("no operator is shown to have changed")
 

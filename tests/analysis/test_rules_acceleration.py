@@ -8,7 +8,7 @@ import pytest
 from fakes import round_ceilings
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse, rule_evidence
 from opscope.analysis.compare.compare import Comparison, compare
-from opscope.analysis.findings.finding import Finding
+from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
@@ -18,6 +18,7 @@ from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.ceilings.ceilings import Ceilings
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.reports.document.messages import sentence
 from texts import NO_CEILINGS
 from traces import table
 
@@ -71,14 +72,14 @@ def _sme(name: str, advice: str | None) -> Eligibility:
     return Eligibility(verdict, form, "F32", "there are no kernels", None, tried=True, advice=advice or None)
 
 
-def told(found: tuple[list[Finding], list[object]], rule: str) -> Finding | None:
+def told(found: tuple[list[Message], list[object]], rule: str) -> Message | None:
     """The finding of a rule; None when it found nothing."""
     return next((one for one in found[0] if one.rule == rule), None)
 
 
-def reason(found: tuple[list[Finding], list], rule: str) -> str:
+def reason(found: tuple[list[Message], list], rule: str) -> str:
     """Why a rule found nothing."""
-    return next(item.reason for item in found[1] if item.rule == rule)
+    return next(sentence(item) for item in found[1] if item.rule == rule)
 
 
 def test_every_rule_on_a_pair_finds_or_rules_out() -> None:
@@ -92,7 +93,7 @@ def unused(
     switched: tuple[str, ...] | None = ("avx512",),
     ceilings: tuple[Ceilings | None, Ceilings | None] = (None, None),
     **cannot: str,
-) -> tuple[list[Finding], list]:
+) -> tuple[list[Message], list]:
     """What is told of variants without any difference: of a convolution, if nothing else is given."""
     own = candidate or events(convolution=500)
     return examine_comparison(PairEvidence(compared(own, own), evidence(own, **cannot), switched, ceilings))
@@ -201,7 +202,7 @@ def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been
     assert unhelped is not None
     assert unhelped.title == "Acceleration leaves depthwise operators as they were"
     assert "depthwise 0.503 to 0.503 ms, at most 1.00x" in unhelped.evidence
-    assert unhelped.operators == [OperatorKey(METHOD, 0, 1)]
+    assert unhelped.operators == (OperatorKey(METHOD, 0, 1),)
     assert (unhelped.saving_ns, unhelped.saving_basis) == (
         None,
         f"not reported: {NO_CEILINGS}, or what operators cost is not known; profile without --no-ceilings",

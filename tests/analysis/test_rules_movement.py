@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
-from opscope.analysis.findings.finding import Finding
+from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.operator_facts import LayoutChange
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
+from opscope.reports.document.messages import sentence
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -36,14 +37,14 @@ def inference(total: int, *calls: str) -> str:
     return "\n".join([f"Method::execute {total * 1000}", *calls])
 
 
-def finding(analysis: Analysis, rule: str) -> Finding:
+def finding(analysis: Analysis, rule: str) -> Message:
     """The finding of a rule."""
     return next(one for one in analysis.findings if one.rule == rule)
 
 
 def passed(analysis: Analysis, rule: str) -> str:
     """Why a rule found nothing."""
-    return next(item.reason for item in analysis.ruled_out if item.rule == rule)
+    return next(sentence(item) for item in analysis.ruled_out if item.rule == rule)
 
 
 MOVED = inference(
@@ -52,7 +53,7 @@ MOVED = inference(
 )
 
 
-def attributed(before: str = "input of the model") -> list[Finding]:
+def attributed(before: str = "input of the model") -> list[Message]:
     """Findings where the transpose is known to stand between the input and a layer, for which the model did not ask."""
     analysis = analysed(MOVED)
     change = LayoutChange("partitioner", [before], ["stem.0 (Conv2d)"])

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
-from opscope.analysis.findings.finding import Finding, RuledOut, ordered, with_overlaps
-from opscope.analysis.findings.message import Severity
+from opscope.analysis.findings import message as messages
+from opscope.analysis.findings.finding import ordered, with_overlaps
+from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, passed
 from opscope.analysis.roofline.operator_ceiling import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
@@ -43,7 +44,7 @@ def analysed(events: EventTable) -> Analysis:
     return analyse(events, SOURCE)
 
 
-def found(analysis: Analysis, rule: str) -> Finding:
+def found(analysis: Analysis, rule: str) -> Message:
     """The finding of a rule."""
     return next(finding for finding in analysis.findings if finding.rule == rule)
 
@@ -131,11 +132,11 @@ def test_the_bottleneck_far_from_its_ceilings_says_what_they_would_save() -> Non
     assert "shapes" in bottleneck.next_step
 
 
-def finding(rule: str, severity: Severity, saving: float | None, low: float | None = None, places: int = 0) -> Finding:
+def finding(rule: str, severity: Severity, saving: float | None, low: float | None = None, places: int = 0) -> Message:
     """A finding about the first operators."""
     interval = None if low is None else (low, low * 10)
     about = [OperatorKey("forward", number, 0) for number in range(places)]
-    return Finding(rule, severity, rule, "figures", saving, "step", interval, operators=about)
+    return messages.finding(rule, severity, (rule, "figures", "step"), Saving(saving, interval), about)
 
 
 def test_findings_come_by_severity_then_by_what_is_sure_to_be_saved() -> None:
@@ -165,8 +166,8 @@ def test_time_that_an_earlier_finding_counts_is_said() -> None:
 
 def test_findings_of_other_sources_are_held_against_the_first() -> None:
     """A finding of the comparison about operators that the variant's own findings count says so, too."""
-    group = ([finding("a", Severity.MEDIUM, 4e6, places=4)], [RuledOut("b", "fine")])
-    other = ([finding("c", Severity.HIGH, 1e6, places=1)], [RuledOut("d", "fine")])
+    group = ([finding("a", Severity.MEDIUM, 4e6, places=4)], [passed("b", "fine")])
+    other = ([finding("c", Severity.HIGH, 1e6, places=1)], [passed("d", "fine")])
     findings, ruled_out = merged([group, other], TIMES)
     assert [one.rule for one in findings] == ["c", "a"]
     assert "part of a" in findings[0].evidence
@@ -176,15 +177,15 @@ def test_findings_of_other_sources_are_held_against_the_first() -> None:
 def test_a_rule_that_could_not_be_checked_is_told_from_one_that_passed() -> None:
     """Without ceilings, nothing is said about them; the portable share was looked at."""
     ruled_out = {item.rule: item for item in analysed(processes(1, 1)).ruled_out}
-    assert not ruled_out["headroom"].checked
-    assert ruled_out["portable_operators"].checked
+    assert ruled_out["headroom"].kind is MessageKind.NOT_CHECKED
+    assert ruled_out["portable_operators"].kind is MessageKind.PASSED
 
 
 def test_findings_survive_json() -> None:
     """Interval, basis and operators are part of what is published."""
     portable = found(analysed(processes(90, 100, 110)), "portable_operators")
-    assert msgspec.json.decode(msgspec.json.encode(portable), type=Finding) == portable
-    assert portable.operators == [OperatorKey(portable.operators[0].method, 1, 0)]
+    assert msgspec.json.decode(msgspec.json.encode(portable), type=Message) == portable
+    assert portable.operators == (OperatorKey(portable.operators[0].method, 1, 0),)
 
 
 @pytest.mark.parametrize("name", ["a|b`c", "<script>", "x" * 61, "line\nbreak", "1st", ""])

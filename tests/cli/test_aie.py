@@ -88,7 +88,7 @@ def test_json_on_standard_output_is_all_of_it(array: Path) -> None:
 
     found = json.loads(done.stdout)
     jsonschema.validate(found, json.loads((SCHEMAS / "tiles.schema.json").read_text()))
-    assert found["schema"] == "opscope.tiles/1"
+    assert found["schema"] == "opscope.tiles/2"
     assert len(found["tiles"]) == 5
 
 

@@ -55,7 +55,7 @@ def test_json_obeys_its_schema(program: Path, tmp_path: Path) -> None:
     done = opscope("preflight", program, "--json", "-")
     found = json.loads(done.stdout)
     jsonschema.validate(found, msgspec.json.schema(Preflight))
-    assert found["schema"] == "opscope.preflight/1"
+    assert found["schema"] == "opscope.preflight/2"
     assert found["methods"][0]["partition"]["unread"] == 1
     target = tmp_path / "preflight.json"
     quiet = opscope("preflight", program, "--json", target, "--quiet")

@@ -440,7 +440,7 @@ def test_the_commands_answer_as_a_user_sees_it(tmp_path: Path) -> None:
     assert f"report: {tmp_path / 'out/tiny-runner/report.html'}" in done.stdout
     found = json.loads((tmp_path / "run.json").read_text())
     jsonschema.validate(found, msgspec.json.schema(RunReport))
-    assert found["schema"] == "opscope.run/1"
+    assert found["schema"] == "opscope.run/2"
 
 
 def test_what_is_missing_is_told_by_the_exit_code(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from texts import START_IS_MISSING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from opscope.npu.analysis.findings import TileFinding
+    from opscope.analysis.findings.message import Message
 
     Packets = list[list[int]]
 
@@ -42,7 +42,7 @@ def whole(core: Gemm = CORE) -> Packets:
     return packets(core.tile())
 
 
-def found(tiles: Tiles, rule: str) -> list[TileFinding]:
+def found(tiles: Tiles, rule: str) -> list[Message]:
     """Findings of a rule."""
     return [one for one in tiles.analysis.findings if one.rule == rule]
 

@@ -7,9 +7,8 @@ import pytest
 from aie_gemm import Gemm, read
 from aie_stalls import Caller
 from aie_traces import Span, Tile
-from opscope.analysis.findings.message import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.table.tiles import TileTraceSet
-from opscope.npu.analysis.findings import TileFinding
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import Examined, TilesTerms, analyse_tiles
 from opscope.npu.analysis.tiles_result import TilesSource
@@ -24,7 +23,7 @@ def analyse(*tiles: Tile, said: RunSpecification = SAID) -> Examined:
     return analyse_tiles(TileTraceSet(read(*tiles), "aie-json"), SOURCE, TilesTerms(said))
 
 
-def found(*tiles: Tile, said: RunSpecification = SAID) -> dict[str, TileFinding]:
+def found(*tiles: Tile, said: RunSpecification = SAID) -> dict[str, Message]:
     """The findings of a trace by rule; the first of each."""
     return {one.rule: one for one in reversed(analyse(*tiles, said=said).analysis.findings)}
 

@@ -12,10 +12,9 @@ from rich.console import Console, RenderableType
 from aie_gemm import Gemm
 from aie_stalls import Caller, waiting
 from aie_traces import Span, Tile, json_text, words_text
-from opscope.analysis.findings.message import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.errors import EmptyTraceError
 from opscope.core.json import to_json
-from opscope.npu.analysis.findings import TileFinding
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.npu.reports.answer import answer, told
 from opscope.npu.reports.page import tiles_html
@@ -57,12 +56,12 @@ def printed(shown: RenderableType) -> str:
     return " ".join(captured.get().split())
 
 
-def dma_waits(found: TilesAnalysis) -> list[TileFinding]:
+def dma_waits(found: TilesAnalysis) -> list[Message]:
     """The findings on DMAs."""
     return [one for one in found.findings if one.rule == "dma_waits"]
 
 
-def titled(found: Iterable[TileFinding]) -> list[str]:
+def titled(found: Iterable[Message]) -> list[str]:
     """Unit and event of each."""
     return [one.subject for one in found]
 

@@ -86,7 +86,7 @@ def test_the_captures_have_their_measured_figures(name: str, request_: TilesRequ
     assert shown == figures[:6]
     assert tile["mac_per_cycle"] == pytest.approx(figures[6], abs=1e-3)
     assert tile["bound"]["by"] == "B input stream"
-    assert found["schema"] == "opscope.tiles/1"
+    assert found["schema"] == "opscope.tiles/2"
 
 
 def test_the_npu1_capture_splits_into_its_measured_shares() -> None:

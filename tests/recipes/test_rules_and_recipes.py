@@ -6,8 +6,6 @@ import pytest
 
 from documents import ROOT
 from opscope.analysis.findings import rule as pages
-from opscope.analysis.findings.finding import message_of, published
-from opscope.analysis.findings.message import Severity, finding
 from opscope.analysis.findings.rule import recipe_of
 from opscope.analysis.rules.partition_advice import advice
 from opscope.program.partition.portable_reason import Cause
@@ -66,11 +64,3 @@ def test_the_name_of_a_traced_kernel_leads_there_too() -> None:
     """A trace has no namespace."""
     assert recipe_of("native_call_native_layer_norm.out", Cause.NO_RULE) == pages.LAYER_NORM
     assert "opscope.patterns.ELU" in advice("native_call_elu.out", Cause.NO_RULE, None)
-
-
-def test_a_document_keeps_the_recipe() -> None:
-    """Published, and read back."""
-    told = finding("portable", Severity.HIGH, ("title", "evidence", "step"))._replace(recipe=pages.LAYER_NORM)
-    findings, _ = published([told])
-    assert findings[0].recipe == pages.LAYER_NORM
-    assert message_of(findings[0]).recipe == pages.LAYER_NORM

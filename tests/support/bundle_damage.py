@@ -409,7 +409,7 @@ DAMAGES: Sequence[Damage] = (
         "variant",
     ),
     Damage("another kind", put(ANALYSIS, "operators.0.kind", "softmax"), "analyses", "states softmax"),
-    Damage("a finding changed", put(ANALYSIS, "ruled_out.0.reason", "all is well"), "analyses", "all is well"),
+    Damage("a finding changed", put(ANALYSIS, "ruled_out.0.title", "all is well"), "analyses", "all is well"),
     Damage("another verdict", put("comparison.json", "end_to_end.verdict", "slower"), "comparisons", "states slower"),
     Damage("another headline", replace("report.md", "without it", "with it"), "reports", "states …"),
     Damage("half a page", cut("report.html"), "reports", "is cut off"),

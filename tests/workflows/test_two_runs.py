@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FakeClock, FakeTarget
+from opscope.analysis.findings.message import MessageKind
 from opscope.api import Settings as Asked
 from opscope.api import profile, validate
 from opscope.bundle.bundle import Bundle
@@ -50,7 +51,7 @@ def run(directory: Path, lock: str, target: FakeTarget | None = None, said: list
 def reasons(done: Profiled) -> dict[str, str]:
     """What limits a measurement, by the name of the check."""
     assert done.content.quality is not None
-    return {one.check: one.problem for one in done.content.quality.reasons}
+    return {one.rule: one.title for one in done.content.quality.reasons}
 
 
 def test_a_run_alone_says_that_it_was_alone(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_run_alone_says_that_it_was_alone(tmp_path: Path) -> None:
     done = run(tmp_path, "wait")
     (lock,) = Bundle.open(done.path).manifest.locks
     assert (lock.asked, lock.held, lock.waited_for, lock.beside) == ("wait", True, None, [])
-    assert "one_run" in {one.rule for one in done.content.quality.passed}
+    assert ("one_run", MessageKind.PASSED) in [(one.rule, one.kind) for one in done.content.quality.ruled_out]
     assert "one_run" not in reasons(done)
     assert validate(done.path).valid
 
@@ -95,4 +96,4 @@ def test_a_target_without_a_lock_says_nothing_of_it(tmp_path: Path) -> None:
     """Neither that it was alone nor that it was not."""
     done = run(tmp_path, "wait", FakeTarget(clock=FakeClock()))
     assert Bundle.open(done.path).manifest.locks == []
-    assert "one_run" not in {one.rule for one in done.content.quality.passed} | reasons(done).keys()
+    assert "one_run" not in {one.rule for one in done.content.quality.ruled_out} | reasons(done).keys()

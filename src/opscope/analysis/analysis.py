@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_copies, process_times
-from opscope.analysis.findings.finding import Finding, RuledOut
+from opscope.analysis.findings.message import Message
 from opscope.analysis.findings.quality import Quality, judge, unjudged
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
@@ -174,8 +174,8 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     categories: list[CategoryTime]
     backends: list[BackendTime]
     operators: list[Operator]
-    findings: list[Finding]
-    ruled_out: list[RuledOut]
+    findings: list[Message]
+    ruled_out: list[Message]
     program: ProgramInfo | None = None
     coverage: list[Coverage] = []
     delegates: list[DelegateTime] = []
@@ -259,7 +259,7 @@ def analyse(
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
     )
-    nothing: tuple[list[Finding], list[RuledOut]] = [], []
+    nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 

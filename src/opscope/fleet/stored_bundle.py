@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
     from opscope.fleet.store.schema import Row
 
-_TILES = b"opscope.tiles/1"
+_TILES = b"opscope.tiles/2"
 _UNSAID = BundleLabels()
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
 _Document = TypeVar("_Document", Analysis, StoredComparison)

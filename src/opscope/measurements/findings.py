@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.finding import Finding, RuledOut
+    from opscope.analysis.findings.message import Message
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.side import Side
@@ -23,7 +23,7 @@ def findings_of(
     analyses: Mapping[str, Analysis],
     comparisons: Sequence[Comparison],
     shown: Analysis | None,
-) -> tuple[list[Finding], list[RuledOut]]:
+) -> tuple[list[Message], list[Message]]:
     """What stands out in an experiment, most severe first, and what was checked and found in order."""
     if shown is None:
         return [], []
@@ -37,7 +37,7 @@ def _findings_of(
     analyses: Mapping[str, Analysis],
     comparisons: Sequence[Comparison],
     shown: Analysis,
-) -> tuple[list[Finding], list[RuledOut]]:
+) -> tuple[list[Message], list[Message]]:
     from opscope.analysis.analysis import rule_evidence
     from opscope.analysis.findings.rule import asked
     from opscope.analysis.rules.acceleration import outputs_agree

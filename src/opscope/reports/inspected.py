@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import message_of
-from opscope.analysis.findings.message import note, warning
+from opscope.analysis.findings.finding import advice_of, limits_of
+from opscope.analysis.findings.message import warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
 from opscope.reports.content.content import is_of_calls, unit_of
@@ -74,8 +74,8 @@ def analysis_document(analysis: Analysis) -> Document:
         methods_table([MethodRow(row, row.latency, None) for row in analysis.methods]),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
-        Messages([message_of(found) for found in analysis.findings if not found.is_limit], MOST_FINDINGS),
-        Messages([note(f"{found.title}: {found.evidence}") for found in analysis.findings if found.is_limit]),
+        Messages(advice_of(analysis.findings), MOST_FINDINGS),
+        Messages(limits_of(analysis.findings)),
         Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),
         Messages([warning(one) for one in trace.warnings]),
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
 from opscope.reports.content.places import CATEGORY
@@ -104,7 +103,7 @@ def _method(method: MethodPreflight) -> list[Block]:
     return [
         Sentence(partition_line(method)),
         Sentence(forecast_line(method.forecast) if method.forecast else ""),
-        Messages([message_of(found) for found in method.findings], MOST_FINDINGS),
+        Messages(method.findings, MOST_FINDINGS),
         work_table(method),
         _matrix(method),
         _portable(method),

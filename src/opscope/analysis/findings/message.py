@@ -1,8 +1,4 @@
-"""What a user is told: one type for every rule to speak in, and for every report to draw.
-
-Documents publish messages in shapes of their own, which only grow: ``Finding`` and ``RuledOut`` of rules, ``Concern``
-and ``Unknown`` of the quality of a measurement, ``TileFinding`` of an NPU's trace, ``TraceWarning`` of a reader. Each
-is made from a message where the rules end, and is a message again where a report begins: ``docs/design/rules.md``.
+"""What a user is told: one type for every rule to speak in, for documents to publish, and for every report to draw.
 
 A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
 question were zero: Amdahl's law), or a rate that was measured on this machine. Its interval is that of the measurement.
@@ -13,13 +9,15 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from opscope.core.table import TraceWarning
+from opscope.core.table.places import OperatorKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.core.parts import PartFailure
-    from opscope.core.table.places import OperatorKey
 
 
 class Severity(str, enum.Enum):
@@ -35,14 +33,71 @@ class MessageKind(str, enum.Enum):
 
     FINDING = "finding"
     """Something worth knowing or doing."""
+    LIMIT = "limit"
+    """A finding of a rule that says how far figures can be relied on, and nothing to do about the model."""
     CONCERN = "concern"
     """Something that limits a measurement."""
     WARNING = "warning"
     """Something that limits what a file or a comparison tells."""
     PASSED = "passed"
     """A rule that was checked and found nothing."""
-    NOT_CHECKED = "not checked"
+    NOT_CHECKED = "not_checked"
     """A rule that could not be checked."""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that a user is told. What is empty or not known of the fields behind ``next_step`` is left out.
+
+    Attributes:
+        kind: what it is.
+        rule: stable identifier of the rule or the check; empty for a remark that has none.
+        severity: how much a finding matters; of a concern how far it limits: ``high`` where nothing can be concluded,
+            ``medium`` where figures hold within their intervals.
+        title: it in one sentence; of a rule that passed or was not checked, what was seen or what is missing.
+        evidence: the figures it rests on; empty where the title has them.
+        saving_ns: what acting on it would save per inference, as ``saving_basis`` says; null where that cannot be said.
+        next_step: what to do; empty where there is nothing to do.
+        saving_ci95_ns: 95 % interval of ``saving_ns``; null with fewer than two processes, or without a saving.
+        saving_basis: what the saving supposes, or why there is none; null where no rule asked.
+        context: what is usual elsewhere, with its source; null where nothing is known that applies.
+        operators: those whose time it is about; empty when it is about none in particular.
+        recipe: page of opscope's documentation with code before and after the next step; null where there is none.
+        place: where in the trace of an NPU: tile and, where there is one, call and cycle; null elsewhere.
+        subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
+            rule has one alone. Reports show findings of one rule and subject on several tiles once.
+    """
+
+    kind: MessageKind
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    saving_ns: float | None
+    next_step: str
+    saving_ci95_ns: tuple[float, float] | None = None
+    saving_basis: str | None = None
+    context: str | None = None
+    operators: tuple[OperatorKey, ...] = ()
+    recipe: str | None = None
+    place: str | None = None
+    subject: str = ""
+
+    def about(
+        self,
+        *,
+        context: str | None = None,
+        recipe: str | None = None,
+        place: str | None = None,
+        subject: str | None = None,
+    ) -> Message:
+        """The same message, with what is given here."""
+        return msgspec.structs.replace(
+            self,
+            context=context or self.context,
+            recipe=recipe or self.recipe,
+            place=place or self.place,
+            subject=subject or self.subject,
+        )
 
 
 class Saving(NamedTuple):
@@ -54,34 +109,9 @@ class Saving(NamedTuple):
     basis: str | None = None  # what it supposes, or why there is none; None where no rule asked
 
 
-LIMIT = "it is a limit of the measurement"
-"""Why a finding has no saving that says how far figures can be relied on, and nothing about the model."""
-
-
 def no_saving(why: str) -> Saving:
     """No saving can be said, and why."""
     return Saving(None, None, f"not reported: {why}")
-
-
-class Message(NamedTuple):
-    """Something that a user is told."""
-
-    kind: MessageKind  # what it is
-    rule: str  # stable identifier of the rule, the check or the warning; empty for a remark that has none
-    title: str  # it in one sentence; of a rule that passed or was not checked, what was seen or what is missing
-    evidence: str = ""  # the figures it rests on; empty where the title has them
-    next_step: str = ""  # what to do; empty where there is nothing to do
-    # how much a finding matters, or how far a concern limits: high where nothing can be concluded
-    severity: Severity = Severity.INFO
-    saving: Saving = Saving()  # what acting on it would save
-    context: str | None = None  # what is usual elsewhere, with its source
-    operators: tuple[OperatorKey, ...] = ()  # those whose time it is about; empty when it is about none in particular
-    place: str | None = None  # where in the trace of an NPU; None elsewhere
-    # which of several things that the rule knows it is about, such as an event of a unit; empty where the rule
-    # has one alone
-    subject: str = ""
-    # page with code before and after the next step; None where the step is not a change of code
-    recipe: str | None = None
 
 
 def finding(
@@ -91,28 +121,45 @@ def finding(
     saving: Saving = Saving(),  # noqa: B008 - an immutable value
     operators: Sequence[OperatorKey] = (),
 ) -> Message:
-    """A finding."""
-    return Message(MessageKind.FINDING, rule, *words, severity=severity, saving=saving, operators=tuple(operators))
+    """A finding: title, evidence and next step are its words."""
+    title, evidence, step = words
+    return Message(
+        MessageKind.FINDING,
+        rule,
+        severity,
+        title,
+        evidence,
+        saving.ns,
+        step,
+        saving.ci95,
+        saving.basis,
+        operators=tuple(operators),
+    )
+
+
+def limit(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
+    """A finding on how far figures can be relied on."""
+    return msgspec.structs.replace(finding(rule, severity, words), kind=MessageKind.LIMIT)
 
 
 def passed(rule: str, seen: str) -> Message:
     """A rule that was checked and found nothing, and what it saw."""
-    return Message(MessageKind.PASSED, rule, seen)
+    return _remark(MessageKind.PASSED, rule, seen)
 
 
 def not_checked(rule: str, why: str) -> Message:
     """A rule that could not be checked, and why."""
-    return Message(MessageKind.NOT_CHECKED, rule, why)
+    return _remark(MessageKind.NOT_CHECKED, rule, why)
 
 
 def note(text: str) -> Message:
     """A remark on what figures do not say, such as a comparison makes."""
-    return Message(MessageKind.WARNING, "", text)
+    return _remark(MessageKind.WARNING, "", text)
 
 
 def warning(read: TraceWarning) -> Message:
     """What a reader noticed."""
-    return Message(MessageKind.WARNING, read.code, read.message, next_step=read.hint)
+    return _remark(MessageKind.WARNING, read.code, read.message, read.hint)
 
 
 PART_FAILED = "part_failed"
@@ -123,3 +170,7 @@ def part_warning(failure: PartFailure) -> TraceWarning:
     """That a part of a result is not known because of a bug, as documents hold it."""
     hint = "report it with the traceback, which is in problems/ beside the report, or was printed"
     return TraceWarning(PART_FAILED, failure.sentence, hint)
+
+
+def _remark(kind: MessageKind, rule: str, title: str, step: str = "") -> Message:
+    return Message(kind, rule, Severity.INFO, title, "", None, step)

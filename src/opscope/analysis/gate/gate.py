@@ -12,7 +12,7 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.quality import Grade, grade_left
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
@@ -105,9 +105,9 @@ def doubt(quality: Quality | None) -> str:
     That both sides compute different results says nothing about their times: a retrained model is no slower one. Nor
     does the load average: what others took from the inferences themselves is a check of its own.
     """
-    found = [own for own in quality.reasons if own.limits_to is Grade.DO_NOT_TRUST] if quality else []
-    worst = next((own for own in found if own.check not in _NOT_OF_TIMES), None)
-    return f"measured, and not to be trusted: {worst.problem}" if worst else ""
+    found = [own for own in quality.reasons if grade_left(own) is Grade.DO_NOT_TRUST] if quality else []
+    worst = next((own for own in found if own.rule not in _NOT_OF_TIMES), None)
+    return f"measured, and not to be trusted: {worst.title}" if worst else ""
 
 
 def _outputs_text(outputs: OutputAgreement | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a program tells before it runs: schema ``opscope.preflight/1``.
+"""What a program tells before it runs: schema ``opscope.preflight/2``.
 
 Will it be accelerated, what share of its work, what holds it back, and what to do. All counts are of one inference in
 which every instruction runs once, at the upper bounds of shapes that can differ.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Finding, ordered, published
+from opscope.analysis.findings.finding import ordered, sorted_out
 from opscope.analysis.findings.message import Message, Severity, finding
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
@@ -105,10 +105,10 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     borders: DelegateBoundaries
     portable: list[PortableGroup]
     forecast: Forecast | None
-    findings: list[Finding]
+    findings: list[Message]
 
 
-class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.preflight/1"):
+class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
     """What a program tells before it runs.
 
     Attributes:
@@ -191,10 +191,10 @@ def next_step(group: PortableGroup) -> str:
     return advice(group.operator, group.reason.cause, group.reason.evidence)
 
 
-def examine_plan(method: MethodPreflight) -> list[Finding]:
+def examine_plan(method: MethodPreflight) -> list[Message]:
     """Findings on one method, those that matter most first."""
     found = [told for rule in RULES for told in _told(rule, method)]
-    return ordered(published(found)[0])
+    return ordered(sorted_out(found)[0])
 
 
 def _told(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
@@ -289,7 +289,7 @@ def portable(method: MethodPreflight) -> list[Message]:
         shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
         told = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
-        found.append(told._replace(recipe=recipe_of(group.operator, group.reason.cause)))
+        found.append(told.about(recipe=recipe_of(group.operator, group.reason.cause)))
     return found
 
 
@@ -309,7 +309,7 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
     told = finding("cut_up", Severity.MEDIUM, (f"the model is split into {calls} calls of delegates", evidence, step))
-    return [told._replace(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
+    return [told.about(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)

@@ -107,7 +107,7 @@ def _lost(pair: PairEvidence) -> tuple[float, float] | None:
 
 def contextual(pair: PairEvidence, found: Message) -> Message:
     """With what is usual of SME2, where that is what was switched."""
-    return found._replace(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
+    return found.about(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
 
 
 @declare_rule(Severity.HIGH, Severity.MEDIUM, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)

@@ -67,4 +67,4 @@ def attention_masking(evidence: Evidence) -> Message:
         "the exporter writes the softmax of this function so that it allows for rows without any element"
     )
     found = finding(rule, Severity.HIGH, (title, told, STEP), evidence.limit(members), places(members))
-    return found._replace(recipe=ATTENTION_MASKS)
+    return found.about(recipe=ATTENTION_MASKS)

@@ -124,7 +124,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     step = advice or "no simple fix: they stay on the vector unit; use fewer of them, or fewer channels"
     saving = no_saving("what they would take with SME was not measured: export them so, and compare")
     severity = Severity.MEDIUM if advice else Severity.INFO
-    return finding(rule, severity, (title, told, step), saving, places(members))._replace(context=CONTEXT)
+    return finding(rule, severity, (title, told, step), saving, places(members)).about(context=CONTEXT)
 
 
 def _verdict(ran: MeasuredVariant, operator: Operator) -> Eligibility | None:

@@ -51,7 +51,7 @@ def data_movement(evidence: Evidence) -> Message:
     told = f"{figures}{whole}{kinds}"
     step = _COPIES if copies > time / 2 else _movement_step(moving)
     found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies=True), places(moving))
-    return found._replace(recipe=_layout_recipe(step))
+    return found.about(recipe=_layout_recipe(step))
 
 
 def _by_kind(operators: Sequence[Operator]) -> str:
@@ -134,7 +134,7 @@ def layout_tax(evidence: Evidence) -> Message:
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
     step = _unasked_step(added)
     found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(added), places(added))
-    return found._replace(recipe=_layout_recipe(step))
+    return found.about(recipe=_layout_recipe(step))
 
 
 @declare_rule(Severity.MEDIUM, CHURN_SHARE=CHURN_SHARE)
@@ -189,9 +189,8 @@ def fragmentation(evidence: Evidence) -> Message:
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
     basis = "if one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
-    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))._replace(
-        recipe=_most_frequent_recipe(evidence)
-    )
+    found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
+    return found.about(recipe=_most_frequent_recipe(evidence))
 
 
 def _most_frequent_recipe(evidence: Evidence) -> str | None:
@@ -237,7 +236,7 @@ def quantisation_overhead(evidence: Evidence) -> Message:
         else "keep one number type through the model, or quantise neighbouring operators the same way"
     )
     found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
-    return found._replace(recipe=DYNAMIC_INT8 if mostly else None)
+    return found.about(recipe=DYNAMIC_INT8 if mostly else None)
 
 
 def _is_dynamic(operator: Operator) -> bool:

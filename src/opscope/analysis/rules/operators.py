@@ -228,7 +228,7 @@ def below_expectation(pair: PairEvidence) -> Message:
     step = "see the findings on operators left as they were and on number types; small shapes gain least"
     saving = no_saving("typical figures are not measurements of this model")
     words = title, "; ".join(told[category] for category in low), step
-    return finding(rule, Severity.INFO, words, saving)._replace(context=CONTEXT)
+    return finding(rule, Severity.INFO, words, saving).about(context=CONTEXT)
 
 
 def _against(change: CategoryChange, expected: tuple[float, float]) -> str | None:

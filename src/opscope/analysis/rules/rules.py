@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from opscope.analysis.findings.finding import Finding, RuledOut, ordered, published, with_overlaps
+from opscope.analysis.findings.finding import ordered, sorted_out, with_overlaps
 from opscope.analysis.findings.rule import asked
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
 from opscope.analysis.rules.attention import attention_masking
@@ -104,29 +104,29 @@ DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delega
 """Rules whose findings make others meaningless: they are told first."""
 
 
-def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
+def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save."""
     rules = RULES if evidence.split else LATENCY_RULES
     findings, ruled_out = examined(asked(rules, evidence))
     return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
 
 
-def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Finding], list[RuledOut]]:
+def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a pair of variants; a comparison alone tells less."""
     known = pair if isinstance(pair, PairEvidence) else PairEvidence(pair)
     split = known.evidence is None or known.evidence.split
     return examined(asked(COMPARISON_RULES if split else LATENCY_COMPARISON_RULES, known))
 
 
-def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], list[RuledOut]]:
+def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.evidence.split
     return examined(asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment))
 
 
 def merged(
-    groups: Sequence[tuple[list[Finding], list[RuledOut]]], times: Mapping[OperatorKey, float]
-) -> tuple[list[Finding], list[RuledOut]]:
+    groups: Sequence[tuple[list[Message], list[Message]]], times: Mapping[OperatorKey, float]
+) -> tuple[list[Message], list[Message]]:
     """Findings of several sources in one list, each saying which of its time an earlier one counts, too."""
     findings = list(groups[0][0])
     for group, _ in groups[1:]:
@@ -134,7 +134,7 @@ def merged(
     return ordered(findings, DECISIVE), [item for _, ruled_out in groups for item in ruled_out]
 
 
-def examined(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
+def examined(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
     """What rules said: findings, most severe first, and what was ruled out."""
-    findings, ruled_out = published(messages)
+    findings, ruled_out = sorted_out(messages)
     return ordered(findings, DECISIVE), ruled_out

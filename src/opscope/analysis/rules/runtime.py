@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.message import LIMIT, Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.message import Severity, finding, limit, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated, is_node
 from opscope.analysis.rules.evidence import count, display_name, longest, places, time_of
@@ -83,7 +83,7 @@ def unresolved_operators(evidence: Evidence) -> Message:
     who = "the profiler" if evidence.of_nodes() else "the delegate"
     told = f"{who} truncates durations to whole microseconds: at most {time_text(unresolved)} of an inference"
     step = "look at operators of a few microseconds as a group; end-to-end latency is not affected"
-    return finding(rule, Severity.INFO, (title, told, step), no_saving(LIMIT))
+    return limit(rule, Severity.INFO, (title, told, step))
 
 
 @declare_rule(Severity.HIGH)
@@ -220,7 +220,7 @@ def tracer_cost(evidence: Evidence) -> Message:
     title = f"Tracing slows inferences by {share_text(cost.ratio - 1)}"
     told = f"{figures}; operator times come from traced inferences, scaled to the latency"
     step = "trust the ranking of operators; part of each one's time is tracing overhead, mostly for short operators"
-    return finding(rule, Severity.INFO, (title, told, step), no_saving(LIMIT))
+    return limit(rule, Severity.INFO, (title, told, step))
 
 
 @declare_rule(Severity.MEDIUM)
@@ -237,4 +237,4 @@ def uneven_split(evidence: Evidence) -> Message:
         return passed(rule, figures)
     title = f"Traced inferences took {ratio_text(factor)} as long as untraced ones"
     step = "use shares, not milliseconds; measure again on a quiet machine"
-    return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving(LIMIT))
+    return limit(rule, Severity.MEDIUM, (title, figures, step))

@@ -63,7 +63,7 @@ def portable_operators(evidence: Evidence) -> Message:
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
     step, recipe = _portable_step(evidence)
     saving = if_delegated(evidence, portable)
-    return finding(rule, Severity.HIGH, (title, told, step), saving, places(portable))._replace(recipe=recipe)
+    return finding(rule, Severity.HIGH, (title, told, step), saving, places(portable)).about(recipe=recipe)
 
 
 def _reasons(rows: Sequence[PortableTime]) -> str:
@@ -201,7 +201,7 @@ def bottleneck(evidence: Evidence) -> Message:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
     step = _relief(members, category, reached)
     recipe = DYNAMIC_INT8 if category is Category.GEMM and step.startswith(_TYPE) else None
-    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(members))._replace(recipe=recipe)
+    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(members)).about(recipe=recipe)
 
 
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
@@ -305,4 +305,4 @@ def memory_bound(evidence: Evidence) -> Message:
     saving = no_saving("it depends on which bytes are saved")
     products = time_of(o for o in members if o.category is Category.GEMM and not is_quantised([o]))
     recipe = DYNAMIC_INT8 if products > time_of(members) / 2 else None
-    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))._replace(recipe=recipe)
+    return finding(rule, Severity.INFO, (title, told, step), saving, places(members)).about(recipe=recipe)

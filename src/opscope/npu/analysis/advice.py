@@ -14,7 +14,7 @@ from opscope.analysis.findings.message import Message, Severity
 from opscope.core.table.tiles import SLOTS
 from opscope.core.units import ratio_text, share_text
 from opscope.npu.analysis.calls import END, START
-from opscope.npu.analysis.findings import TileFinding, place, published, tile_finding
+from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import PORT
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int | None
     slots: tuple[SlotCost, ...]
     steps: tuple[Unslot, ...]
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
 
 def advise(
@@ -229,7 +229,7 @@ def advise(
         buffer_bytes=round(whole.bytes * _PACKET / coverage) if coverage else None,
         slots=costs,
         steps=steps,
-        findings=published([_cut(tile, why, steps, costs)] if cut else []),
+        findings=(_cut(tile, why, steps, costs),) if cut else (),
     )
 
 

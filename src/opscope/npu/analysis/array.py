@@ -14,7 +14,7 @@ from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
 from opscope.npu.analysis.cycles import split_spans
 from opscope.npu.analysis.damage import where_text
-from opscope.npu.analysis.findings import TileFinding, published, tile_finding
+from opscope.npu.analysis.findings import tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -314,7 +314,7 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
     slowest: Slowest | None
     heat_map: HeatMap
     reason: str
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
     median_start_skew_cycles: float | None = None
     window_cycles: int | None = None
     mac_per_cycle: float | None = None
@@ -345,7 +345,7 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
         slowest=slowest(each),
         heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
-        findings=published((*_findings(cores, said), *_apart(system, alignment), *_unsure(left_out))),
+        findings=(*_findings(cores, said), *_apart(system, alignment), *_unsure(left_out)),
         median_start_skew_cycles=median(one.start_skew_cycles for one in system) if system else None,
         window_cycles=window,
         mac_per_cycle=rate,

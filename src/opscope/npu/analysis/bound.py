@@ -240,19 +240,19 @@ def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Se
     if measured.n < FEWEST:
         title = f"the pace is not explained, n = {measured.n}: too few periods to name a stream"
         step = f"trace more calls: {FEWEST + 1} that multiply are the fewest that can tell"
-        return _doubted(tile, title, seen, step)._replace(subject="too few periods")
+        return _doubted(tile, title, seen, step).about(subject="too few periods")
     first, third = np.percentile(paced.end - paced.start, [25, 75]).tolist()
     if max(abs(first - needed), abs(third - needed)) > EXPLAINED * measured.median:
         title = f"the pace is not explained, n = {measured.n}: the periods scatter too much for one stream"
         middle = f"the middle half lies from {first:,.0f} to {third:,.0f}"
-        return _doubted(tile, title, f"{seen}, {middle}", _SCATTER)._replace(subject="scattered periods")
+        return _doubted(tile, title, f"{seen}, {middle}", _SCATTER).about(subject="scattered periods")
     idle = _idle_waits(tile, port, paced)
     if idle <= EXPLAINED * measured.median:
         return None
     title = f"the pace is not explained, n = {measured.n}: the core waits while {port.name} is idle"
     waited = f"in the median period the core waits {idle:,.0f} of {measured.median:,.0f} cycles for a lock meanwhile"
     step = stall_step("lock_stall", tile, around)
-    return _doubted(tile, title, f"{seen}; {waited}", step)._replace(subject="idle port")
+    return _doubted(tile, title, f"{seen}; {waited}", step).about(subject="idle port")
 
 
 _SCATTER = "look at what differs between periods: the timeline shows which stream or lock the long ones wait for"
@@ -307,7 +307,7 @@ def _residual(
         most = max(shares, key=lambda name: shares[name])
         evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
         step = stall_step(most, tile, around) if most in STALLS else _CODE
-    return _doubted(tile, title, evidence, step)._replace(subject="" if left > 0 else "too short")
+    return _doubted(tile, title, evidence, step).about(subject="" if left > 0 else "too short")
 
 
 _CODE = "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses"

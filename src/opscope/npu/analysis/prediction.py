@@ -21,7 +21,7 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.errors import UsageError
 from opscope.core.units import counted_text
-from opscope.npu.analysis.findings import TileFinding, published, tile_finding
+from opscope.npu.analysis.findings import tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +99,7 @@ class Prediction(msgspec.Struct, frozen=True):
 
     of: str
     rows: tuple[Against, ...]
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
     of_slots: bool = False
 
 
@@ -154,7 +154,7 @@ def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Pred
         _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
         _total(model, seen),
     )
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), published(_contradictions(model)))
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), tuple(_contradictions(model)))
 
 
 _OF_SLOTS = "counts all slots of the schedule, transfers included; a trace of cores holds no such time"
@@ -174,7 +174,7 @@ def _of_slots(model: CostModel, seen: Repeated, needed: int | None) -> Predictio
         _row_without("total", model.total, _WITH_LATENCY),
         _first_to_last(model, seen, steps, reason),
     )
-    findings = published([*other, *_contradictions(model)])
+    findings = (*other, *_contradictions(model))
     return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, of_slots=True)
 
 

@@ -80,7 +80,7 @@ def _stream(core: TracedCore) -> Iterator[Message]:
     step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
     told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
-    yield told._replace(subject=paced.label)
+    yield told.about(subject=paced.label)
 
 
 def gain_text(gain: Gain) -> str:

@@ -19,7 +19,7 @@ from opscope.npu.analysis.bound import TileBound, bound, call_stalls
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import CycleSplit, account, split_each
 from opscope.npu.analysis.damage import TraceDamage, find_damage
-from opscope.npu.analysis.findings import message_of, published, tile_finding
+from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
@@ -99,9 +99,9 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
             *(_warned(warning) for warning in traces.all_warnings),
             *_told("contradictions of what was given", lambda: inconsistencies(terms.said)),
             *_cores(traces, terms),
-            *(map(message_of, array.findings) if array and terms.cores_known else ()),
+            *(array.findings if array and terms.cores_known else ()),
             *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
-            *(map(message_of, prediction.findings) if prediction else ()),
+            *(prediction.findings if prediction else ()),
             *_told("waits of other units", lambda: _waits_of_others(cores.values(), traces.tiles)),
             *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
         ]
@@ -112,7 +112,7 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         tiles=rows,
         array=msgspec.structs.replace(array, findings=()) if array else None,
         prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
-        findings=list(published(ordered(found))),
+        findings=ordered(found),
     )
     return Examined(analysis, traces, tuple(cores.values()))
 
@@ -265,7 +265,7 @@ def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]
     yield from core.pairing.findings
     for found in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from found.findings
-    yield from map(message_of, core.advice.findings)
+    yield from core.advice.findings
     yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 

@@ -1,4 +1,4 @@
-"""What is written of a trace of AI Engine tiles: schema ``opscope.tiles/1``, which is only extended."""
+"""What is written of a trace of AI Engine tiles: schema ``opscope.tiles/2``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from opscope.analysis.findings.message import PART_FAILED
+from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, Gain, Period
 from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.damage import LostPackets
-from opscope.npu.analysis.findings import TileFinding
 from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
@@ -211,7 +210,7 @@ class TileRow(msgspec.Struct, frozen=True):
     only_waits: CoreWait | None = None
 
 
-class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/1"):
+class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/2"):
     """What a trace of AI Engine tiles tells.
 
     Attributes:
@@ -228,7 +227,7 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     tiles: list[TileRow]
     array: ArrayView | None
     prediction: Prediction | None
-    findings: list[TileFinding]
+    findings: list[Message]
 
     @property
     def bugs(self) -> list[str]:

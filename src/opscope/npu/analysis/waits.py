@@ -122,7 +122,7 @@ def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[M
         where = place(wait.tile, f"its {wait.tile.unit.value} trace")
         severity = Severity.MEDIUM if cores_wait and wait.kind.startswith("MEMORY_") else Severity.INFO
         told = tile_finding("dma_waits", severity, title, evidence, where, _step(wait, waits, tiles))
-        yield told._replace(subject=f"{wait.tile.unit.value} {event}")
+        yield told.about(subject=f"{wait.tile.unit.value} {event}")
 
 
 def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -> str:
@@ -284,7 +284,7 @@ def waiting_core(tile: TileTrace, found: CoreWait, tiles: Sequence[TileTrace]) -
     evidence = f"{slot}: {length if found.share is not None else 'its only event, begun and not ended in the trace'}"
     step = stall_step(found.stall, tile, tiles)
     told = tile_finding("core_only_waits", Severity.HIGH, title, evidence, place(tile), step)
-    return told._replace(subject=slot)
+    return told.about(subject=slot)
 
 
 _WITHOUT_CALLS = {

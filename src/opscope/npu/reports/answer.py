@@ -13,7 +13,6 @@ from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.array import APART
 from opscope.npu.analysis.bound import NOTHING_TRACED
 from opscope.npu.analysis.calls import END, START, UNNAMED
-from opscope.npu.analysis.findings import message_of
 from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
-    from opscope.npu.analysis.findings import TileFinding
     from opscope.npu.analysis.prediction import Against
     from opscope.npu.analysis.rates import GmacRange
     from opscope.npu.analysis.tiles_result import BoundRow, TileRow, TilesAnalysis
@@ -286,11 +284,11 @@ def measured_text(row: Against) -> str:
     return f"extrapolated {row.measured:,.0f}" if row.extrapolated else f"{row.measured:,.0f}"
 
 
-def told(findings: Sequence[TileFinding]) -> list[Message]:
+def told(findings: Sequence[Message]) -> list[Message]:
     """Findings as reports show them: those of one rule and subject once for all tiles, in the order of the first."""
     whole = {"file", "options", "all tiles"}
     groups = grouped(findings, lambda found: (found.rule, found.subject, found.title if found.place in whole else ""))
-    return [message_of(own[0])._replace(place=_places(own)) for own in groups.values()]
+    return [own[0].about(place=_places(own)) for own in groups.values()]
 
 
 def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
@@ -317,11 +315,12 @@ def units_text(analysis: TilesAnalysis) -> str:
     return ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
 
 
-def _places(found: Sequence[TileFinding]) -> str:
-    first = found[0].place
+def _places(found: Sequence[Message]) -> str:
+    places = [one.place or "" for one in found]
+    first = places[0]
     if len(found) == 1:
         return first
-    tiles = {own.place.partition(",")[0] + own.place.partition(",")[2].partition(",")[0] for own in found}
+    tiles = {place.partition(",")[0] + place.partition(",")[2].partition(",")[0] for place in places}
     more = counted_text(len(found) - 1, "more place") if len(tiles) < len(found) else f"{len(found) - 1} more tiles"
     return f"{first}, and {more}"
 

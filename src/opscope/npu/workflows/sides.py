@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ANALYSIS = "analysis.json"
 _HEAD = 64
 _MARK = b'"schema"'
-_NAMED = b"opscope.tiles/1"
+_NAMED = b"opscope.tiles/2"
 _MOST_FILES = 10_000
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import note
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import dominant
@@ -358,14 +357,13 @@ def _before_text(bundle: CombinedBundle) -> str:
 
 def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
     name = f"{bundle.label} ({bundle.shown})"
-    found = [message_of(own) for own in bundle.findings]
     split: list[Block] = (
         [_category_shifts(bundle.categories)]
         if bundle.categories
         else [Sentence("No split into operators and categories.")]
     )
     split += [_groups(bundle.bottleneck.groups), _longest(bundle.bottleneck.operators)] if bundle.bottleneck else []
-    inside = Beside(split, [Messages(found) if found else Sentence("No findings.")])
+    inside = Beside(split, [Messages(bundle.findings) if bundle.findings else Sentence("No findings.")])
     return (
         Details(f"{name}: categories, longest operators and findings", [inside]) if folded else Section(name, [inside])
     )
@@ -463,7 +461,7 @@ def _software(bundle: CombinedBundle) -> str:
 
 
 def _concerns(bundle: CombinedBundle) -> str:
-    return "; ".join(reason.problem for reason in bundle.quality.reasons) if bundle.quality else ""
+    return "; ".join(reason.title for reason in bundle.quality.reasons) if bundle.quality else ""
 
 
 def _differing(program: SharedProgram) -> list[SharedOperator]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.analysis.findings.finding import Finding
+from opscope.analysis.findings.message import Message
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
@@ -158,7 +158,7 @@ class CombinedBundle(msgspec.Struct, frozen=True):
     categories: list[CategoryShift]
     bottleneck: Bottleneck | None
     shares: Shares | None
-    findings: list[Finding]
+    findings: list[Message]
     missing: list[str]
     limits: list[str]
     device: str | None = None

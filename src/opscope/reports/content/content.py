@@ -10,8 +10,8 @@ import msgspec
 from opscope.analysis.analysis import NO_SPLIT, Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.finding import Finding, RuledOut
-from opscope.analysis.findings.message import note, warning
+from opscope.analysis.findings.finding import advice_of, limits_of
+from opscope.analysis.findings.message import Message, note, warning
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.operators.operators import longest_first, sums
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import EndToEnd, OperatorChange
-    from opscope.analysis.findings.message import Message
     from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
@@ -103,8 +102,8 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     manifest: Manifest
     variants: list[VariantResult]
     comparisons: list[Comparison]
-    findings: list[Finding]
-    ruled_out: list[RuledOut]
+    findings: list[Message]
+    ruled_out: list[Message]
     quality: Quality | None = None
     config: str | None = None
     kernel_logs: list[KernelSummary] = []
@@ -126,9 +125,9 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         return foreground(self.variants)
 
     @property
-    def advice(self) -> list[Finding]:
+    def advice(self) -> list[Message]:
         """Findings that something can be done about; the others are limits of the measurement."""
-        return [found for found in self.findings if not found.is_limit]
+        return advice_of(self.findings)
 
     @property
     def bugs(self) -> list[str]:
@@ -669,5 +668,4 @@ def limits(content: ReportContent) -> list[Message]:
     warnings = dict.fromkeys(w for w in found if w.code not in told)
     said = {own.message for own in content.failed}
     lines += [plain(why, 600) for why in content.not_compared if why not in said]
-    lines += [f"{plain(own.title, 600)}: {plain(own.evidence, 600)}" for own in content.findings if own.is_limit]
-    return [*map(note, lines), *map(warning, warnings)]
+    return [*map(note, lines), *limits_of(content.findings), *map(warning, warnings)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import MessageKind
-from opscope.analysis.findings.quality import Grade, messages_of
+from opscope.analysis.findings.quality import Grade, grade_left
 from opscope.core.units import counted_text, time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from opscope.analysis.findings.message import Message, Saving
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.findings.quality import Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
@@ -24,6 +24,8 @@ def sentence(told: Message) -> str:
         return f"{plain(told.title, _LONG)} (do: {plain(told.next_step, _LONG)})"
     if told.kind is MessageKind.WARNING and told.next_step:
         return f"{told.title}; {told.next_step}"
+    if told.kind is MessageKind.LIMIT:
+        return f"{plain(told.title, 2 * _LONG)}: {plain(told.evidence, 2 * _LONG)}"
     return f"not checked: {told.title}" if told.kind is MessageKind.NOT_CHECKED else told.title
 
 
@@ -48,15 +50,16 @@ def finding_parts(told: Message) -> FindingParts | None:
     details += [f"Usual: {told.context}."] if told.context else []
     recipe = f" (recipe: {told.recipe})" if told.recipe else ""
     return FindingParts(
-        told.title, told.place or "", _saving(told.saving), first, f"{told.next_step}{recipe}", " ".join(details)
+        told.title, told.place or "", _saving(told), first, f"{told.next_step}{recipe}", " ".join(details)
     )
 
 
-def _saving(saving: Saving) -> str:
-    if not saving.ns:
+def _saving(told: Message) -> str:
+    if not told.saving_ns:
         return ""
-    between = f" [{time_text(saving.ci95[0])} to {time_text(saving.ci95[1])}]" if saving.ci95 else ""
-    return f"would save {time_text(saving.ns)}{between}{f', {saving.basis}' if saving.basis else ''}"
+    ends = told.saving_ci95_ns
+    between = f" [{time_text(ends[0])} to {time_text(ends[1])}]" if ends else ""
+    return f"would save {time_text(told.saving_ns)}{between}{f', {told.saving_basis}' if told.saving_basis else ''}"
 
 
 def grade_text(grade: Grade) -> str:
@@ -70,7 +73,7 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
         return ""
     if reasons_told:
         return f"Measurement quality: {grade_text(quality.grade)}"
-    reasons = [sentence(told) for told in messages_of(quality) if told.kind is MessageKind.CONCERN]
+    reasons = [sentence(reason) for reason in quality.reasons]
     rest = len(reasons) - _NAMED
     more = f"; {counted_text(rest, 'more reason')} in the report" if rest > 0 else ""
     shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
@@ -81,8 +84,8 @@ def measure_again(quality: Quality | None) -> str:
     """That measuring again comes before everything else, and how; empty unless the measurement cannot be trusted."""
     if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
         return ""
-    told = [one for one in quality.reasons if one.limits_to is Grade.DO_NOT_TRUST]
-    steps = dict.fromkeys(plain(one.advice, _LONG) for one in told if one.advice)
-    why = plain(told[0].problem, _LONG)
+    told = [one for one in quality.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
+    steps = dict.fromkeys(plain(one.next_step, _LONG) for one in told if one.next_step)
+    why = plain(told[0].title, _LONG)
     how = f": {'; '.join(list(steps)[:_NAMED])}" if steps else ""
     return f"Measure again before acting on any finding{how} ({why})"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
     from opscope.bundle.manifest import Manifest, Model, Variant
@@ -129,7 +129,7 @@ def _given(samples: Iterable[Sample], given: MetricLabels | None) -> list[Sample
     return [one._replace(labels=one.labels | every | once.get(one.family, {})) for one in samples]
 
 
-def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Finding]) -> Iterator[Sample]:
+def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Message]) -> Iterator[Sample]:
     """How far figures can be trusted, and findings by severity."""
     if quality:
         yield from _states("opscope_quality", labels, Grade, quality.grade)

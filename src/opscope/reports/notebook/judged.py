@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import message_of
 from opscope.core.units import counted_text
 from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.document.blocks import Format, column, table
@@ -53,7 +52,7 @@ def preflight_card(preflight: Preflight) -> Card:
 
 
 def _told(method: MethodPreflight) -> list[str]:
-    return [f"{method.name}: {partition_line(method)}", *(sentence(message_of(found)) for found in method.findings)]
+    return [f"{method.name}: {partition_line(method)}", *map(sentence, method.findings)]
 
 
 def combined_card(report: CombinedReport) -> Card:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import message_of
 from opscope.analysis.operators.operators import dominant, longest_first, sums
 from opscope.bundle.manifest import Role
 from opscope.core.parts import part
@@ -177,7 +176,7 @@ def _scaled(shown: Analysis) -> str:
 
 def next_steps(content: ReportContent) -> Section:
     """What to do, first."""
-    told = [message_of(found) for found in content.advice]
+    told = content.advice
     again = "" if one_process_a_side(content) else measure_again(content.quality)
     blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
     return Section("Recommendations", [*blocks, Messages(told, _FIRST) if told else Sentence("No findings.")])

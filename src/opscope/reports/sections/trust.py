@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import MessageKind, part_warning, warning
-from opscope.analysis.findings.quality import grade_left, messages_of
+from opscope.analysis.findings.quality import grade_left
 from opscope.reports.content.content import limits
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import Bullets, Details, Format, Section, Sentence, TableCell, column, table
@@ -26,10 +25,9 @@ def trust_section(content: ReportContent, failures: Sequence[PartFailure]) -> Se
     """The grade and its reasons, the limits of the figures, and the checks."""
     told = [*switch_messages(content), *limits(content), *(warning(part_warning(one)) for one in failures)]
     blocks = [*quality_blocks(content.quality), Bullets([sentence(one) for one in told])]
-    checks = messages_of(content.quality) if content.quality else []
-    ruled_out = [message_of(item) for item in content.ruled_out]
+    ruled_out = [*content.ruled_out, *(content.quality.ruled_out if content.quality else [])]
     for title, kind in (("Passed Checks", MessageKind.PASSED), ("Checks Not Made", MessageKind.NOT_CHECKED)):
-        found = [one for one in (*ruled_out, *checks) if one.kind is kind]
+        found = [one for one in ruled_out if one.kind is kind]
         if found:
             blocks.append(Details(f"{title} ({len(found)})", [Bullets(_named(found))]))
     return Section("Measurement Quality", blocks, "trust", "Trust")
@@ -48,7 +46,7 @@ def quality_blocks(quality: Quality | None) -> list[Block]:
 
 def _concerns(quality: Quality) -> TableBlock:
     return table(
-        [told for told in messages_of(quality) if told.kind is MessageKind.CONCERN],
+        quality.reasons,
         column("what limits it", Format.TEXT, lambda told: TableCell(told.title, told.rule)),
         column("to", Format.TEXT, lambda told: grade_text(grade_left(told))),
         column("what to do", Format.TEXT, lambda told: told.next_step),

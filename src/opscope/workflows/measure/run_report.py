@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
     notes: Sequence[str] = ()  # what is to be known of it, one sentence each
 
 
-class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.run/1"):
+class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.run/2"):
     """What became of the experiments of a file.
 
     Attributes:
