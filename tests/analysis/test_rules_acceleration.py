@@ -298,6 +298,9 @@ def test_more_threads_that_do_not_help_are_ruled_out() -> None:
     found = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 1000)))
     assert told(found, "thread_count") is None
     assert "2 gives 1.00x" in reason(found, "thread_count")
+    hardly = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 970)))
+    assert told(hardly, "thread_count") is None
+    assert reason(hardly, "thread_count").endswith("none is shown to save 5.0 %")
     alone = examine_experiment(experiment(ran("one", 1, 1000), ran("base", 2, 500, ("avx512",))))
     assert reason(alone, "thread_count").startswith("not checked: one thread count")
 

@@ -132,11 +132,15 @@ def test_the_bottleneck_far_from_its_ceilings_says_what_they_would_save() -> Non
     assert "shapes" in bottleneck.next_step
 
 
-def finding(rule: str, severity: Severity, saving: float | None, low: float | None = None, places: int = 0) -> Message:
+def finding(
+    rule: str, severity: Severity, saving: float | None, low: float | None = None, places: int = 0, step: str = ""
+) -> Message:
     """A finding about the first operators."""
     interval = None if low is None else (low, low * 10)
     about = [OperatorKey("forward", number, 0) for number in range(places)]
-    return messages.finding(rule, severity, (rule, "figures", "step"), Saving(saving, interval), about)
+    return messages.finding(
+        rule, severity, (rule, "figures", step or f"step of {rule}"), Saving(saving, interval), about
+    )
 
 
 def test_findings_come_by_severity_then_by_what_is_sure_to_be_saved() -> None:
@@ -158,10 +162,23 @@ TIMES = {OperatorKey("forward", number, 0): 1e6 for number in range(4)}
 def test_time_that_an_earlier_finding_counts_is_said() -> None:
     """Nobody adds up the same milliseconds twice: wholly or in part, the later finding says so."""
     first, part, whole = (finding(name, Severity.HIGH, 1e6, places=n) for name, n in (("a", 2), ("b", 4), ("c", 2)))
-    told = [one.evidence for one in with_overlaps([first, part, whole], [], TIMES)]
+    told = [one.evidence for one in with_overlaps([first, part, whole], [], TIMES)[0]]
     assert told[0] == "figures"
     assert told[1] == "figures; 2.000 ms of the time of these operators is part of a: do not add the savings up"
     assert told[2] == "figures; the time of these operators is part of a: do not add the savings up"
+
+
+def test_the_same_advice_about_mostly_the_same_time_is_given_once() -> None:
+    """Two thirds of the time are of the first; half of it is not enough, nor is it where something else is advised."""
+    first, more, other = (
+        finding("a", Severity.HIGH, 1e6, places=2, step="fuse them"),
+        finding("b", Severity.HIGH, 1e6, places=3, step="fuse them"),
+        finding("c", Severity.HIGH, 1e6, places=2, step="drop them"),
+    )
+    half = finding("d", Severity.HIGH, 1e6, places=4, step="fuse them")
+    kept, repeated = with_overlaps([first, more, other, half], [], TIMES)
+    assert [one.rule for one in kept] == ["a", "c", "d"]
+    assert [(one.kind, one.rule, one.title) for one in repeated] == [(MessageKind.PASSED, "b", "b: a says the same")]
 
 
 def test_findings_of_other_sources_are_held_against_the_first() -> None:

@@ -82,7 +82,7 @@ def test_a_threshold_is_the_one_that_the_rule_compares_with() -> None:
     """The constant itself is declared, so that it cannot be another."""
     rules = {rule.name: rule for area in AREAS for rule in area.rules}
     assert rules["portable_operators"].severities == (Severity.HIGH,)
-    assert rules["portable_operators"].thresholds["PORTABLE_SHARE"] == pytest.approx(0.05)
+    assert rules["portable_operators"].thresholds["LEAST_SHARE"] == pytest.approx(0.05)
     assert rules["precise"].thresholds["PRECISION"] == (0.05, 0.25)
 
 

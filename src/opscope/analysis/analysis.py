@@ -45,6 +45,7 @@ from opscope.analysis.operators.operators import (
     categories,
     known_operators,
 )
+from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, withheld_reason
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.operator_ceiling import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
@@ -260,7 +261,7 @@ def analyse(
         methods=methods,
     )
     nothing: tuple[list[Message], list[Message]] = [], []
-    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale)), nothing)
+    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, calls)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
@@ -283,10 +284,12 @@ def rule_evidence(
     table: EventTable, analysis: Analysis, known: ProgramKnowledge | None, calls: CallTimes | None = None
 ) -> Evidence:
     """What rules may look at."""
-    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None))
+    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None), calls)
 
 
-def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale) -> Evidence:
+def _evidence(
+    analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale, calls: CallTimes | None
+) -> Evidence:
     facts = known.attributions.operators if known else {}
     return Evidence(
         latency=analysis.traced or analysis.latency,
@@ -303,7 +306,18 @@ def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: Headlin
         headline=analysis,
         split=analysis.has_split and analysis.timed,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
+        disturbed=_disturbed(analysis, calls) if calls else None,
     )
+
+
+def _disturbed(analysis: Analysis, calls: CallTimes) -> str | None:
+    """Why the times of its calls are not those of a quiet machine; None where they are, or that was not recorded."""
+    recorded = [
+        ProcessCalls(wall, off_cpu)
+        for number, walls in calls.untraced.items()
+        if len(off_cpu := calls.off_cpu.get(number, ())[calls.warmup :]) == len(wall := walls[calls.warmup :])
+    ]
+    return withheld_reason([VariantCalls(analysis.variant or analysis.trace.path, recorded)])
 
 
 def measured_latency(table: EventTable, path: str) -> Latency:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.message import Message, MessageKind, Severity
+from opscope.analysis.findings.message import Message, MessageKind, Severity, passed
 from opscope.core.units import milliseconds
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from opscope.core.table.places import OperatorKey
 
+_MOSTLY = 2 / 3
+"""Share of a finding's time that an earlier one counts, from which it repeats that one if it advises the same."""
 _MENTIONED = 0.01
 """Share of a finding's time from which it is said that another finding counts the same time."""
 
@@ -52,31 +54,44 @@ def _least(found: Message) -> float:
 
 def with_overlaps(
     findings: Sequence[Message], known: Sequence[Message], times: Mapping[OperatorKey, float]
-) -> list[Message]:
-    """The same findings; those whose time an earlier one counts, too, say so in their evidence."""
-    seen, done = list(known), []
+) -> tuple[list[Message], list[Message]]:
+    """Findings that no earlier one says already, and those that repeat one, as ruled out.
+
+    Those whose time an earlier one counts, too, say so in their evidence.
+    """
+    seen, kept, repeated = list(known), [], []
     for found in findings:
+        first = next((one for one in seen if _repeats(found, one, times)), None)
+        if first is not None:
+            repeated.append(passed(found.rule, f"{found.title}: {first.rule} says the same"))
+            continue
         note = _overlap(found, seen, times) if found.operators else None
-        done.append(msgspec.structs.replace(found, evidence=f"{found.evidence}; {note}") if note else found)
+        kept.append(msgspec.structs.replace(found, evidence=f"{found.evidence}; {note}") if note else found)
         seen.append(found)
-    return done
+    return kept, repeated
+
+
+def _repeats(found: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> bool:
+    """Whether a finding advises the same as an earlier one about mostly the same time."""
+    if not found.operators or found.next_step != earlier.next_step:
+        return False
+    return _common(found, earlier, times) >= _MOSTLY * sum(times.get(place, 0.0) for place in found.operators)
+
+
+def _common(found: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
+    """The time of the operators that two findings are about."""
+    return sum(times.get(place, 0.0) for place in set(found.operators) & set(other.operators))
 
 
 def _overlap(found: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:
     """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
-    own = {place: times.get(place, 0.0) for place in found.operators}
-    whole = sum(own.values())
-    shared = [
-        (sum(own[place] for place in other.operators if place in own), other.rule)
-        for other in seen
-        if other.saving_ns is not None and other.operators
-    ]
-    most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
     if found.saving_ns is None:
-        same = [other.rule for other in seen if set(other.operators) == set(own)]
+        same = [other.rule for other in seen if set(other.operators) == set(found.operators)]
         return f"these are the operators of {same[0]}" if same else None
+    whole = sum(times.get(place, 0.0) for place in found.operators)
+    shared = [(_common(found, other, times), other.rule) for other in seen if other.saving_ns is not None]
+    most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
     if not whole or most < _MENTIONED * whole:
         return None
-    if most >= (1 - _MENTIONED) * whole:
-        return f"the time of these operators is part of {rule}: do not add the savings up"
-    return f"{milliseconds(most)} ms of the time of these operators is part of {rule}: do not add the savings up"
+    part = "the time" if most >= (1 - _MENTIONED) * whole else f"{milliseconds(most)} ms of the time"
+    return f"{part} of these operators is part of {rule}: do not add the savings up"

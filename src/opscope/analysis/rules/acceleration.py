@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     _Cause: TypeAlias = tuple[Severity, str, str, str]
 
 # Where it comes from: docs/design/rules.md.
-OPERATOR_SHARE = 0.05
 UNHELPED_SPEEDUP = LEAST_GAIN
 SME = frozenset({"sme", "sme2"})
 CONTEXT = (

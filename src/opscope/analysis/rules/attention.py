@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Severity, finding, passed
 from opscope.analysis.findings.rule import ATTENTION_MASKS, declare_rule
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
-from opscope.analysis.rules.evidence import count, longest, places, time_of
+from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import milliseconds, share_text
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from opscope.analysis.rules.evidence import Evidence
 
 # Where it comes from: docs/design/rules.md.
-MASKING_SHARE = 0.05
 _ATTENTION = "scaled_dot_product_attention"
 # A softmax that gives 0 for a row whose every element is masked: torch/_decomp/decompositions.py, _safe_softmax.
 _SAFE_SOFTMAX = frozenset({"eq.Scalar", "logical_not", "any", "full_like", "where.self"})
@@ -51,7 +50,7 @@ def _name(operator: Operator) -> str:
     return name.removesuffix("_out") if name.endswith("_out") else name.removesuffix(".out")
 
 
-@declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), MASKING_SHARE=MASKING_SHARE)
+@declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), LEAST_SHARE=LEAST_SHARE)
 def attention_masking(evidence: Evidence) -> Message:
     """Operators that scale and mask the products inside of scaled_dot_product_attention, above 5 % of the latency."""
     rule = "attention_masking"
@@ -59,7 +58,7 @@ def attention_masking(evidence: Evidence) -> Message:
     if not members:
         return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
-    if share <= MASKING_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"masking inside of attention takes {share_text(share)} ({count(members)})")
     title = f"Masking and scaling inside of {_ATTENTION} take {share_text(share)} of the latency"
     told = (

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
+# Where these come from: docs/design/rules.md.
 UNEVEN = 0.10
-"""Where it comes from: docs/design/rules.md."""
+LEAST_SHARE = 0.05
+"""Share of the latency up to which nothing is worth a finding."""
 NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-ceilings"
 _NAMED = 3
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:]{0,59}")
@@ -67,6 +69,8 @@ class Evidence(NamedTuple):
     sme: Mapping[OperatorKey, Eligibility] = {}
     # what joins the operators to the headline; None where it is not known, so that the mean stands for it
     headline: HeadlineSplit | None = None
+    # why other processes took so much that no time is worth a finding; None where they did not
+    disturbed: str | None = None
 
     @property
     def total(self) -> float:

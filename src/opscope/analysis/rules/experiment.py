@@ -10,7 +10,7 @@ from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.latency.latency import latency_effect
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.rules.acceleration import CONTEXT, SME
-from opscope.analysis.rules.evidence import places, time_of
+from opscope.analysis.rules.evidence import LEAST_SHARE, places, time_of
 from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, interval_text, milliseconds, ratio_text, share_text, time_text
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from opscope.program.partition.sme_support import Eligibility
 
 # Where these come from: docs/design/rules.md.
-NUMBER_TYPE_SHARE = 0.05
 
 
-@declare_rule(Severity.MEDIUM)
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def thread_count(experiment: ExperimentEvidence) -> Message:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
@@ -42,10 +41,16 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
     if shown is None or not others:
         return not_checked(rule, "one thread count was measured; try --threads 1,2,4")
     effects = {other.name: _effect(shown, other) for other in others}
-    faster = [other for other in others if effects[other.name].verdict() is Verdict.FASTER]
+    least = -math.log1p(-LEAST_SHARE)
+    faster = [
+        other
+        for other in others
+        if effects[other.name].verdict() is Verdict.FASTER and effects[other.name].estimate > least
+    ]
     if not faster:
         seen = ", ".join(f"{other.threads} gives {_between(effects[other.name])}" for other in others)
-        return passed(rule, f"against {counted_text(shown.threads or 0, 'thread')}, {seen}: not shown to be faster")
+        against = f"against {counted_text(shown.threads or 0, 'thread')}, {seen}"
+        return passed(rule, f"{against}: none is shown to save {share_text(LEAST_SHARE)}")
     best = max(faster, key=lambda other: effects[other.name].estimate)
     effect, typical = effects[best.name], _latency(shown).median_ns
     title = f"{best.threads} threads are {ratio_text(math.exp(effect.estimate))} as fast as {shown.threads}"
@@ -95,7 +100,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
     return passed(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
 
 
-@declare_rule(Severity.MEDIUM, Severity.INFO, NUMBER_TYPE_SHARE=NUMBER_TYPE_SHARE)
+@declare_rule(Severity.MEDIUM, Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def sme_number_types(experiment: ExperimentEvidence) -> Message:
     """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
     rule = "sme_number_types"
@@ -112,7 +117,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
             groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)
     members = [operator for own in groups.values() for operator in own]
     share = shown.evidence.share(members)
-    if share <= NUMBER_TYPE_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"operators that SME cannot run take {share_text(share)}")
     ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
     told = "; ".join(

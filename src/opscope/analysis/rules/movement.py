@@ -10,7 +10,7 @@ from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, P
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operator_facts import GIVEN
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
-from opscope.analysis.rules.evidence import count, longest, places, time_of
+from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 # Where these come from: docs/design/rules.md.
 DATA_MOVEMENT_SHARE = 0.10
-LAYOUT_SHARE = 0.05
-CHURN_SHARE = 0.02
-BOUNDARY_SHARE = 0.02
-QUANTISATION_SHARE = 0.05
 MANY_CALLS = 8
 _NAMED = 3
 _WEIGHTY = 0.05
@@ -118,7 +114,7 @@ _STEPS = {
 }
 
 
-@declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), LAYOUT_SHARE=LAYOUT_SHARE)
+@declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), LEAST_SHARE=LEAST_SHARE)
 def layout_tax(evidence: Evidence) -> Message:
     """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
     rule = "layout_tax"
@@ -126,7 +122,7 @@ def layout_tax(evidence: Evidence) -> Message:
         return not_checked(rule, "which operators were added is known only where they are attributed")
     added = evidence.where(lambda operator: operator.change is not None)
     share = evidence.share(added)
-    if share <= LAYOUT_SHARE:
+    if share <= LEAST_SHARE:
         whole = round(evidence.attributed, 3) >= 1
         part = "" if whole else f", as far as {share_text(evidence.attributed)} of it is known"
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
@@ -137,9 +133,9 @@ def layout_tax(evidence: Evidence) -> Message:
     return found.about(recipe=_layout_recipe(step))
 
 
-@declare_rule(Severity.MEDIUM, CHURN_SHARE=CHURN_SHARE)
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def layout_churn(evidence: Evidence) -> Message:
-    """Borders where one delegate ends with a layout change and the next begins with one, above 2 % of the latency."""
+    """Borders where one delegate ends with a layout change and the next begins with one, above 5 % of the latency."""
     rule = "layout_churn"
     if evidence.of_nodes():
         return passed(rule, "does not apply: ONNX Runtime has no delegate calls")
@@ -150,7 +146,7 @@ def layout_churn(evidence: Evidence) -> Message:
     members = list({id(o): o for before, after in pairs for o in (before[-1], after[0])}.values())
     share = evidence.share(members)
     figures = f"{len(pairs)} of {len(calls) - 1} delegate boundaries have a layout change on both sides"
-    if share <= CHURN_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of delegate boundaries take {share_text(share)} of the latency"
     told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
@@ -168,16 +164,16 @@ def _turned(operator: Operator) -> bool:
     return operator.kind == "layout"
 
 
-@declare_rule(Severity.MEDIUM, recipes=PORTABLE, MANY_CALLS=MANY_CALLS, BOUNDARY_SHARE=BOUNDARY_SHARE)
+@declare_rule(Severity.MEDIUM, recipes=PORTABLE, MANY_CALLS=MANY_CALLS, LEAST_SHARE=LEAST_SHARE)
 def fragmentation(evidence: Evidence) -> Message:
-    """Many delegate calls, whose borders cost more than 2 % of the latency."""
+    """Many delegate calls, whose borders cost more than 5 % of the latency."""
     rule = "fragmentation"
     calls = evidence.delegates
     cost = sum(_borders(evidence))
     share = evidence.part(cost)
     spent = f"{milliseconds(cost)} ms ({share_text(share)}) at boundaries"
     figures = f"{counted_text(len(calls), 'delegate call')}, {spent}"
-    if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:
+    if len(calls) < MANY_CALLS or share <= LEAST_SHARE:
         return passed(rule, figures)
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
@@ -212,13 +208,13 @@ def _borders(evidence: Evidence) -> list[float]:
     ]
 
 
-@declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), QUANTISATION_SHARE=QUANTISATION_SHARE)
+@declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), LEAST_SHARE=LEAST_SHARE)
 def quantisation_overhead(evidence: Evidence) -> Message:
     """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
     rule = "quantisation_overhead"
     converting = evidence.where(lambda operator: operator.kind == "quantisation")
     share = evidence.share(converting)
-    if share <= QUANTISATION_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"quantising and converting take {share_text(share)} ({count(converting)})")
     dynamic = [operator for operator in converting if _is_dynamic(operator)]
     served = evidence.where(lambda operator: any(tag in operator.name for tag in ("QD8", "QP8", "QDU8")))

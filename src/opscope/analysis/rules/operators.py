@@ -11,13 +11,12 @@ from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BAC
 from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.acceleration import (
     CONTEXT,
-    OPERATOR_SHARE,
     SME,
     UNHELPED_SPEEDUP,
     contextual,
     is_unused,
 )
-from opscope.analysis.rules.evidence import NO_CEILINGS, is_quantised, number_types, places
+from opscope.analysis.rules.evidence import LEAST_SHARE, NO_CEILINGS, is_quantised, number_types, places
 from opscope.analysis.rules.switched import (
     HEAVY,
     gains_text,
@@ -45,16 +44,13 @@ if TYPE_CHECKING:
     from opscope.analysis.rules.evidence import PairEvidence
 
 # Where these come from: docs/design/rules.md.
-SLOWED_SHARE = 0.02
 _NAMED = 3
 _NOT_DELEGATES = (PORTABLE_BACKEND, FRAMEWORK_BACKEND)
 EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 """Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
 
 
-@declare_rule(
-    Severity.MEDIUM, OPERATOR_SHARE=OPERATOR_SHARE, NEAR_CEILING=NEAR_CEILING, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP
-)
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE, NEAR_CEILING=NEAR_CEILING, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def unhelped_operators(pair: PairEvidence) -> Message:
     """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
     rule = "unhelped_operators"
@@ -96,7 +92,7 @@ def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
     if SME & set(pair.switched or ()) and pair.evidence is not None:
         cannot = {place for place, one in pair.evidence.sme.items() if one.verdict is Eligible.NOT_ELIGIBLE}
         shared = [change for change in shared if operator_key(change) not in cannot]
-    least = OPERATOR_SHARE * pair.comparison.candidate.headline_ns
+    least = LEAST_SHARE * pair.comparison.candidate.headline_ns
     return {
         kind: own
         for kind, own in grouped(shared, lambda change: change.kind).items()
@@ -182,9 +178,9 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
     return at_ceilings(pair.evidence, _own(pair, members))
 
 
-@declare_rule(Severity.MEDIUM, SLOWED_SHARE=SLOWED_SHARE)
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def slowed_operators(pair: PairEvidence) -> Message:
-    """Operators that became slower with acceleration, above 2 % of the latency together."""
+    """Operators that became slower with acceleration, above 5 % of the latency together."""
     rule = "slowed_operators"
     problem = not_switched(pair) or undecided(pair)
     if problem:
@@ -192,7 +188,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     slower = [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict is Verdict.SLOWER]
     lost = -sum(change.saved_ns for change in slower)
     share = lost / pair.comparison.candidate.headline_ns
-    if share <= SLOWED_SHARE:
+    if share <= LEAST_SHARE:
         figures = f"{counted_text(len(slower), 'operator')} shown to be slower"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
@@ -210,7 +206,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     return finding(rule, Severity.MEDIUM, (title, words, step), saving, places(slower))
 
 
-@declare_rule(Severity.INFO)
+@declare_rule(Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def below_expectation(pair: PairEvidence) -> Message:
     """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
     rule = "below_expectation"
@@ -219,8 +215,9 @@ def below_expectation(pair: PairEvidence) -> Message:
     few = undecided(pair)
     if few:
         return not_checked(rule, few)
-    changes = {change.category: change for change in pair.comparison.categories}
-    told = {c: text for c in EXPECTED if (text := _against(changes[c], EXPECTED[c])) is not None}
+    least = LEAST_SHARE * pair.comparison.candidate.headline_ns
+    changes = {one.category: one for one in pair.comparison.categories if (one.candidate_ns or 0.0) > least}
+    told = {c: text for c in EXPECTED if c in changes and (text := _against(changes[c], EXPECTED[c])) is not None}
     low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
         return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from opscope.analysis.findings.finding import ordered, sorted_out, with_overlaps
-from opscope.analysis.findings.rule import asked
-from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
+from opscope.analysis.findings.message import not_checked
+from opscope.analysis.findings.rule import asked, rule_of
+from opscope.analysis.rules.acceleration import acceleration_effect, acceleration_unused, outputs_agree
 from opscope.analysis.rules.attention import attention_masking
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
 from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPARISON_RULES",
     "EXPERIMENT_RULES",
-    "OPERATOR_SHARE",
     "RULES",
     "Evidence",
     "ExperimentEvidence",
@@ -105,10 +105,16 @@ DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delega
 
 
 def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
-    """Apply the rules for one variant; findings come most severe first, then by what they would save."""
+    """Apply the rules for one variant; findings come most severe first, then by what they would save.
+
+    Of times that other processes disturbed no rule is asked, only whether delegates ran at all.
+    """
     rules = RULES if evidence.split else LATENCY_RULES
-    findings, ruled_out = examined(asked(rules, evidence))
-    return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
+    whole = [rule for rule in rules if evidence.disturbed is None or rule_of(rule).name in DECISIVE]
+    left = [not_checked(rule_of(rule).name, evidence.disturbed or "") for rule in rules if rule not in whole]
+    findings, ruled_out = examined([*asked(whole, evidence), *left])
+    kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))
+    return kept, [*ruled_out, *repeated]
 
 
 def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], list[Message]]:
@@ -128,10 +134,12 @@ def merged(
     groups: Sequence[tuple[list[Message], list[Message]]], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Message], list[Message]]:
     """Findings of several sources in one list, each saying which of its time an earlier one counts, too."""
-    findings = list(groups[0][0])
+    findings, ruled_out = list(groups[0][0]), [item for _, own in groups for item in own]
     for group, _ in groups[1:]:
-        findings += with_overlaps(group, findings, times)
-    return ordered(findings, DECISIVE), [item for _, ruled_out in groups for item in ruled_out]
+        kept, repeated = with_overlaps(group, findings, times)
+        findings += kept
+        ruled_out += repeated
+    return ordered(findings, DECISIVE), ruled_out
 
 
 def examined(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:

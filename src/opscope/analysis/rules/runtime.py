@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Severity, finding, limit, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated, is_node
-from opscope.analysis.rules.evidence import count, display_name, longest, places, time_of
+from opscope.analysis.rules.evidence import LEAST_SHARE, count, display_name, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -24,8 +24,6 @@ FRAMEWORK_SHARE = 0.10
 SHORT_NS = 1e6
 CALL_NS = 100_000.0
 UNRESOLVED_SHARE = 0.02
-UNFUSED_SHARE = 0.02
-ACTIVATION_SHARE = 0.05
 SLOW_FIRST = 3.0
 LOAD_INFERENCES = 20.0
 LOAD_SECONDS = 0.1
@@ -108,9 +106,9 @@ def silent_delegate(evidence: Evidence) -> Message:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("its time cannot be split"))
 
 
-@declare_rule(Severity.MEDIUM, UNFUSED_SHARE=UNFUSED_SHARE)
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def unfused_operators(evidence: Evidence) -> Message:
-    """Batch normalisations, and clamps behind a product, that run by themselves, above 2 % of the latency."""
+    """Batch normalisations, and clamps behind a product, that run by themselves, above 5 % of the latency."""
     rule = "unfused_operators"
     norms = evidence.where(_is_batch_normalisation)
     clamps = _lone_clamps(evidence)
@@ -119,7 +117,7 @@ def unfused_operators(evidence: Evidence) -> Message:
     figures = (
         f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} behind a product"
     )
-    if share <= UNFUSED_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"{figures} run separately: {share_text(share)} of the latency")
     title = f"Operators that could be fused run separately: {share_text(share)} of the latency"
     told = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
@@ -154,13 +152,13 @@ def _lone_clamps(evidence: Evidence) -> list[Operator]:
     return [operator for operator in found if is_delegated(operator)]
 
 
-@declare_rule(Severity.INFO, ACTIVATION_SHARE=ACTIVATION_SHARE)
+@declare_rule(Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def costly_activations(evidence: Evidence) -> Message:
     """Activations that no product can end with, such as GELU and HardSwish, above 5 % of the latency."""
     rule = "costly_activations"
     members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegated(o))
     share = evidence.share(members)
-    if share <= ACTIVATION_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"activations that run separately take {share_text(share)} ({count(members)})")
     title = f"Activations that cannot be fused take {share_text(share)} of the latency"
     told = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"

@@ -13,6 +13,7 @@ from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant
 from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.attention import masking_operators
 from opscope.analysis.rules.evidence import (
+    LEAST_SHARE,
     NO_CEILINGS,
     count,
     display_name,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from opscope.core.table.places import OperatorKey
 
 # Where these come from: docs/design/rules.md.
-PORTABLE_SHARE = 0.05
 HEADROOM_SHARE = 0.10
 MEMORY_SHARE = 0.20
 NEAR_CEILING = 0.7
@@ -50,15 +50,17 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 """Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
 
 
-@declare_rule(Severity.HIGH, recipes=(*PORTABLE, ATTENTION_MASKS), PORTABLE_SHARE=PORTABLE_SHARE, WEIGHTY=WEIGHTY)
+@declare_rule(Severity.HIGH, recipes=(*PORTABLE, ATTENTION_MASKS), LEAST_SHARE=LEAST_SHARE, WEIGHTY=WEIGHTY)
 def portable_operators(evidence: Evidence) -> Message:
     """Operators that no delegate took, above 5 % of the latency."""
     rule = "portable_operators"
     portable = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     share, time = evidence.share(portable), time_of(portable)
     figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
-    if share <= PORTABLE_SHARE:
+    if share <= LEAST_SHARE:
         return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
+    if not any(is_delegated(operator) for operator in evidence.operators):
+        return passed(rule, f"all operators run outside of delegates, which nothing_delegated tells ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
     step, recipe = _portable_step(evidence)
@@ -88,8 +90,6 @@ def _plain(row: PortableTime) -> str:
 
 def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     """What to do about those that take most, by the reason for each, and the first recipe for it."""
-    if not any(is_delegated(operator) for operator in evidence.operators):
-        return _undelegated_step(evidence), None
     masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
     rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
     steps = ["those inside of attention: see the finding on its masking"] if masking else []
@@ -156,9 +156,9 @@ def nothing_delegated(evidence: Evidence) -> Message:
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
-    told = f"{count(work)}, no call of a delegate"
-    step = _undelegated_step(evidence)
-    return finding(rule, Severity.HIGH, (title, told, step), no_saving("the finding on portable operators says it"))
+    told = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
+    words = title, told, _undelegated_step(evidence)
+    return finding(rule, Severity.HIGH, words, if_delegated(evidence, work), places(work))
 
 
 def _undelegated_step(evidence: Evidence) -> str:
@@ -174,7 +174,11 @@ def _of_litert(evidence: Evidence) -> bool:
 
 
 @declare_rule(
-    Severity.MEDIUM, recipes=(DYNAMIC_INT8,), DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE, NEAR_CEILING=NEAR_CEILING
+    Severity.MEDIUM,
+    recipes=(DYNAMIC_INT8,),
+    LEAST_SHARE=LEAST_SHARE,
+    DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE,
+    NEAR_CEILING=NEAR_CEILING,
 )
 def bottleneck(evidence: Evidence) -> Message:
     """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
@@ -184,9 +188,15 @@ def bottleneck(evidence: Evidence) -> Message:
     if largest is None:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     category, time = largest.category, largest.time_ns or 0.0
+    if largest.share <= LEAST_SHARE:
+        return passed(rule, f"no category takes more than {share_text(largest.share)} of the latency")
     if category is Category.DATA_MOVEMENT and largest.share > DATA_MOVEMENT_SHARE:
         return passed(rule, "data movement dominates, which is a separate finding")
     members = [operator for operator in work if operator.category is category]
+    outside = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
+    if time_of(outside) > time_of(members) / 2:
+        seen = f"{category.value} dominates, {share_text(largest.share)}; {count(outside)} of it are not delegated"
+        return passed(rule, f"{seen}, which is a separate finding")
     rest = evidence.total - time
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
@@ -235,17 +245,13 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 def _relief(members: Sequence[Operator], category: Category, reached: float | None) -> str:
     """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
-        return "see which shapes are far from the roofline: larger or rounder ones use the kernels better"
-    portable = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
-    if len(portable) == len(members):
-        return "see the finding on portable operators: none of them is delegated"
-    if time_of(portable) > time_of(members) / 2:
-        return f"see the finding on portable operators: {count(portable)} are not delegated and dominate this time"
+        return _SHAPES
     if category in _LESS:
         return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
     return _RELIEF[category]
 
 
+_SHAPES = "see the roofline: shapes that suit the kernels, larger or rounder, and fewer, larger operators"
 _TYPE = "export the model in int8, profile that too and compare"
 _LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "shrink or remove layers"}
 _RELIEF = {
@@ -280,8 +286,7 @@ def headroom(evidence: Evidence) -> Message:
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"{who.capitalize()} spend {share_text(share)} of the latency above this machine's measured ceilings"
     told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
-    step = "see the roofline: shapes that suit the kernels, fewer and larger operators"
-    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
+    return finding(rule, Severity.INFO, (title, told, _SHAPES), saving, places(members))
 
 
 @declare_rule(Severity.INFO, recipes=(DYNAMIC_INT8,), MEMORY_SHARE=MEMORY_SHARE)

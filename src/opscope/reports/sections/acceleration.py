@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.compare.compare import shown_not_faster
-from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
+from opscope.analysis.rules.acceleration import CONTEXT, SME
+from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.analysis.rules.switched import HEAVY
 from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
@@ -76,13 +77,13 @@ def _unhelped(content: ReportContent) -> list[str]:
         for row in top_operators(content)
         if row.operator.category in HEAVY
         and row.operator.backend != "portable"
-        and row.operator.share > OPERATOR_SHARE
+        and row.operator.share > LEAST_SHARE
         and row.change is not None
         and shown_not_faster(row.change)
     ]
     if not rows:
         return []
-    return [f"Delegated and above {share_text(OPERATOR_SHARE)}, and not faster: {', '.join(map(_named, rows[:_TOP]))}."]
+    return [f"Delegated and above {share_text(LEAST_SHARE)}, and not faster: {', '.join(map(_named, rows[:_TOP]))}."]
 
 
 def _named(row: OperatorRow) -> str:

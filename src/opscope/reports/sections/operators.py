@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from opscope.analysis.rules.acceleration import OPERATOR_SHARE
+from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import aten_operator
@@ -64,10 +64,10 @@ def _by_module(shown: Analysis) -> str:
 
 def bottlenecks_section(content: ReportContent) -> Section:
     """Every category as it is now, longest first, with the speedup that is left in it; operators that weigh."""
-    heavy = [row.operator for row in top_operators(content) if row.operator.share > OPERATOR_SHARE]
+    heavy = [row.operator for row in top_operators(content) if row.operator.share > LEAST_SHARE]
     names = [f"{layer_text(one) or one.name} {share_text(one.share)}" for one in heavy[:_HEAVY]]
     more = f" and {len(heavy) - _HEAVY} more" if len(heavy) > _HEAVY else ""
-    least = share_text(OPERATOR_SHARE)
+    least = share_text(LEAST_SHARE)
     told = f"{counted_text(len(heavy), 'operator')} above {least} of the latency: {', '.join(names)}{more}."
     rows = table(
         sorted(category_rows(content), key=lambda row: -row.share),

@@ -1,0 +1,89 @@
+"""That no finding is about less than 5 % of the latency, nor about what other processes took."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
+from opscope.analysis.findings.message import MessageKind
+from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.rules.evidence import LEAST_SHARE
+from opscope.analysis.rules.rules import DECISIVE, LATENCY_RULES, RULES
+from traces import table
+
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
+DELEGATED = (
+    "Convolution (NHWC, F32) IGEMM #1",
+    "Fully Connected (NC, F32) GEMM #1",
+    "Transpose (ND, X32) #1",
+    "Copy (NC, X32) #1",
+    "Convert (NC, F32, QD8) #1",
+    "Clamp (NC, F32) #1",
+    "HardSwish (NC, F32) #1",
+    "Softmax (NC, F32) #1",
+)
+PORTABLE = ("native_call_native_layer_norm.out", "native_call_mean.out", "native_call_permute_copy.out")
+
+
+def network(calls: list[list[tuple[str, int]]]) -> str:
+    """An inference of calls of delegates and of portable kernels, times in us."""
+    lines, total = [], 0
+    for number, events in enumerate(calls):
+        own = sum(time for _, time in events) * 1000
+        total += own
+        kind = "OPERATOR_CALL" if events[0][0] in PORTABLE else "DELEGATE_CALL"
+        lines += [f"  {kind} @{number} {own}", *(f"    {name} {time * 1000}" for name, time in events)]
+    return "\n".join([f"Method::execute {total}", *lines])
+
+
+times = st.integers(1, 3000)
+delegate_calls = st.lists(st.tuples(st.sampled_from(DELEGATED), times), min_size=1, max_size=6)
+kernel_calls = st.tuples(st.sampled_from(PORTABLE), times).map(lambda event: [event])
+
+
+@given(st.lists(st.one_of(delegate_calls, kernel_calls), min_size=1, max_size=12))
+def test_no_finding_on_operators_weighs_less(calls: list[list[tuple[str, int]]]) -> None:
+    """Whatever a model is made of."""
+    analysis = analyse(table(network(calls), repeat=2), SOURCE)
+    shares = {(one.method, one.instruction, one.position): one.share for one in analysis.operators}
+    for finding in analysis.findings:
+        if finding.kind is MessageKind.FINDING and finding.operators:
+            weight = sum(shares[place.method, place.instruction, place.position] for place in finding.operators)
+            assert weight > LEAST_SHARE * 0.999, finding
+
+
+def test_no_advice_is_given_twice() -> None:
+    """Of a program without delegates there is one finding, and the category that dominates is among it."""
+    analysis = analyse(table(network([[("native_call_mean.out", 900)], [(PORTABLE[0], 100)]]), repeat=2), SOURCE)
+    assert [one.rule for one in analysis.findings] == ["nothing_delegated"]
+
+
+def disturbed(off_cpu: int) -> Analysis:
+    """Six processes of ten calls of 1 ms, of each of which so many us were off the CPU; the first and loading slow."""
+    rounds = range(6)
+    walls = {n: [9_000_000, *[1_000_000] * 10] for n in rounds}
+    calls = CallTimes(
+        walls,
+        walls,
+        1,
+        dict.fromkeys(rounds, 300_000_000),
+        off_cpu={n: [off_cpu * 1000] * 11 for n in rounds},
+    )
+    text = network([[(DELEGATED[0], 600)], [(PORTABLE[0], 400)]])
+    return analyse(table(text, repeat=11), SOURCE, calls=calls, variant="accelerated")
+
+
+@pytest.mark.parametrize(("off_cpu", "quiet"), [(0, True), (700, False)])
+def test_what_others_took_is_no_finding(off_cpu: int, quiet: bool) -> None:
+    """Neither the first inference nor loading nor any operator; whether delegates ran at all is still told."""
+    analysis = disturbed(off_cpu)
+    found = {one.rule for one in analysis.findings if one.kind is MessageKind.FINDING}
+    assert ({"slow_first_inference", "slow_loading", "portable_operators"} <= found) is quiet
+    if not quiet:
+        assert found == set()
+        left = {one.rule: one.title for one in analysis.ruled_out if one.kind is MessageKind.NOT_CHECKED}
+        asked = {rule.__name__ for rule in (RULES if analysis.has_split and analysis.timed else LATENCY_RULES)}
+        assert left.keys() >= asked - set(DECISIVE)
+        assert "other processes took 70.0 % of the CPU time" in left["slow_loading"]
