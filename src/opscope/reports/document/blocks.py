@@ -7,12 +7,13 @@ notebook knows units, escaping and widths, and nothing of what the report is abo
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from opscope.core import units
 from opscope.core.stats.effect import Verdict
+from opscope.reports.document.trend import trend_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,8 @@ class Format(enum.Enum):
     """Nanoseconds with the unit that fits."""
     SHARE = "share"
     RATIO = "ratio"
+    CHANGE = "change"
+    """A ratio, as a signed change in per cent."""
     RATE = "rate"
     """In the unit of its column, with three significant digits."""
     SIZE = "size"
@@ -47,13 +50,15 @@ class Format(enum.Enum):
     """A figure in words, which stands to the right like others."""
     BAR = "bar"
     """A share as a bar, or a pair of them behind each other; pages only."""
+    TREND = "trend"
+    """Values in order, as a small line."""
 
 
-LEFT = {Format.NAME, Format.TEXT, Format.VERDICT, Format.BAR}
+LEFT = {Format.NAME, Format.TEXT, Format.VERDICT, Format.BAR, Format.TREND}
 """Whose cells stand to the left."""
 
-Value: TypeAlias = "str | float | Verdict | tuple[float, float] | None"
-"""What a cell holds: a value in its column's unit, two ends of an interval in it, words in its place, or nothing."""
+Value: TypeAlias = "str | float | Verdict | tuple[float, ...] | None"
+"""What a cell holds: a value in its column's unit, two ends of an interval or a trend in it, words, or nothing."""
 
 
 class Tone(enum.Enum):
@@ -65,6 +70,10 @@ class Tone(enum.Enum):
     """It explains, and can be skipped."""
     BAD = "bad"
     """It must not be overlooked."""
+    BETTER = "faster"
+    """A change for the better; its value is the class that faster verdicts have."""
+    WORSE = "slower"
+    """Likewise for the worse."""
 
 
 class TableCell(NamedTuple):
@@ -75,6 +84,11 @@ class TableCell(NamedTuple):
     category: Category | None = None  # whose colour it has
     depth: int | None = None  # in a tree
     tone: Tone = Tone.PLAIN
+
+
+def changed_ratio(ratio: float, *, better: bool) -> TableCell:
+    """A cell of a :attr:`Format.CHANGE` column in the colour of its verdict."""
+    return TableCell(ratio, tone=Tone.BETTER if better else Tone.WORSE)
 
 
 class TableColumn(NamedTuple):
@@ -101,6 +115,14 @@ class Row(NamedTuple):
     whole: bool = False
 
 
+class Fold(NamedTuple):
+    """How much of a long table is shown: by pages at once, and on request; other forms show no more than the first."""
+
+    first: int
+    most: int
+    elsewhere: str  # where all of it is
+
+
 class Block:
     """A part of a document."""
 
@@ -116,6 +138,17 @@ class TableBlock(Block):
     filterable: bool = False
     tree: bool = False
     label: str = ""  # what it is a table of, for readers who hear a page
+    fold: Fold | None = None
+
+    def folded(self, fold: Fold) -> TableBlock:
+        """The same, which shows no more than a few rows at once."""
+        return replace(self, fold=fold)
+
+    def rest(self, most: int) -> str:
+        """What is said of the rows behind the first ``most``; nothing where there are none."""
+        more = len(self.rows) - most
+        elsewhere = self.fold.elsewhere if self.fold else "pages and JSON have all"
+        return f"The table has {units.counted_text(more, 'more row')}: {elsewhere}." if more > 0 else ""
 
     @property
     def every(self) -> list[Row]:
@@ -194,6 +227,7 @@ _FORMATS: dict[Format, Callable[[float], str]] = {
     Format.TIME: units.time_text,
     Format.SHARE: units.share_text,
     Format.RATIO: units.ratio_text,
+    Format.CHANGE: lambda value: units.signed_share_text(value - 1),
     Format.SIZE: lambda value: units.size_text(int(value)),
 }
 
@@ -214,6 +248,8 @@ def cell_text(cell: TableCell, column: TableColumn) -> str:
         return value
     form = _FORMATS.get(column.format, str)
     if isinstance(value, tuple):
+        if column.format is Format.TREND:
+            return trend_text(value)
         return units.range_text(form(value[0]), form(value[1]))
     return units.milliseconds_or_blank(value) if column.format is Format.MS else form(value)
 
@@ -247,6 +283,7 @@ class Picture(Block):
 
     draw: Callable[[], str]
     caption: str = ""
+    instead: str = ""  # what other forms show in its place
 
 
 @dataclass(frozen=True)
@@ -270,6 +307,39 @@ class Figures(Block):
 
     figures: Sequence[HeadlineFigure]
     instead: TableBlock | None = None
+    alone: bool = False  # whether nothing else says them, so that other forms list them
+
+    @property
+    def listed(self) -> TableBlock:
+        """The figures below each other."""
+        return facts((one.label, f"{one.value} {one.note}".strip()) for one in self.figures)
+
+
+class MapCell(NamedTuple):
+    """A cell of a heat map."""
+
+    text: str
+    shade: int = 0  # from -5, much worse, to 5, much better; 0 without a colour
+    notes: tuple[str, ...] = ()  # below it, in a line each
+
+
+@dataclass(frozen=True)
+class CellMap(Block):
+    """A coloured cell for each pair of two things, on a page of any size, in Markdown where it is small."""
+
+    label: str  # what it is a map of, for readers who hear a page
+    down: str  # what a row is, in the singular
+    across: str  # what a column is
+    columns: Sequence[str]  # names
+    rows: Sequence[tuple[str, Sequence[MapCell]]]  # names, and a cell for each column
+    left_out: tuple[int, int] = (0, 0)  # rows and columns that have no room
+    elsewhere: str = ""  # where all of it is
+
+    @property
+    def size(self) -> str:
+        """Of all of it, in words."""
+        rows, columns = len(self.rows) + self.left_out[0], len(self.columns) + self.left_out[1]
+        return f"{units.counted_text(rows, self.down)} by {units.counted_text(columns, self.across)}"
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
     Block,
     Bullets,
+    CellMap,
     Code,
     Details,
     Figures,
@@ -35,12 +38,13 @@ from opscope.reports.document.blocks import (
 from opscope.reports.document.messages import finding_parts, sentence
 from opscope.reports.document.template import NOT_DRAWN, WRITTEN_BY, drawers, environment
 from opscope.reports.document.text import LONG, plain
+from opscope.reports.document.trend import trend_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from opscope.analysis.findings.message import Message
-    from opscope.reports.document.blocks import Document, Row, TableCell, TableColumn
+    from opscope.reports.document.blocks import Document, MapCell, Row, TableCell, TableColumn
 
 COLOURS = {
     Category.CONVOLUTION: "#4c78a8",
@@ -53,8 +57,10 @@ COLOURS = {
 _PERCENT = 100
 _DEEPEST = 12
 _LOWEST = 6
-
-
+_FIRST_ROWS, _FEW_ROWS = 20, 30
+"""Rows of a heat map that are shown at once, and up to which all of them are."""
+_SIDES = {False: "loss", True: "gain"}
+"""Classes of its shades, by whether they are better."""
 _DRAWN = ('class="marks"', NOT_DRAWN)
 """What the library's pictures begin with, or what stands in their place."""
 _SCRIPTED = ('<table class="', 'class="icicle"', 'class="part closed"')
@@ -153,12 +159,13 @@ def _picture(block: Picture) -> Markup:
 
 
 def _details(block: Details, level: int) -> Markup:
-    inside = _joined(block.blocks, level)
+    return _folded(block.summary, _joined(block.blocks, level))
+
+
+def _folded(summary: str, inside: Markup) -> Markup:
     if not inside:
         return Markup("")
-    return Markup('<details class="more"><summary>{}</summary>\n{}\n</details>').format(
-        plain(block.summary, LONG), inside
-    )
+    return Markup('<details class="more"><summary>{}</summary>\n{}\n</details>').format(plain(summary, LONG), inside)
 
 
 def _section(block: Section, level: int) -> Markup:
@@ -176,6 +183,12 @@ def _section(block: Section, level: int) -> Markup:
 
 
 def _table(block: TableBlock) -> Markup:
+    if block.fold is not None:
+        first, most = block.fold.first, block.fold.most
+        shown = replace(block, rows=block.rows[:first], fold=None)
+        behind = replace(block, rows=block.rows[first:most], closing=(), label=f"{block.label}, continued", fold=None)
+        inside = _joined([behind, Sentence(block.rest(most), Tone.DIM)], _LOWEST)
+        return Markup("{}{}").format(_table(shown), _folded(f"{len(behind.rows)} more", inside))
     if not block.every:
         return Markup("")
     names = ["sortable" * block.sortable, "filterable" * block.filterable, "tree" * block.tree]
@@ -183,7 +196,8 @@ def _table(block: TableBlock) -> Markup:
     head = Markup("<thead><tr>{}</tr></thead>").format(_heads(block)) if block.headed else ""
     rows, below = (Markup("\n").join(_row(row, block) for row in part) for part in (block.rows, block.closing))
     foot = Markup("<tfoot>{}</tfoot>").format(below) if below else ""
-    label = Markup(' role="region" aria-label="{}"').format(block.label) if block.label else ""
+    stop = "" if block.filterable else Markup(' tabindex="0"')  # filterable ones get it with their controls
+    label = Markup('{} role="region" aria-label="{}"').format(stop, block.label) if block.label else ""
     return Markup('<div class="wide{}"{}><table{}>{}<tbody>\n{}\n</tbody>{}</table></div>').format(
         " tall" if block.filterable else "", label, kind, head, rows, foot
     )
@@ -221,6 +235,8 @@ def _row(row: Row, block: TableBlock) -> Markup:
 def _cell(cell: TableCell, column: TableColumn, tag: str) -> Markup:
     if column.format is Format.BAR:
         return Markup("<td{}>{}</td>").format(_classes(column), _bars(cell))
+    if column.format is Format.TREND and isinstance(cell.value, tuple):
+        return Markup("<td>{}</td>").format(_ours(trend_svg(cell.value)))
     text = Markup("{}").format(plain(cell_text(cell, column), *(() if column.format is Format.NAME else (LONG,))))
     if cell.depth is not None:
         pad = Markup('<span class="pad d{}"></span><span class="label">{}</span>')
@@ -257,12 +273,51 @@ def _bars(cell: TableCell) -> Markup:
     return Markup("").join(bars)
 
 
+def _map(block: CellMap) -> Markup:
+    """Of many rows the first at once, and all behind a click."""
+    line = Markup('<tr><th scope="row" title="{0}">{0}</th>{1}</tr>')
+    rows = [line.format(plain(name), Markup("").join(map(_map_cell, cells))) for name, cells in block.rows]
+    first = _FIRST_ROWS if len(rows) > _FEW_ROWS else len(rows)
+    grid, rest = _grid(block, rows[:first], block.label), ""
+    if first < len(rows):
+        whole = Markup('<div class="whole">{}</div>').format(_grid(block, rows, f"{block.label}, all"))
+        rest = _folded(f"All {replace(block, left_out=(0, 0)).size}", whole)
+    signs = {cell.shade > 0 for _, cells in block.rows for cell in cells if cell.shade}
+    key = Markup('<span class="key {0}1"></span><span class="key {0}3"></span><span class="key {0}5"></span> {1}')
+    keys = Markup(", ").join(key.format(_SIDES[sign], "better" if sign else "worse") for sign in sorted(signs))
+    below = Markup('<p class="dim">{}</p>').format(keys) if keys else ""
+    missing = [
+        counted_text(count, name)
+        for count, name in zip(block.left_out, (block.down, block.across), strict=True)
+        if count
+    ]
+    told = f"No room on this page for {' and '.join(missing)}: {block.elsewhere}." if missing else ""
+    return Markup("{}{}{}{}").format(grid, rest, below, _sentence(Sentence(told, Tone.DIM)))
+
+
+def _grid(block: CellMap, rows: Sequence[Markup], label: str) -> Markup:
+    head = Markup('<th class="up" scope="col" title="{0}"><span>{0}</span></th>')
+    heads = Markup("").join(head.format(plain(name)) for name in block.columns)
+    return Markup(
+        '<div class="wide map" tabindex="0" role="region" aria-label="{}"><table>'
+        "<thead><tr><th>{}</th>{}</tr></thead><tbody>\n{}\n</tbody></table></div>"
+    ).format(label, block.down, heads, Markup("\n").join(rows))
+
+
+def _map_cell(cell: MapCell) -> Markup:
+    """Without an end tag, since a map has thousands."""
+    shade = Markup(" class={}{}").format(_SIDES[cell.shade > 0], abs(cell.shade)) if cell.shade else ""
+    notes = Markup("").join(map(Markup("<span>{}</span>").format, cell.notes))
+    return Markup("<td{}>{}{}").format(shade, cell.text, notes)
+
+
 _WRITERS: dict[type[Block], Callable[[Any, int], Markup]] = {
     Sentence: lambda block, _: _sentence(block),
     Bullets: lambda block, _: _items(block.items),
     Messages: lambda block, _: _messages(block),
     TableBlock: lambda block, _: _table(block),
     Picture: lambda block, _: _picture(block),
+    CellMap: lambda block, _: _map(block),
     Code: lambda block, _: Markup('<p><code class="command">{}</code></p>').format(block.text),
     Figures: lambda block, _: _figures(block),
     Details: _details,

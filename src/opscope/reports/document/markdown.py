@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.outputs import MARKDOWN_MARK
-from opscope.core.units import counted_text
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
     Block,
     Bullets,
+    CellMap,
     Code,
     Details,
+    Figures,
     Format,
     Messages,
+    Picture,
     Section,
     Sentence,
     TableBlock,
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from opscope.analysis.findings.message import Message
-    from opscope.reports.document.blocks import Document, Row, TableCell, TableColumn
+    from opscope.reports.document.blocks import Document, MapCell, Row, TableCell, TableColumn
 
 _DEEPEST = 4
 _MOST_ROWS = 200
+_MOST_CELLS = 400
+"""Of a heat map."""
 
 
 def markdown_document(document: Document, level: int = 1) -> str:
@@ -74,13 +78,13 @@ def _table(block: TableBlock) -> str:
     shown = block.worded
     columns = [block.columns[number] for number in shown]
     heads = [_name(column.head) for column in columns]
-    kept = [*block.rows[:_MOST_ROWS], *block.closing]
+    most = block.fold.first if block.fold else _MOST_ROWS
+    kept = [*block.rows[:most], *block.closing]
     rows = [[_cell(row, number, block.columns[number]) for number in shown] for row in kept]
     ruler = "|".join("---" if column.format in LEFT else "---:" for column in columns)
     lines = [f"| {' | '.join(cells)} |\n" for cells in [heads, *rows]]
-    more = len(block.rows) - _MOST_ROWS
-    rest = [f"\nThe table has {counted_text(more, 'more row')}: pages and JSON have all.\n"] if more > 0 else []
-    return "".join([lines[0], f"|{ruler}|\n", *lines[1:], *rest])
+    rest = block.rest(most)
+    return "".join([lines[0], f"|{ruler}|\n", *lines[1:], f"\n{rest}\n" if rest else ""])
 
 
 def _cell(row: Row, number: int, column: TableColumn) -> str:
@@ -93,6 +97,22 @@ def _cell(row: Row, number: int, column: TableColumn) -> str:
 
 def _deep(cell: TableCell) -> str:
     return "· " * (cell.depth or 0)
+
+
+def _map(block: CellMap) -> str:
+    """A small map, its colours as bold text; of a large one its size."""
+    if any(block.left_out) or len(block.rows) * len(block.columns) > _MOST_CELLS:
+        return f"Pages have a map of {block.size}; {block.elsewhere}.\n"
+    heads = [block.down, *block.columns]
+    lines = [[_name(name), *map(_map_cell, cells)] for name, cells in block.rows]
+    ruler = f"|---|{'---:|' * len(block.columns)}\n"
+    first, *rest = (f"| {' | '.join(cells)} |\n" for cells in [list(map(_name, heads)), *lines])
+    return "".join([first, ruler, *rest])
+
+
+def _map_cell(cell: MapCell) -> str:
+    text = f"**{_long(cell.text)}**" if cell.shade else _long(cell.text)
+    return f"{text} ({_long(', '.join(cell.notes))})" if cell.notes else text
 
 
 def _message(told: Message, number: int) -> str:
@@ -119,6 +139,9 @@ _WRITERS: dict[type[Block], Callable[[Any, int], Iterable[str]]] = {
     Bullets: lambda block, _: ["".join(f"- {_long(item)}\n" for item in block.items)],
     Messages: lambda block, _: ["".join(f"{_message(told, at)}\n" for at, told in enumerate(block.messages, 1))],
     TableBlock: lambda block, _: [_table(block)],
+    Figures: lambda block, _: [_table(block.listed)] if block.alone else [],
+    CellMap: lambda block, _: [_map(block)],
+    Picture: lambda block, _: [f"{block.instead}\n"] if block.instead else [],
     Code: lambda block, _: [fenced(block.text)],
     Details: lambda block, level: _section(block.summary, block.blocks, level),
     Beside: lambda block, level: _written([*block.left, *block.right], level),

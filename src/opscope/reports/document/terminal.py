@@ -20,6 +20,7 @@ from opscope.reports.document.blocks import (
     Figures,
     Format,
     Messages,
+    Picture,
     Section,
     Sentence,
     TableBlock,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _BELOW = (0, 0, 0, 3)
 """Indent of what stands below the title of a finding."""
-_STYLES = {Tone.STRONG: "bold", Tone.DIM: "dim", Tone.BAD: "bold red"}
+_STYLES = {Tone.STRONG: "bold", Tone.DIM: "dim", Tone.BAD: "bold red", Tone.BETTER: "green", Tone.WORSE: "red"}
 _VERDICTS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
@@ -81,8 +82,10 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     ]
 
 
-def _table(block: TableBlock) -> TextTable:
+def _table(block: TableBlock) -> list[RenderableType]:
     """Without lines; columns of figures stand to the right and never wrap."""
+    if not block.every:
+        return []
     shown = [number for number in block.worded if not block.columns[number].wide]
     table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.show_header = any(block.columns[number].head for number in shown)
@@ -92,15 +95,16 @@ def _table(block: TableBlock) -> TextTable:
         table.add_column(
             column.head, justify="left" if left else "right", no_wrap=not left or column.format is Format.VERDICT
         )
-    for row in block.every:
+    for row in [*block.rows[: block.fold.first if block.fold else None], *block.closing]:
         table.add_row(*(_cell(row, number, block.columns[number]) for number in shown))
-    return table
+    rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
+    return [Text(), table, Text(), *rest]
 
 
 def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:
     cell = row.cells[number]
     text = f"{'  ' * (cell.depth or 0)}{cell_text(cell, column)}"
-    if column.format is Format.NAME or not number:
+    if column.format is Format.NAME or (not number and column.format in LEFT):
         return NameCell(text, cell.note)
     verdict = _VERDICTS.get(cell.value, "") if isinstance(cell.value, Verdict) else ""
     noted = ", ".join(filter(None, (text, cell.note)))
@@ -123,11 +127,12 @@ _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Sentence: _sentence,
     Bullets: lambda block: [Text(plain(item, LONG)) for item in block.items],
     Messages: lambda block: message_lines(block.messages, block.first),
-    TableBlock: lambda block: [Text(), _table(block), Text()] if block.every else [],
+    TableBlock: _table,
+    Picture: lambda block: [Text(block.instead)] if block.instead else [],
     Code: lambda block: [Text(block.text)],
-    Figures: lambda block: _written([block.instead] if block.instead else []),
+    Figures: lambda block: _written(filter(None, [block.listed if block.alone else block.instead])),
     Details: lambda block: _written(block.blocks),
     Beside: lambda block: _written([*block.left, *block.right]),
     Section: _section,
 }
-"""What writes each block; pictures are for pages."""
+"""What writes each block; heat maps are for pages."""

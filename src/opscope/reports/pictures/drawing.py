@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def picture(name: str, draw: Callable[[], str | None], caption: str = "") -> Picture:
+def picture(name: str, draw: Callable[[], str | None], caption: str = "", instead: str = "") -> Picture:
     """A picture that says why where it cannot be drawn; nothing where there is nothing to draw."""
-    return Picture(lambda: _drawn(name, draw), caption)
+    return Picture(lambda: _drawn(name, draw), caption, instead)
 
 
 def _drawn(name: str, draw: Callable[[], str | None]) -> str:
