@@ -62,8 +62,6 @@ def text_of(path: Path) -> str:
         (analysis, "distant_pairs", "who is far from the best device"),
         (analysis, "widespread", "what is widespread"),
         (page, "_tiles", "the figures of the first screen"),
-        (page, "_runs", "who is slower"),
-        (page, "_changed", "levels that rose"),
         (page, "distance_map", "the map of distances"),
         (page, "speedup_map", "the maps of speedups"),
         (page, "fleet_facts", "the sentences on speedups"),
@@ -94,11 +92,26 @@ def test_a_section_of_a_fleet_with_a_bug_leaves_the_rest(  # noqa: PLR0913, PLR0
     assert (FIRST_NIGHT in html) <= (function not in {"_followed", "_with_changes"})
 
 
+@pytest.mark.parametrize("named", page.SECTIONS)
+def test_each_section_of_a_fleet_is_one_that_can_fail(
+    named: str, store: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both pages say what is not known, and have the others."""
+    assert run("store", "report", "--store", store, "--out", tmp_path / "whole")[0] == 0
+    monkeypatch.setitem(page.SECTIONS, named, broken)
+    assert run("store", "report", "--store", store, "--out", tmp_path)[0] == 0
+    for name, heading in (("fleet.html", "<h2>"), ("fleet.md", "\n## ")):
+        told, whole = text_of(tmp_path / name), text_of(tmp_path / "whole" / name)
+        assert f"{named}: not known because of {BUG}" in told
+        assert whole.count(heading) - told.count(heading) in {0, 1}
+        assert told.count(heading) >= 3
+
+
 def test_a_page_of_a_fleet_with_a_bug_leaves_the_other(
     store: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page that is lost says where its traceback is; without any figure the error names what to attach."""
-    monkeypatch.setattr(page, "style_sheet", broken)
+    monkeypatch.setattr(page, "html_document", broken)
     assert run("store", "report", "--store", store, "--out", tmp_path)[0] == 0
     assert f"fleet.html: not known because of {BUG}" in text_of(tmp_path / "fleet.html")
     assert "Devices" in (tmp_path / "fleet.md").read_text()
@@ -115,7 +128,7 @@ def test_a_page_of_a_fleet_with_a_bug_leaves_the_other(
         (stored_history, "runs_at_common_steps", "what changes have in common"),
         (history_page, "_tiles", "the figures of the first screen"),
         (history_page, "_steady", "the table of series"),
-        (history_page, "style_sheet", "history.html"),
+        (history_page, "html_document", "history.html"),
     ],
 )
 def test_a_part_of_a_history_with_a_bug_leaves_the_rest(  # noqa: PLR0913, PLR0917 - where, what, and four fixtures

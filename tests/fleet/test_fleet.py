@@ -13,7 +13,7 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.fleet.analysis.fleet import SortTime, dominant, fleet, rankings
 from opscope.fleet.analysis.parts import FleetRun
-from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, heat_class
+from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, speedup_shade
 from opscope.fleet.store.rows import BundleLabels
 
 
@@ -100,18 +100,18 @@ def test_what_dominates_is_a_mean_over_configurations() -> None:
 @pytest.mark.parametrize(
     ("speedup", "verdict", "shade"),
     [
-        (1.0, "faster", ""),
-        (2.0, "faster", "gain2"),
-        (16.0, "faster", "gain5"),
-        (0.5, "slower", "loss2"),
-        (2.0, "no_difference", ""),
-        (2.0, "undecidable", ""),
-        (None, None, ""),
+        (1.0, "faster", 0),
+        (2.0, "faster", 2),
+        (16.0, "faster", 5),
+        (0.5, "slower", -2),
+        (2.0, "no_difference", 0),
+        (2.0, "undecidable", 0),
+        (None, None, 0),
     ],
 )
-def test_only_what_was_shown_has_a_colour(speedup: float | None, verdict: str | None, shade: str) -> None:
+def test_only_what_was_shown_has_a_colour(speedup: float | None, verdict: str | None, shade: int) -> None:
     """By the logarithm of the speedup, up to four times on either side."""
-    assert heat_class(run("a", speedup=speedup, verdict=verdict)) == shade
+    assert speedup_shade(run("a", speedup=speedup, verdict=verdict)) == shade
 
 
 def test_the_report_has_a_page_markdown_and_json(store: Path, tmp_path: Path) -> None:

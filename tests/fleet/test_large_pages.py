@@ -27,11 +27,12 @@ from opscope.fleet.reports.fleet import (
     speedup_map,
 )
 from opscope.fleet.reports.history import history_html, history_summary
-from opscope.fleet.reports.html_parts import blocks, sparkline
 from opscope.fleet.reports.notebook import fleet_card
+from opscope.reports.document.blocks import MapCell
+from opscope.reports.document.trend import trend_svg, trend_text
 from opscope.reports.notebook.card import MOST_ROWS
 from terminal_text import text_of
-from texts import FIRST_NIGHT
+from texts import FIRST_NIGHT, NO_ROOM, PAGES_HAVE_A_MAP
 
 NOISE = [1.004, 0.997, 1.001, 0.995, 1.006, 0.999, 1.002, 0.996, 1.003, 0.998]
 SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untraced")
@@ -73,21 +74,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("ratio", "verdict", "cell"),
     [
-        (1.02, Verdict.SLOWER, "<td class=loss1>+2"),
-        (1.3, Verdict.SLOWER, "<td class=loss4>+30"),
-        (0.5, Verdict.FASTER, "<td class=gain4>-50"),
-        (1.3, Verdict.NO_DIFFERENCE, "<td>+30"),
-        (0.999, Verdict.NO_DIFFERENCE, "<td>0"),
-        (1.3, Verdict.UNDECIDABLE, "<td>+30?"),
+        (1.02, Verdict.SLOWER, MapCell("+2", -1)),
+        (1.3, Verdict.SLOWER, MapCell("+30", -4)),
+        (0.5, Verdict.FASTER, MapCell("-50", 4)),
+        (1.3, Verdict.NO_DIFFERENCE, MapCell("+30")),
+        (0.999, Verdict.NO_DIFFERENCE, MapCell("0")),
+        (1.3, Verdict.UNDECIDABLE, MapCell("+30?")),
     ],
 )
 def test_a_cell_has_a_figure_and_a_colour_only_where_a_change_is_shown(
-    ratio: float, verdict: Verdict, cell: str
+    ratio: float, verdict: Verdict, cell: MapCell
 ) -> None:
     """In per cent of the usual level; too few runs have a question mark."""
     found = change_map(fleet("store", [run("toy", "phone", change=change(ratio, verdict))], []))
-    assert found is not None
-    assert found.first == [("toy", cell)]
+    assert found.rows == [("toy", [cell])]
 
 
 def test_a_map_has_the_worst_first_and_empty_cells_for_what_did_not_run() -> None:
@@ -100,39 +100,56 @@ def test_a_map_has_the_worst_first_and_empty_cells_for_what_did_not_run() -> Non
         run("c", "two", change=slower),
     ]
     found = change_map(fleet("store", runs, []))
-    assert found is not None
     assert (found.down, found.columns) == ("model", ["two", "one"])
-    assert found.first == [("c", "<td class=loss4>+30<td>0"), ("a", "<td><td>0"), ("b", "<td><td>·")]
+    nothing, same = MapCell(""), MapCell("0")
+    assert found.rows == [
+        ("c", [MapCell("+30", -4), same]),
+        ("a", [nothing, same]),
+        ("b", [nothing, MapCell("·")]),
+    ]
 
 
 def test_distances_are_from_the_fastest_device() -> None:
     """The fastest is named; a latency with tracing is never beside one without."""
     runs = [run("a", "one"), run("a", "two", 4e6), run("a", "three", 64e6), run("a", "four", 1.0, arm="traced")]
-    found = distance_map(fleet("store", runs, []))
-    assert found is not None
-    assert dict(found.first) == {
-        "one": "<td class=best>best",
-        "two": "<td class=loss2>4.0",
-        "three": "<td class=loss5>64",
+    assert dict(distance_map(fleet("store", runs, [])).rows) == {
+        "one": [MapCell("best", 2)],
+        "two": [MapCell("4.0", -2)],
+        "three": [MapCell("64", -5)],
     }
 
 
 @pytest.mark.parametrize(
     ("speedup", "verdict", "cell"),
     [
-        (2.0, "faster", "<td class=gain2>2.00"),
-        (16.0, "faster", "<td class=gain5>16"),
-        (0.5, "slower", "<td class=loss2>0.50"),
-        (1.1, "no difference", "<td>1.10?"),
-        (None, None, "<td>-"),
+        (2.0, "faster", MapCell("2.00", 2)),
+        (16.0, "faster", MapCell("16", 5)),
+        (0.5, "slower", MapCell("0.50", -2)),
+        (1.1, "no difference", MapCell("1.10?")),
+        (None, None, MapCell("-")),
     ],
 )
-def test_speedups_are_those_of_one_variant(speedup: float | None, verdict: str | None, cell: str) -> None:
+def test_speedups_are_those_of_one_variant(speedup: float | None, verdict: str | None, cell: MapCell) -> None:
     """Over the baseline of the same bundle, whatever the others reached; a question mark where none was shown."""
     runs = [run("toy", "phone", variant="sme2", speedup=speedup, verdict=verdict), run("toy", "phone", variant="i8mm")]
-    found = speedup_map(fleet("store", runs, []), "sme2")
-    assert found is not None
-    assert found.first == [("toy", cell)]
+    assert speedup_map(fleet("store", runs, []), "sme2").rows == [("toy", [cell])]
+
+
+def test_a_few_speedups_stand_with_intervals_and_latencies() -> None:
+    """What keeps one from being trusted is said in words, on the page and in Markdown."""
+    runs = [
+        run("toy", "board"),
+        run("toy", "phone", grade="do_not_trust", ci95=None, verdict="no_difference"),
+        run("big", "phone", 4e6, speedup=None, verdict=None),
+    ]
+    made = fleet("store", runs, [])
+    told = ("no interval", "1.00 ms", "no difference detected", "do not trust")
+    assert speedup_map(made, "accelerated", detailed=True).rows == [
+        ("big", [MapCell(""), MapCell("4.00 ms", 0, ("no baseline",))]),
+        ("toy", [MapCell("2.00x", 2, ("1.90x to 2.10x", "1.00 ms")), MapCell("2.00x", 0, told)]),
+    ]
+    assert "<td class=gain2>2.00x<span>1.90x to 2.10x</span><span>1.00 ms</span>" in fleet_html(made)
+    assert "| **2.00x** (1.90x to 2.10x, 1.00 ms) |" in fleet_markdown(made)
 
 
 def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
@@ -141,14 +158,12 @@ def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
     steady = change(1.0, Verdict.NO_DIFFERENCE)
     runs = [run(f"m{m}", f"d{d}", change=steady) for m in models for d in devices]
     made = fleet("store", runs, [])
-    found = change_map(made)
-    assert found is not None
-    assert found.left_out == (10, 5)
+    assert change_map(made).left_out == (10, 5)
     text = fleet_html(made)
-    assert "No room on this page for 10 models and 5 devices" in text
+    assert f"{NO_ROOM} 10 models and 5 devices" in text
     assert text.count("<td") < 3 * MOST_CELLS + 20_000
     told = fleet_markdown(made)
-    assert f"Speedups of {len(models)} models on {len(devices)} devices are in fleet.html and fleet.json." in told
+    assert told.count(f"{PAGES_HAVE_A_MAP} {len(models)} models by {len(devices)} devices; fleet.json has all") == 3
     assert len(told) < 10_000
 
 
@@ -169,15 +184,15 @@ def test_a_card_has_the_first_runs_and_counts_the_rest() -> None:
 def test_a_fleet_is_told_in_markdown(page: Path) -> None:
     """What got worse and where, the first rows of each list, and where the rest is."""
     text = fleet_markdown(stored_fleet(page.parent / "store"))
-    assert "- **Xperia 5 \\#1** (device):" in text
+    assert "- Xperia 5 \\#1 (device):" in text
     assert "## Levels that fell in the last 14 days" in text
-    assert "more in fleet.json." in text
+    assert "more rows: fleet.json has all" in text
 
 
 def test_what_is_widespread_is_told_once(page: Path) -> None:
     """The device that got slower with all its models is one line above the list, and in none of its rows."""
     text = page.read_text(encoding="utf-8")
-    assert re.search(r'<b class="name">Xperia 5 #1</b> \(device\): \d+ of \d+ configurations are slower', text)
+    assert re.search(r"<li>Xperia 5 #1 \(device\): \d+ of \d+ configurations are slower", text)
     listed = text.split('aria-label="Slower than usual"')[1].split("</table>")[0]
     assert "Xperia 5 #1" not in listed
     assert listed.count('<svg class="spark"') == listed.count("<tr>") - 1
@@ -195,11 +210,12 @@ def test_a_fleet_of_one_night_says_that_nothing_can_be_compared(tmp_path: Path) 
 
 def test_a_line_of_runs_has_a_point_each_and_none_for_a_single_run() -> None:
     """From the lowest to the highest; equal values are in the middle; long series are binned."""
-    assert sparkline([1.0]) == ""
-    assert 'points="2,14 4,2"' in sparkline([1.0, 2.0])
-    assert 'points="2,8 4,8"' in sparkline([1.0, 1.0])
-    assert sparkline([float(n) for n in range(600)]).count(",") == 60
-    assert blocks([1.0, 2.0, 1.5]) == "▁█▅"
+    assert trend_svg([1.0]) == trend_text([1.0]) == ""
+    assert 'points="2,14 4,2"' in trend_svg([1.0, 2.0])
+    assert 'points="2,8 4,8"' in trend_svg([1.0, 1.0])
+    assert trend_svg([float(n) for n in range(600)]).count(",") == 60
+    assert trend_text([1.0, 2.0, 1.5]) == "▁█▅"
+    assert trend_text([1.0, 1.0]) == "▄▄"
 
 
 def many(series: int, changed: int = 0, runs: int = 30) -> History:
@@ -219,9 +235,10 @@ def test_a_history_of_many_series_has_few_pictures_and_a_line_for_each() -> None
     text = history_html(many(60, changed=32))
     assert len(re.findall(r"<svg xmlns", text)) == 12
     changed, steady = text.split("<h2>Series without a change</h2>")
-    assert changed.count('class="n big slower"') == 32
-    assert steady.count('class="name series"') == 28
-    first = re.findall(r'<td class="how">(2026\S+)</td>', changed)
+    assert changed.count('<td class="n slower"') == 32
+    assert changed.count("<li>worse: ") == 12
+    assert steady.count("<td>m") == 28
+    first = re.findall(r"<td>(2026\S+)</td>", changed)
     assert len(first) == 32
     assert first == sorted(first, reverse=True)
 
@@ -230,8 +247,8 @@ def test_a_single_run_has_no_picture() -> None:
     """Nor a line: a figure of one point says nothing that its value does not."""
     text = history_html(many(5, runs=1))
     assert "<svg" not in text
-    assert text.count('class="name series"') == 5
-    assert "1*" in text
+    assert text.count("<td>m") == 5
+    assert text.count('>1 <span class="dim">not judged</span>') == 5
 
 
 def test_a_few_series_have_a_picture_each() -> None:
@@ -286,7 +303,7 @@ CONTRASTS = """(() => {
   const ground = parse(getComputedStyle(document.body).backgroundColor);
   const row = document.querySelector('.map tbody tr');
   const found = {};
-  for (const name of ['', 'best', ...[1, 2, 3, 4, 5].flatMap((n) => [`loss${n}`, `gain${n}`])]) {
+  for (const name of ['', ...[1, 2, 3, 4, 5].flatMap((n) => [`loss${n}`, `gain${n}`])]) {
     const cell = row.insertCell();
     if (name) cell.className = name;
     const style = getComputedStyle(cell);

@@ -1,13 +1,13 @@
-"""The report on a fleet in HTML and Markdown: what got worse and where, maps of models and devices, operators.
+"""The report on a fleet as a document: what got worse and where, maps of models and devices, operators.
 
-What a person must know stands first and is bounded; everything else is folded, and what a page has no room for is in
-the JSON.
+What a person must know stands first and is bounded; everything else is folded, and what has no room is in the JSON.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from opscope.core import units
 from opscope.core.grouping import grouped
@@ -16,26 +16,41 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
-from opscope.fleet.reports.html_parts import Listed, listed, sparkline
-from opscope.reports.document.html import policy, style_sheet, width_class
-from opscope.reports.document.template import environment
+from opscope.reports.document.blocks import (
+    Bullets,
+    CellMap,
+    Document,
+    Figures,
+    Fold,
+    Format,
+    HeadlineFigure,
+    MapCell,
+    Section,
+    Sentence,
+    TableBlock,
+    TableCell,
+    Tone,
+    changed_ratio,
+    column,
+    table,
+    verdict_text,
+)
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import jinja2
-
     from opscope.fleet.analysis.fleet import Fleet
     from opscope.fleet.analysis.nights import FleetLevelChange
-    from opscope.fleet.analysis.parts import FleetRun, Widespread
+    from opscope.fleet.analysis.parts import FleetPart, FleetRun
+    from opscope.reports.document.blocks import TableColumn
 
-    Cell = tuple[str, str]
-    """Text and class of a cell."""
+    Changed = TypeVar("Changed", FleetRun, FleetLevelChange)
 
 MOST_COLUMNS = 60
 MOST_CELLS = 20_000
-FIRST_ROWS = 20
-"""Rows of a large map that are shown at once; the others are folded."""
 _STEPS = 5
 """Shades on either side of no difference."""
 _STRONGEST = 2.0
@@ -45,102 +60,74 @@ _FURTHEST = 4.0
 _CHANGES = (0.03, 0.1, 0.25, 0.6)
 """Relative changes from which the second to the fifth shade begin."""
 _TEN = 10
-_NOT_RUN = ("·", "")
+_NEVER, _NOT_RUN = MapCell(""), MapCell("·")
+_ELSEWHERE = "fleet.json has all, and --where chooses"
+_FOLD = Fold(12, 500, _ELSEWHERE)
+_DOMINANT = 15
+_DETAILED = 400
+"""Cells of speedups, up to which they stand with intervals and latencies as well."""
+_LATELY = "in the last 14 days"
+_SHOWN = {one.value: verdict_text(one) for one in Verdict if one not in {Verdict.FASTER, Verdict.SLOWER}}
+"""Verdicts that a cell names: of the others its colour and its value say enough."""
 
 
-class FleetMap(NamedTuple):
-    """A map with the rows that matter most on top."""
-
-    across: str  # what a column is, `device` or `model`; rows are the other
-    columns: list[str]  # names
-    first: list[tuple[str, str]]  # names and cells of the rows that are shown at once
-    folded: list[tuple[str, str]]  # those of the other rows
-    left_out: tuple[int, int]  # rows and columns that the page has no room for
-
-    @property
-    def down(self) -> str:
-        """What a row is."""
-        return "model" if self.across == "device" else "device"
-
-
-def change_map(fleet: Fleet) -> FleetMap | None:
+def change_map(fleet: Fleet) -> CellMap:
     """Newest runs against their predecessors; of several configurations the one that is furthest off."""
-    runs = counted_runs(fleet.runs)
     levels = {(one.model, one.device): one.ratio for one in reversed(fleet.level_changes)}
-    known = any(run.change is not None for run in runs)
-    return (
-        _map(fleet, runs, lambda own: _change_cell(own, levels.get((own[0].model, own[0].device)))) if known else None
+    label = "Newest runs against usual, in per cent"
+    return _map(
+        fleet, label, counted_runs(fleet.runs), lambda own: _change_cell(own, levels.get((own[0].model, own[0].device)))
     )
 
 
-def distance_map(fleet: Fleet) -> FleetMap | None:
+def distance_map(fleet: Fleet) -> CellMap:
     """Latency over that of the fastest device, of the fastest configuration of each pair."""
     shown = [run for run in fleet.runs if run.times_best is not None]
-    return _map(fleet, shown, lambda runs: _distance_cell(runs[0])) if shown else None
+    return _map(fleet, "Times the latency of the fastest device", shown, lambda runs: _distance_cell(runs[0]))
 
 
-def speedup_map(fleet: Fleet, variant: str) -> FleetMap | None:
-    """Speedup of a variant over the baseline of the same bundle."""
+def speedup_map(fleet: Fleet, variant: str, *, detailed: bool = False) -> CellMap:
+    """Speedup of a variant over the baseline of the same bundle; in detail with its interval and the latency."""
     shown = [run for run in fleet.runs if run.variant == variant]
-    return _map(fleet, shown, lambda runs: _speedup_cell(runs[0]))
+    cell = _detailed_cell if detailed else _speedup_cell
+    return _map(fleet, "Speedup over the baseline", shown, lambda runs: cell(runs[0]))
 
 
-def heat_class(run: FleetRun | None) -> str:
-    """Class of a cell by its speedup; one that is not shown to be a change has the shade of none."""
-    if run is None or run.speedup is None or run.speedup <= 0 or not _is_shown(run):
-        return ""
-    step = round(_STEPS * math.log2(run.speedup) / _STRONGEST)
-    bounded = max(-_STEPS, min(_STEPS, step))
-    return f"gain{bounded}" if bounded > 0 else f"loss{-bounded}" if bounded < 0 else ""
+def speedup_shade(run: FleetRun) -> int:
+    """Shade of a cell by its speedup; one that is not shown to be a change has the shade of none."""
+    if run.speedup is None or run.speedup <= 0 or not _is_shown(run):
+        return 0
+    return max(-_STEPS, min(_STEPS, round(_STEPS * math.log2(run.speedup) / _STRONGEST)))
 
 
-def _map(fleet: Fleet, runs: Sequence[FleetRun], cell: Callable[[Sequence[FleetRun]], Cell]) -> FleetMap | None:
-    across = "device" if len(fleet.devices) <= len(fleet.models) else "model"
-    pairs = grouped(runs, lambda run: (run.model, run.device) if across == "device" else (run.device, run.model))
-    orders = {"device": _order(fleet.devices, fleet, "device"), "model": _order(fleet.models, fleet, "model")}
-    down = "model" if across == "device" else "device"
-    used = {name for _, name in pairs}
-    columns = [name for name in orders[across] if name in used]
-    rows = [name for name in orders[down] if any((name, column) in pairs for column in columns)]
+def _map(fleet: Fleet, label: str, runs: Sequence[FleetRun], cell: Callable[[Sequence[FleetRun]], MapCell]) -> CellMap:
+    """A map with the rows and columns that matter most first; the smaller side goes across."""
+    down, across = ("model", "device") if len(fleet.devices) <= len(fleet.models) else ("device", "model")
+    pairs = grouped(runs, lambda run: (run.model, run.device) if down == "model" else (run.device, run.model))
+    names = {"model": (fleet.by_model, fleet.models), "device": (fleet.by_device, fleet.devices)}
+    rows, columns = (
+        [name for name in dict.fromkeys([*(part.name for part in names[what][0]), *names[what][1]]) if name in used]
+        for what, used in ((down, {row for row, _ in pairs}), (across, {name for _, name in pairs}))
+    )
     kept = columns[:MOST_COLUMNS]
     most = MOST_CELLS // max(1, len(kept))
-    told = [
-        (row, _cells([cell(pairs[row, column]) if (row, column) in pairs else None for column in kept]))
-        for row in rows[:most]
-    ]
-    first = len(told) if len(told) <= FIRST_ROWS + FIRST_ROWS // 2 else FIRST_ROWS
-    return FleetMap(across, kept, told[:first], told[first:], (len(rows) - len(told), len(columns) - len(kept)))
+    told = [(row, [cell(pairs[row, name]) if (row, name) in pairs else _NEVER for name in kept]) for row in rows[:most]]
+    left_out = (len(rows) - len(told), len(columns) - len(kept))
+    return CellMap(label, down, across, kept, told, left_out, _ELSEWHERE)
 
 
-def _order(names: Sequence[str], fleet: Fleet, key: str) -> list[str]:
-    """The names, those that got worse first."""
-    ranked = [part.name for part in (fleet.by_device if key == "device" else fleet.by_model)]
-    known = set(ranked)
-    return [*ranked, *(name for name in names if name not in known)]
-
-
-def _cells(cells: Sequence[Cell | None]) -> str:
-    """Cells without end tags, which HTML lets out: a map has thousands."""
-    parts = []
-    for cell in cells:
-        text, shade = cell or ("", "")
-        quoted = f'"{shade}"' if " " in shade else shade
-        parts.append(f"<td class={quoted}>{text}" if shade else f"<td>{text}")
-    return "".join(parts)
-
-
-def _change_cell(runs: Sequence[FleetRun], level: float | None) -> Cell:
+def _change_cell(runs: Sequence[FleetRun], level: float | None) -> MapCell:
     judged = [run.change for run in runs if run.change is not None]
     if not judged:
         return _NOT_RUN
     shown = [one for one in judged if one.verdict in {Verdict.SLOWER, Verdict.FASTER}]
     if not shown and level is not None:
-        return _percent(level), f"{_shade(level)} level"
+        return MapCell(f"{_percent(level)}*", _change_shade(level))
     one = max(shown or judged, key=lambda change: abs(math.log(change.since_level)))
     text = _percent(one.since_level)
     if one.verdict is Verdict.UNDECIDABLE:
-        return f"{text}?", ""
-    return text, _shade(one.since_level) if shown else ""
+        return MapCell(f"{text}?")
+    return MapCell(text, _change_shade(one.since_level) if shown else 0)
 
 
 def _percent(ratio: float) -> str:
@@ -148,25 +135,33 @@ def _percent(ratio: float) -> str:
     return "0" if text in {"+0", "-0"} else text
 
 
-def _shade(ratio: float) -> str:
+def _change_shade(ratio: float) -> int:
     step = 1 + sum(abs(ratio - 1) >= limit for limit in _CHANGES)
-    return f"{'loss' if ratio > 1 else 'gain'}{step}"
+    return -step if ratio > 1 else step
 
 
-def _distance_cell(run: FleetRun) -> Cell:
+def _distance_cell(run: FleetRun) -> MapCell:
     times = run.times_best or 1.0
-    text = f"{times:.1f}" if times < _TEN else f"{times:.0f}"
     if times <= 1:
-        return "best", "best"
-    shade = min(_STEPS, round(_STEPS * math.log2(times) / _FURTHEST))
-    return text, f"loss{shade}" if shade else ""
+        return MapCell("best", 2)
+    text = f"{times:.1f}" if times < _TEN else f"{times:.0f}"
+    return MapCell(text, -min(_STEPS, round(_STEPS * math.log2(times) / _FURTHEST)))
 
 
-def _speedup_cell(run: FleetRun) -> Cell:
+def _speedup_cell(run: FleetRun) -> MapCell:
     if run.speedup is None:
-        return "-", ""
+        return MapCell("-")
     text = f"{run.speedup:.2f}" if run.speedup < _TEN else f"{run.speedup:.0f}"
-    return text if _is_shown(run) else f"{text}?", heat_class(run)
+    return MapCell(text if _is_shown(run) else f"{text}?", speedup_shade(run))
+
+
+def _detailed_cell(run: FleetRun) -> MapCell:
+    latency = "not measured" if run.latency_ns is None else units.time_text(run.latency_ns)
+    if run.speedup is None:
+        return MapCell(latency, notes=("no baseline",))
+    ends = units.range_text(*map(units.ratio_text, run.ci95)) if run.ci95 else "no interval"
+    words = [ends, latency, _SHOWN.get(run.verdict or "", ""), "" if run.is_trusted else "do not trust"]
+    return MapCell(units.ratio_text(run.speedup), speedup_shade(run), tuple(filter(None, words)))
 
 
 def _is_shown(run: FleetRun) -> bool:
@@ -174,147 +169,314 @@ def _is_shown(run: FleetRun) -> bool:
     return run.verdict in {"faster", "slower"} and run.is_trusted
 
 
-_DOMINANT = 15
-_LISTED, _MOST_LISTED = 12, 500
-"""Rows of a list that are shown at once, and with those that are folded; the JSON has all of them."""
-_DETAILED = 400
-"""Cells of speedups, up to which they stand with intervals and latencies as well."""
-_SHOWN = {
-    "faster": "",
-    "slower": "",
-    "no_difference": "no difference detected",
-    "undecidable": "undecidable",
-    "withheld": "withheld",
-}
-
-
 def fleet_html(fleet: Fleet) -> str:
     """The report as one HTML page that needs nothing else."""
-    style = style_sheet("history.css", "fleet.css")
-    return _environment().get_template("fleet.html.j2").render(_values(fleet), style=style, policy=policy(style))
+    return html_document(fleet_document(fleet), styles=("fleet.css",))
 
 
 def fleet_markdown(fleet: Fleet) -> str:
-    """The report in Markdown; maps of thousands of cells are left to the page."""
-    return _environment().get_template("fleet.md.j2").render(_values(fleet))
+    """The report in Markdown; large maps are left to the page."""
+    return markdown_document(fleet_document(fleet))
 
 
-def _values(fleet: Fleet) -> dict[str, Any]:
-    counted = counted_runs(fleet.runs)
-    tonight = [run for run in counted if run.change is not None]
-    judged = [run for run in tonight if run.change and run.change.verdict is not Verdict.UNDECIDABLE]
-    detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
-    lost, none = dict(fleet.failed), listed([], 0, 0)
-    nothing: list[Any] = []
-    figures: list[tuple[str, str]] = []
-    values = {
-        "fleet": fleet,
-        "tonight": len(tonight),
-        "judged": len(judged),
-        "fewest": FEWEST,
-        "spread": _spread(fleet.widespread),
-        "distant": _listed(fleet.distant),
-        "newest": max((run.placed for run in fleet.runs), default="")[:10],
-        "by_device": _listed(fleet.by_device),
-        "by_model": _listed(fleet.by_model),
-        "dominant": fleet.dominant[:_DOMINANT],
-        "far": DISTANT,
-        "tiles": noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(fleet, counted), figures),
-        "worse": noted(lost, "worse", "who is slower", lambda: _runs(fleet, judged, better=False), none),
-        "better": noted(lost, "better", "who is faster", lambda: _runs(fleet, judged, better=True), none),
-        "rose": noted(lost, "rose", "levels that rose", lambda: _changed(fleet, better=False), none),
-        "fell": noted(lost, "fell", "levels that fell", lambda: _changed(fleet, better=True), none),
-        "changes": noted(lost, "map", "the map of changes", lambda: change_map(fleet), None),
-        "distances": noted(lost, "distances", "the map of distances", lambda: distance_map(fleet), None),
-        "speedups": noted(lost, "speedups", "the maps of speedups", lambda: _speedups(fleet), nothing),
-        "detailed": noted(lost, "detailed", "the table of speedups", lambda: _details(fleet), nothing)
-        if detailed
-        else [],
-        "facts": noted(lost, "facts", "the sentences on speedups", lambda: fleet_facts(fleet), nothing),
-    }
-    return {**values, "lost": lost, "failed": list(dict.fromkeys(lost.values()))}
-
-
-def _runs(fleet: Fleet, judged: list[FleetRun], *, better: bool) -> Listed:
-    moved = [run for run in _moved(fleet, judged) if run.change and run.change.since_level != 1]
-    return _listed([run for run in moved if run.change and (run.change.since_level < 1) is better])
-
-
-def _changed(fleet: Fleet, *, better: bool) -> Listed:
-    return _listed([one for one in _levels(fleet) if one.better is better])
-
-
-def _speedups(fleet: Fleet) -> list[tuple[str, FleetMap | None]]:
-    return [(variant, speedup_map(fleet, variant)) for variant in fleet.variants]
-
-
-def _details(fleet: Fleet) -> list[tuple[str, list[tuple[str, list[FleetRun | None]]]]]:
-    return [(variant, _detailed(fleet, variant)) for variant in fleet.variants]
-
-
-def _tiles(fleet: Fleet, counted: list[FleetRun]) -> list[tuple[str, str]]:
-    """Figures that a person looks for first, each with what it counts."""
-    newest = [run.change for run in counted if run.change is not None]
-    judged = [one for one in newest if one.verdict is not Verdict.UNDECIDABLE]
-    if not newest:
-        return []
-    slower, faster = (sum(one.verdict is word for one in judged) for word in (Verdict.SLOWER, Verdict.FASTER))
-    rose = sum(1 for one in fleet.level_changes if not one.better)
-    absent = sum(1 for run in counted if run.placed < fleet.night)
-    told = [
-        ("changes", f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that can be judged"),
-        ("changes", f"{faster:,}", "faster than usual"),
-        (
-            "level_changes",
-            f"{rose} / {len(fleet.level_changes) - rose}",
-            "levels that rose / fell in the last 14 days",
-        ),
-        ("distant", f"{len(fleet.distant):,}", "pairs unusually far from the best device"),
-        ("changes", f"{absent:,}", "configurations without a run in the newest 24 hours"),
-    ]
-    return [(figure, what) for key, figure, what in told if key not in fleet.failed]
-
-
-def _moved(fleet: Fleet, judged: list[FleetRun]) -> list[FleetRun]:
-    """Runs that differ from their predecessors, new ones first, then the largest; without what is widespread."""
-    told = {(one.key, one.name, one.better) for one in fleet.widespread if not one.lately}
-    moved = [run for run in judged if run.change and run.change.verdict in {Verdict.SLOWER, Verdict.FASTER}]
-    left = [run for run in moved if not told & _keys(run, better=run.change is not None and run.change.since_level < 1)]
-    return sorted(
-        left, key=lambda run: (run.change.in_a_row, -_distance(run.change.since_level)) if run.change else (0, 0)
+def fleet_document(fleet: Fleet) -> Document:
+    """What got slower and where first, then what the newest runs of all configurations say together."""
+    lost, counted = dict(fleet.failed), counted_runs(fleet.runs)
+    tiles = noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(fleet), list[HeadlineFigure]())
+    made = [noted(lost, name, name, partial(section, fleet), None) for name, section in SECTIONS.items()]
+    none = "No configuration has a run before its newest one: what got worse shows from the second night on."
+    known = bool(_newest(fleet)) or "changes" in lost
+    first = Figures(tiles, alone=True) if tiles else Sentence("" if known else none)
+    followed = f"; {len(counted):,} of them, those that are not baselines, are followed from night to night"
+    newest = max((run.placed for run in fleet.runs), default="")[:10]
+    answer = f"{units.counted_text(len(fleet.models), 'model')} on {units.counted_text(len(fleet.devices), 'device')}"
+    return Document(
+        title=f"Fleet of {units.counted_text(len(fleet.devices), 'device')}",
+        answer=f"{answer}, newest run {newest}" if newest else answer,
+        trust=[Sentence(f"{len(fleet.runs):,} configurations, each by its newest run{followed if counted else ''}.")],
+        blocks=[first, *(Sentence(line, Tone.BAD) for line in dict.fromkeys(lost.values()))],
+        sections=[section for section in made if section is not None],
     )
 
 
-def _levels(fleet: Fleet) -> list[FleetLevelChange]:
-    told = {(one.key, one.name, one.better) for one in fleet.widespread if one.lately}
-    return [one for one in fleet.level_changes if not told & _keys(one, better=one.better)]
+def _newest(fleet: Fleet) -> list[FleetRun]:
+    """Runs of the newest night that have a predecessor."""
+    return [run for run in counted_runs(fleet.runs) if run.change is not None]
 
 
-def _keys(one: FleetRun | FleetLevelChange, *, better: bool) -> set[tuple[str, str, bool]]:
-    return {("device", one.device, better), ("model", one.model, better)}
+def _judged(fleet: Fleet, *verdicts: Verdict) -> list[FleetRun]:
+    """Those of them with one of these verdicts; with any that is one where none is named."""
+    wanted = verdicts or tuple(one for one in Verdict if one is not Verdict.UNDECIDABLE)
+    return [run for run in _newest(fleet) if run.change and run.change.verdict in wanted]
 
 
-def _distance(ratio: float) -> float:
-    return max(ratio, 1 / ratio)
-
-
-def _spread(found: Sequence[Widespread]) -> dict[str, list[Widespread]]:
-    """What is widespread, by the list that it stands above."""
-    names = {(False, False): "slower", (False, True): "faster", (True, False): "rose", (True, True): "fell"}
-    return {name: [one for one in found if (one.lately, one.better) == key] for key, name in names.items()}
-
-
-def _listed(rows: Sequence[Any]) -> Listed:
-    return listed(rows, _LISTED, _MOST_LISTED)
-
-
-def _detailed(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
-    """The devices that ran a variant, each with its run of every model."""
-    runs = {(run.device, run.model): run for run in fleet.runs if run.variant == variant}
-    devices = {device for device, _ in runs}
-    return [
-        (device, [runs.get((device, model)) for model in fleet.models]) for device in fleet.devices if device in devices
+def _tiles(fleet: Fleet) -> list[HeadlineFigure]:
+    """Figures that a person looks for first, each with what it counts."""
+    if not _newest(fleet):
+        return []
+    slower, faster = (len(_judged(fleet, verdict)) for verdict in (Verdict.SLOWER, Verdict.FASTER))
+    rose = sum(1 for one in fleet.level_changes if not one.better)
+    absent = sum(1 for run in counted_runs(fleet.runs) if run.placed < fleet.night)
+    of = f"of {len(_judged(fleet)):,} newest runs that can be judged"
+    told = [
+        ("changes", "slower than usual", f"{slower:,}", of),
+        ("changes", "faster than usual", f"{faster:,}", ""),
+        ("level_changes", "levels that rose / fell", f"{rose} / {len(fleet.level_changes) - rose}", _LATELY),
+        ("distant", "pairs unusually far", f"{len(fleet.distant):,}", "from the best device"),
+        ("changes", "configurations without a run", f"{absent:,}", "in the newest 24 hours"),
     ]
+    return [HeadlineFigure(*one) for key, *one in told if key not in fleet.failed]
+
+
+def _slower(fleet: Fleet) -> Section | None:
+    newest, judged = len(_newest(fleet)), len(_judged(fleet))
+    if not newest:
+        return None
+    many, moved = _widespread(fleet, lately=False, better=False), _runs(fleet, better=False)
+    none = f"{'No other' if many.items else 'No'} configuration is slower than its own scatter explains."
+    short = f" {newest - judged:,} have too few predecessors to be judged, fewer than {FEWEST}."
+    how = (
+        "Usual is the level of the runs before, since it changed for the last time; expected is where 95 of 100 "
+        "further runs lie, from their scatter. A run is told when it is off by more than that, after correction for "
+        f"all {judged:,} that were judged (false discovery rate of 5 %), and by 1 % at least. The change to the run "
+        f"before compares two single runs, and nothing tests it.{short if newest > judged else ''}"
+    )
+    alone = Section("Single configurations", [moved])
+    rest = alone if moved.rows else Sentence(none if judged else "None can be judged yet.")
+    blocks = [many, rest, Sentence(how, Tone.DIM)]
+    return Section("Slower than usual in the newest run", blocks, "slower", "Slower")
+
+
+def _faster(fleet: Fleet) -> Section | None:
+    many = _widespread(fleet, lately=False, better=True)
+    return _better("Faster than usual in the newest run", "Faster", many, _runs(fleet, better=True))
+
+
+def _fell(fleet: Fleet) -> Section | None:
+    many = _widespread(fleet, lately=True, better=True)
+    return _better(f"Levels that fell {_LATELY}", "Fell", many, _levels(fleet, better=True))
+
+
+def _better(title: str, link: str, many: Bullets, alone: TableBlock) -> Section | None:
+    """What became faster, closed on a page; nothing where nothing did."""
+    if not many.items and not alone.rows:
+        return None
+    count = units.counted_text(len(alone.rows), "single configuration") if alone.rows else ""
+    return Section(title, [many, alone], link.lower(), link, count, folded=True)
+
+
+def _changes(fleet: Fleet) -> Section | None:
+    if not _newest(fleet):
+        return None
+    shown = change_map(fleet)
+    told = (
+        "Coloured, or bold, only where scatter does not explain it: from 1, 10 and 60 % on. With an asterisk: no such "
+        f"run, but the level changed {_LATELY}, by so much; with a question mark: too few runs to tell; a dot: no run "
+        "in the newest 24 hours; empty: never run. Of several configurations of a pair, the one that is furthest off. "
+        f"{shown.down.capitalize()}s and {shown.across}s in which most got worse stand first."
+    )
+    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changes", "Changes")
+
+
+def _rose(fleet: Fleet) -> Section | None:
+    if not _newest(fleet) or "level_changes" in fleet.failed:
+        return None
+    many, found = _widespread(fleet, lately=True, better=False), _levels(fleet, better=False)
+    none = "" if found.rows else f"No {'other ' if many.items else ''}level rose."
+    how = (
+        "Newest first: steps of at least three runs, and drifts, in the newest 60 runs of each configuration; at least "
+        "12 are needed. After correction for all configurations (false discovery rate of 5 %). "
+        "`opscope history latency` shows every run."
+    )
+    blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
+    return Section(f"Levels that rose {_LATELY}", blocks, "rose", "Rose")
+
+
+def _distant(fleet: Fleet) -> Section | None:
+    if all(run.times_best is None for run in fleet.runs):
+        return None
+    none = f"No pair is {DISTANT} times as far from the fastest device as is usual for its device."
+    how = (
+        f"A pair is far when it is {DISTANT} times as far as the median over its device's models. Latencies of "
+        "different devices stand side by side, and nothing tests them against each other."
+    )
+    far = table(
+        fleet.distant,
+        column("times the fastest", Format.RATIO, lambda one: one.times_best),
+        column("usual for the device", Format.RATIO, lambda one: one.usual),
+        *_CONFIGURATION,
+        column("latency", Format.TIME, lambda one: one.latency_ns),
+        label="Far from the best device",
+    ).folded(_FOLD)
+    told = "" if fleet.distant or "distant" in fleet.failed else none
+    return Section(far.label, [far, Sentence(told), Sentence(how, Tone.DIM)], "distant", "Far")
+
+
+def _distances(fleet: Fleet) -> Section | None:
+    shown = distance_map(fleet)
+    blocks = [shown, Sentence("The fastest configuration of each pair.", Tone.DIM)]
+    return Section("Times the fastest device", blocks, "distances", "Distances") if shown.rows else None
+
+
+def _parts(fleet: Fleet) -> Section | None:
+    if not fleet.by_device and not fleet.by_model:
+        return None
+    ranked = (
+        column("fastest on", Format.NAME, lambda one: one.fastest and one.fastest[0]),
+        column("latency", Format.TIME, lambda one: one.fastest and one.fastest[1]),
+        column("slowest on", Format.NAME, lambda one: one.slowest and one.slowest[0]),
+        column("latency", Format.TIME, lambda one: one.slowest and one.slowest[1]),
+    )
+    told = (
+        "Over all configurations of a device or a model: how many are slower or faster than usual, levels that changed "
+        f"{_LATELY}, the median of newest run / run before, and the median distance from the fastest device."
+    )
+    sides = (("Devices", fleet.by_device, ()), ("Models", fleet.by_model, ranked))
+    parts = [Section(title, [_part_table(title, rows, more)]) for title, rows, more in sides if rows]
+    return Section("Devices and models", [*parts, Sentence(told, Tone.DIM)], "parts", "Devices")
+
+
+def _facts(fleet: Fleet) -> Section | None:
+    told = fleet_facts(fleet)
+    return Section("Speedups and operators", [Bullets(told)], "facts", "Facts") if told else None
+
+
+def _speedups(fleet: Fleet) -> Section | None:
+    detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
+    how = (
+        "Each cell: speedup over the baseline of the same bundle, its 95 % interval, and the latency."
+        if detailed
+        else "Speedup over the baseline of the same bundle; intervals and latencies are in fleet.json. A question "
+        "mark: no difference was shown."
+    )
+    colour = "Coloured, or bold, only where the difference was shown, from a fourth to four times as fast."
+    maps = [
+        Section(f"Speedup of {variant} over its baseline", [speedup_map(fleet, variant, detailed=detailed)])
+        for variant in fleet.variants
+    ]
+    told = Sentence(f"{how} {colour} An empty cell was not run.", Tone.DIM)
+    return Section("Speedups over baselines", [*maps, told], "speedups", "Speedups") if maps else None
+
+
+def _dominant(fleet: Fleet) -> Section | None:
+    if not fleet.dominant:
+        return None
+    shown = table(
+        fleet.dominant[:_DOMINANT],
+        column("operators of one kind", Format.NAME, lambda one: TableCell(one.operator, one.backend)),
+        column("category", Format.NAME, lambda one: one.category),
+        column("", Format.BAR, lambda one: one.share),
+        column(f"share, mean of {fleet.counted}", Format.SHARE, lambda one: one.share),
+        column("dominates in", Format.COUNT, lambda one: one.first),
+        column("present in", Format.COUNT, lambda one: one.present),
+        column("at most", Format.SHARE, lambda one: one.highest),
+        column("where", Format.TEXT, lambda one: one.where),
+        label="Operators that dominate",
+    )
+    told = (
+        f"Of {fleet.counted} configurations: the accelerated variants, or those that are not baselines where none is "
+        "accelerated. Framework time is not included."
+    )
+    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "dominant", "Operators")
+
+
+SECTIONS: dict[str, Callable[[Fleet], Section | None]] = {
+    "who is slower": _slower,
+    "the map of changes": _changes,
+    "who is faster": _faster,
+    "levels that rose": _rose,
+    "levels that fell": _fell,
+    "the table of distant pairs": _distant,
+    "the map of distances": _distances,
+    "the tables of devices and models": _parts,
+    "the sentences on speedups": _facts,
+    "the maps of speedups": _speedups,
+    "the table of operators": _dominant,
+}
+"""By what is not known where a bug ends one."""
+_CONFIGURATION: tuple[TableColumn, ...] = (
+    column("model", Format.NAME, lambda one: one.model),
+    column("device", Format.NAME, lambda one: one.device),
+    column("variant", Format.NAME, lambda one: one.variant),
+)
+
+
+def _runs(fleet: Fleet, *, better: bool) -> TableBlock:
+    """Runs that differ from their predecessors, new ones first, then the largest; without what is widespread."""
+    moved = _alone(fleet, _judged(fleet, Verdict.FASTER if better else Verdict.SLOWER), lately=False, better=better)
+    changes = [(run.change, run) for run in moved if run.change is not None]
+    ordered = sorted(changes, key=lambda pair: (pair[0].in_a_row, -abs(math.log(pair[0].since_level))))
+    return table(
+        [run for _, run in ordered],
+        column("off by", Format.CHANGE, lambda run: changed_ratio(run.change.since_level, better=better)),
+        *_CONFIGURATION,
+        column("newest", Format.TIME, lambda run: run.latency_ns),
+        column("usual", Format.TIME, lambda run: run.change.level_ns),
+        column("run before", Format.TIME, lambda run: run.change.previous_ns),
+        column("change", Format.CHANGE, lambda run: run.change.since_previous),
+        column("expected", Format.CHANGE, lambda run: run.change.expected, absent="not known"),
+        column("runs in a row", Format.COUNT, lambda run: run.change.in_a_row),
+        column("last runs", Format.TREND, lambda run: tuple(run.change.latencies_ns)),
+        label=f"{'Faster' if better else 'Slower'} than usual",
+    ).folded(_FOLD)
+
+
+def _levels(fleet: Fleet, *, better: bool) -> TableBlock:
+    """Changes of level in one direction, the newest first; without what is widespread."""
+    return table(
+        _alone(fleet, [one for one in fleet.level_changes if one.better is better], lately=True, better=better),
+        column("change", Format.CHANGE, lambda one: changed_ratio(one.ratio, better=one.better)),
+        column("since", Format.FIGURE, lambda one: one.before if one.drifts else one.label),
+        *_CONFIGURATION,
+        column("from", Format.TIME, lambda one: one.from_ns),
+        column("to", Format.TIME, lambda one: one.to_ns),
+        column("95 % interval", Format.CHANGE, lambda one: one.ci95, absent="not known"),
+        column("runs since", Format.COUNT, lambda one: one.runs),
+        column("how", Format.TEXT, lambda one: "drift" if one.drifts else "step"),
+        column("last runs", Format.TREND, lambda one: tuple(one.latencies_ns)),
+        label=f"Levels that {'fell' if better else 'rose'}",
+    ).folded(_FOLD)
+
+
+def _part_table(title: str, parts: Sequence[FleetPart], more: Sequence[TableColumn]) -> TableBlock:
+    """Devices or models, each over all of its configurations."""
+    return table(
+        parts,
+        column(title.lower().removesuffix("s"), Format.NAME, lambda one: one.name),
+        column("configurations", Format.COUNT, lambda one: one.configurations),
+        column("slower", Format.COUNT, lambda one: _counted(one, one.worse, Tone.WORSE)),
+        column("faster", Format.COUNT, lambda one: _counted(one, one.better, Tone.BETTER)),
+        column("levels rose / fell", Format.FIGURE, lambda one: f"{one.rose} / {one.fell}"),
+        column("median change", Format.CHANGE, lambda one: one.median_change),
+        column("times the best", Format.RATIO, lambda one: one.times_best),
+        *more,
+        label=title,
+    ).folded(_FOLD)
+
+
+def _counted(part: FleetPart, count: int, tone: Tone) -> TableCell:
+    return TableCell(count if part.tonight else None, tone=tone if count else Tone.PLAIN)
+
+
+def _widespread(fleet: Fleet, *, lately: bool, better: bool) -> Bullets:
+    """Devices and models of which much changed, in a sentence each."""
+    usual = f"configurations are {'faster' if better else 'slower'} than usual"
+    what = f"levels {'fell' if better else 'rose'} {_LATELY}" if lately else usual
+    over = {"device": "" if lately else " over its models", "model": "" if lately else " over its devices"}
+    return Bullets(
+        [
+            f"{plain(one.name)} ({one.key}): {one.count} of {one.of} {what}, "
+            f"median {units.signed_share_text(one.ratio - 1)}{over[one.key]}"
+            for one in fleet.widespread
+            if (one.lately, one.better) == (lately, better)
+        ]
+    )
+
+
+def _alone(fleet: Fleet, found: Sequence[Changed], *, lately: bool, better: bool) -> list[Changed]:
+    """Those of neither a device nor a model of which much changed."""
+    told = {(one.key, one.name) for one in fleet.widespread if (one.lately, one.better) == (lately, better)}
+    return [one for one in found if not told & {("device", one.device), ("model", one.model)}]
 
 
 def fleet_facts(fleet: Fleet) -> list[str]:
@@ -344,39 +506,3 @@ def fleet_facts(fleet: Fleet) -> list[str]:
 
 def _place(run: FleetRun) -> str:
     return f"{run.model} on {run.device}, {run.variant}"
-
-
-def widespread_text(one: Widespread) -> str:
-    """A device or a model of which much changed, in one sentence without its name and a full stop."""
-    others = "models" if one.key == "device" else "devices"
-    how = "faster" if one.better else "slower"
-    change = percent_text(one.ratio)
-    if one.lately:
-        word = "fell" if one.better else "rose"
-        return f"{one.count} of {one.of} levels {word} in the last 14 days, median {change}"
-    return f"{one.count} of {one.of} configurations are {how} than usual, median {change} over its {others}"
-
-
-def percent_text(ratio: float) -> str:
-    """A ratio as a change in per cent, with its sign."""
-    return units.signed_share_text(ratio - 1)
-
-
-def _environment() -> jinja2.Environment:
-    return environment(
-        {
-            "time": lambda value: units.time_text(value) if value is not None else "not measured",
-            "ratio": lambda value: units.ratio_text(value) if value is not None else "",
-            "share": units.share_text,
-            "percent": lambda value: percent_text(value) if value is not None else "",
-            "expected": lambda ends: f"{percent_text(ends[0])} to {percent_text(ends[1])}" if ends else "not known",
-            "interval": lambda ends: (
-                f"{units.ratio_text(ends[0])} to {units.ratio_text(ends[1])}" if ends else "no interval"
-            ),
-            "verdict": lambda word: _SHOWN.get(word, ""),
-            "heat": heat_class,
-            "width": width_class,
-            "spark": sparkline,
-            "widespread": widespread_text,
-        }
-    )

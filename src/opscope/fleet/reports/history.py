@@ -1,111 +1,111 @@
-"""A history on a terminal and as an HTML page: each series with its changes of level."""
+"""A history as a document, each series with its changes of level, and as charts."""
 
 from __future__ import annotations
 
-from functools import partial
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
-from rich.console import Group
 
-from opscope.analysis.findings.message import note
 from opscope.core import units
-from opscope.core.parts import explained, noted, part
+from opscope.core.parts import explained, noted
 from opscope.core.stats.segments import FEWEST_RUNS
 from opscope.fleet.analysis.history import FigureUnit, LevelDrift
 from opscope.fleet.reports.common_moves import move_text
-from opscope.fleet.reports.html_parts import Listed, blocks, listed, sparkline
-from opscope.reports.document.console import Text
-from opscope.reports.document.html import policy, style_sheet
-from opscope.reports.document.template import environment
-from opscope.reports.document.terminal import message_lines
+from opscope.reports.document.blocks import (
+    Block,
+    Bullets,
+    Document,
+    Figures,
+    Fold,
+    Format,
+    HeadlineFigure,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    changed_ratio,
+    column,
+    table,
+)
+from opscope.reports.document.html import html_document
+from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
+from opscope.reports.document.trend import trend_text
+from opscope.reports.pictures.drawing import picture
 from opscope.reports.pictures.pictures import INK, drawn, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
-    from opscope.core.parts import PartFailure
     from opscope.fleet.analysis.history import History, LevelChange, Metric, Series, Subject
 
 _PICTURES = 12
 """Series that have a picture; the newest changes."""
-_LINES, _MOST_LINES = 30, 1_000
-"""Series of each table that are shown at once, and with those that are folded; the JSON has all of them."""
+_FOLD = Fold(30, 1_000, "--json has all, and --where chooses")
 _TOLD = 50
 """Series on a terminal; those that changed are told however many they are."""
+_FORMATS = {FigureUnit.TIME: Format.TIME, FigureUnit.SIZE: Format.SIZE, FigureUnit.RATIO: Format.RATIO}
 _PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
 _MOST_POINTS = 1_000
 _MOST_OUTLIERS = 5
 
 
 def history_summary(history: History) -> RenderableType:
-    """What a person reads after `opscope history`."""
-    moves = part("what changes have in common", lambda: moves_text(history), list[str]())
-    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves]
-    parts += [Text()] if parts else []
+    """What a person reads after `opscope history`: those that changed, and of the others as many as have room."""
     changed, steady = _divided(history)
     shown = steady[: max(0, _TOLD - len(changed))]
-    for one in [*changed, *shown]:
-        parts += [
-            Text(subject_text(one), style="bold"),
-            Text(f"  {blocks([point.value for point in one.points])}"),
-            Text(f"  {level_text(history.metric, one)}"),
-        ]
-        parts += _told_changes(history, one)
-        parts.append(Text())
-    if len(shown) < len(steady):
-        more = f"{len(steady) - len(shown):,} more series without a change: --html shows them"
-        parts += message_lines([note(more)])
-    return Group(*parts, *message_lines(map(note, left_out_lines(history))))
-
-
-def _told_changes(history: History, series: Series) -> list[RenderableType]:
-    named = f"the changes of {subject_text(series)}"
-    return explained(
-        named,
-        lambda: [Text(f"  {line}") for line in changes_text(history, series)],
-        lambda failure: [Text(f"  {failure.sentence}")],
-    )
+    more = len(steady) - len(shown)
+    told = [_series_section(history, one) for one in [*changed, *shown]]
+    rest = [Section(f"{more:,} more series without a change", [Sentence("--html shows them.")])] if more else []
+    return terminal_document(_document(history, {}, [*told, *rest], []))
 
 
 def history_html(history: History) -> str:
-    """The history as one HTML page that needs nothing else.
+    """The history as one HTML page that needs nothing else."""
+    return html_document(history_document(history), styles=("fleet.css",))
 
-    The newest changes have pictures; where there are more, and of series without a change, a table has a line a series.
-    """
-    style = style_sheet("history.css")
+
+def history_document(history: History) -> Document:
+    """The newest changes with pictures; where there are more, and of series without a change, tables of a line each."""
     changed, steady = _divided(history)
-    drawn_too = [] if len(history.series) > _PICTURES else [one for one in steady if len(one.points) > 1]
-    pictured = [*changed[:_PICTURES], *drawn_too]
-    told = {one.subject for one in pictured}
-    overview = listed(changed, _LINES, _MOST_LINES) if len(changed) > _PICTURES else listed([], 0, 0)
-    rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
-    none = Listed([], [], 0)
-    lost = {subject_text(one): f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
-    figures: list[tuple[str, str]] = []
-    values = {
-        "history": history,
-        "left_out": left_out_lines(history),
-        "moves": noted(lost, "moves", "what changes have in common", lambda: moves_text(history), list[str]()),
-        "tiles": noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(history, changed), figures),
-        "changed": noted(
-            lost, "changed", "the table of changes", lambda: _lines(overview, partial(_changed, history.metric)), none
-        ),
-        "rows": [_pictured(history, one) for one in pictured],
-        "steady": noted(
-            lost, "steady", "the table of series", lambda: _lines(rest, partial(_steady, history.metric)), none
-        ),
-        "failed": list(lost.values()),
-        "not_judged": any(one.not_judged for one in rest.first),
-        "order": history.order.value,
-        "tolerance": units.share_text(history.tolerance),
-        "fewest": FEWEST_RUNS,
-    }
-    return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
+    few = len(history.series) <= _PICTURES
+    told = [*changed[:_PICTURES], *(one for one in steady if few and len(one.points) > 1)]
+    subjects = {one.subject for one in told}
+    rest = [one for one in steady if one.subject not in subjects]
+    lost: dict[str, str] = {}
+    sections: list[Section | None] = [_series_section(history, one) for one in told]
+    if len(changed) > _PICTURES:
+        sections.insert(0, noted(lost, "changed", "the table of changes", lambda: _changed(history, changed), None))
+    if rest:
+        sections.append(noted(lost, "steady", "the table of series", lambda: _steady(history, rest), None))
+    return _document(history, lost, [], [*filter(None, sections), _method(history)])
+
+
+def _document(history: History, lost: dict[str, str], blocks: Sequence[Block], sections: Sequence[Section]) -> Document:
+    bugs = {subject_text(one): f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
+    moves = noted(bugs, "moves", "what changes have in common", lambda: moves_text(history), list[str]())
+    tiles = noted(bugs, "tiles", "the figures of the first screen", lambda: _tiles(history), list[HeadlineFigure]())
+    order = "One series for each model, device and variant. Series that changed come first, the newest change first."
+    first = [
+        Sentence(f"{history.store}. {order}", Tone.DIM),
+        *(Sentence(f"{line}.", Tone.DIM) for line in left_out_lines(history)),
+        *([Figures(tiles, alone=len(history.series) > 1)] if tiles else []),
+        *(Sentence(line, Tone.BAD) for line in [*bugs.values(), *lost.values()]),
+        *(Sentence(f"Together: {line}.") for line in moves),
+        *blocks,
+    ]
+    return Document(f"{history.metric.name} by {history.order.value}", history_answer(history), first, sections)
+
+
+def history_answer(history: History) -> str:
+    """How many runs and series there are, and how many of them changed."""
+    changed, steady = _divided(history)
+    short = sum(1 for one in steady if one.not_judged)
+    runs = units.counted_text(sum(len(one.points) for one in history.series), "run")
+    judged = f"{len(changed)} changed{f', {short} not judged' if short else ''}"
+    return f"{history.metric.name} by {history.order.value}: {runs}, {len(history.series)} series: {judged}"
 
 
 def moves_text(history: History) -> list[str]:
@@ -119,21 +119,17 @@ def left_out_lines(history: History) -> list[str]:
     return [f"{left} without this figure, or graded do_not_trust, left out"] if history.left_out else []
 
 
-def _lines(found: Listed, line: Callable[[Series], dict[str, Any]]) -> Listed:
-    return Listed([line(one) for one in found.first], [line(one) for one in found.folded], found.left_out)
-
-
-def _tiles(history: History, changed: Sequence[Series]) -> list[tuple[str, str]]:
+def _tiles(history: History) -> list[HeadlineFigure]:
     """How many series there are, and what the newest change of each is."""
-    newest = [_newest_change(one) for one in changed]
+    newest = [_newest_change(one) for one in _divided(history)[0]]
     judged = sum(1 for one in history.series if one.not_judged is None)
     bug = ", or a bug in opscope" if _lost(history) else ""
     return [
-        (f"{len(history.series):,}", "series"),
-        (f"{sum(1 for one in newest if not one.better):,}", "whose newest change is for the worse"),
-        (f"{sum(1 for one in newest if one.better):,}", "whose newest change is for the better"),
-        (f"{judged - len(changed):,}", "without a change"),
-        (f"{len(history.series) - judged:,}", f"not judged: too few runs, or zeros{bug}"),
+        HeadlineFigure("series", f"{len(history.series):,}", ""),
+        HeadlineFigure("newest change for the worse", f"{sum(1 for one in newest if not one.better):,}", ""),
+        HeadlineFigure("newest change for the better", f"{sum(1 for one in newest if one.better):,}", ""),
+        HeadlineFigure("without a change", f"{judged - len(newest):,}", ""),
+        HeadlineFigure("not judged", f"{len(history.series) - judged:,}", f"too few runs, or zeros{bug}"),
     ]
 
 
@@ -141,56 +137,72 @@ def _lost(history: History) -> list[Series]:
     return [one for one in history.series if one.is_lost]
 
 
-def _pictured(history: History, series: Series) -> dict[str, Any]:
-    return {
-        "title": subject_text(series),
-        "level": level_text(history.metric, series),
-        "picture": explained(f"the picture of {subject_text(series)}", lambda: picture(history, series), _not_drawn),
-        "changes": [_cells(history.metric, change) for change in reversed(series.changes)],
-        "notes": [
-            *(drift_text(history.metric, drift) for drift in reversed(series.drifts)),
-            *([outliers_text(history.metric, series)] if series.outliers else []),
-        ],
-    }
+def _series_section(history: History, series: Series) -> Section:
+    name, line = subject_text(series), trend_text(_values(series))
+    runs = picture(f"of {name}", lambda: drawn(series_chart(history, series)), instead=line)
+    told = explained(f"the changes of {name}", lambda: changes_text(history, series), lambda one: [one.sentence])
+    return Section(name, [runs, Sentence(f"{level_text(history.metric, series)}."), Bullets(told)])
 
 
-def _not_drawn(failure: PartFailure) -> str:
-    return f"<p>{escape(failure.sentence)}</p>"
+def _changed(history: History, changed: Sequence[Series]) -> Section:
+    """Series that changed, by the newest change of each."""
+    form = _FORMATS[history.metric.unit]
+    shown = table(
+        [(_newest_change(one), one) for one in changed],
+        column("change", Format.CHANGE, lambda row: changed_ratio(row[0].ratio, better=row[0].better)),
+        column("when", Format.TEXT, lambda row: _when(row[0])),
+        column("series", Format.TEXT, lambda row: subject_text(row[1])),
+        column("from", form, lambda row: row[0].from_value),
+        column("to", form, lambda row: row[0].to_value),
+        column("how", Format.TEXT, lambda row: _how(row[0])),
+        column("earlier", Format.COUNT, lambda row: len(row[1].changes) + len(row[1].drifts) - 1 or None),
+        column("runs in order", Format.TREND, lambda row: _values(row[1])),
+        label="Series that changed",
+    ).folded(_FOLD)
+    told = f"By the newest change of each; the {_PICTURES} newest are shown below."
+    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changed", "Changed")
 
 
-def _changed(metric: Metric, series: Series) -> dict[str, Any]:
-    """A line of the table of series that changed, by the newest change of each."""
-    newest = _newest_change(series)
-    return {
-        "title": subject_text(series),
-        "change": _percent(newest.ratio),
-        "better": newest.better,
-        "how": f"{'drift' if isinstance(newest, LevelDrift) else 'step'}{_known_text(newest.acknowledged)}",
-        "since": f"{plain(newest.first)} to {plain(newest.last)}"
-        if isinstance(newest, LevelDrift)
-        else plain(newest.label),
-        "from": value_text(metric, newest.from_value),
-        "to": value_text(metric, newest.to_value),
-        "more": len(series.changes) + len(series.drifts) - 1,
-        "line": _line_of(series),
-    }
+def _when(change: LevelChange | LevelDrift) -> str:
+    return f"{change.first} to {change.last}" if isinstance(change, LevelDrift) else change.label
 
 
-def _steady(metric: Metric, series: Series) -> dict[str, Any]:
-    """A line of the table of series without a change."""
-    return {
-        "title": subject_text(series),
-        "level": value_text(metric, series.level),
-        "scatter": "" if series.scatter is None else units.share_text(series.scatter),
-        "runs": len(series.points),
-        "judged": series.not_judged is None,
-        "outliers": len(series.outliers),
-        "line": _line_of(series),
-    }
+def _how(change: LevelChange | LevelDrift) -> str:
+    return f"{'drift' if isinstance(change, LevelDrift) else 'step'}{_known_text(change.acknowledged)}"
 
 
-def _line_of(series: Series) -> str:
-    return sparkline([point.value for point in series.points])
+def _steady(history: History, steady: Sequence[Series]) -> Section:
+    """A line for each series without a change."""
+    shown = table(
+        steady,
+        column("series", Format.TEXT, subject_text),
+        column("level", _FORMATS[history.metric.unit], lambda one: one.level),
+        column("scatter", Format.SHARE, lambda one: one.scatter),
+        column("runs", Format.COUNT, lambda one: TableCell(len(one.points), "not judged" if one.not_judged else "")),
+        column("outliers", Format.COUNT, lambda one: len(one.outliers) or None),
+        column("runs in order", Format.TREND, _values),
+        label="Series without a change",
+    ).folded(_FOLD)
+    short = any(one.not_judged for one in steady)
+    why = f"Not judged: there are fewer than {FEWEST_RUNS} runs, or some values are zero. " if short else ""
+    told = Sentence(f"{why}A single run has no scatter and no line.", Tone.DIM)
+    return Section(shown.label, [shown, told], "steady", "Without a change")
+
+
+def _values(series: Series) -> tuple[float, ...]:
+    return tuple(point.value for point in series.points)
+
+
+def _method(history: History) -> Section:
+    """How changes were found."""
+    told = (
+        "A step, a part with its own level, or a drift is told where the runs, without their tails, differ by more "
+        "than independent noise makes them differ at any place in 98 of 100 series; noise that is correlated from run "
+        f"to run widens the limits. Changes below {units.share_text(history.tolerance)} are not told. A place is where "
+        "the level most likely changed; runs beside it may belong to the other side. In pictures a point is a run, in "
+        "order and not to scale in time; lines are levels and drifts. In brackets: the 95 % interval of a change."
+    )
+    return Section("How changes are found", [Sentence(told, Tone.DIM)], "method", "Method")
 
 
 def _newest_change(series: Series) -> LevelChange | LevelDrift:
@@ -290,11 +302,6 @@ def outliers_text(metric: Metric, series: Series) -> str:
     return f"outliers: {', '.join(told)}{f' and {more} earlier' if more else ''}"
 
 
-def picture(history: History, series: Series) -> str:
-    """:func:`series_chart` as SVG."""
-    return drawn(series_chart(history, series))
-
-
 def series_chart(history: History, series: Series) -> alt.LayerChart:
     """The points of a series in their order, with its levels and changes."""
     step = -(-len(series.points) // _MOST_POINTS)
@@ -358,20 +365,6 @@ def _in_a_title(text: str) -> str:
 def _ends(series: Series) -> str:
     first, last = series.points[0].label, series.points[-1].label
     return _in_a_title(plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}")
-
-
-def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:
-    ends = "no interval" if change.ci95 is None else f"{_percent(change.ci95[0])} to {_percent(change.ci95[1])}"
-    return (
-        plain(change.before),
-        plain(change.label),
-        value_text(metric, change.from_value),
-        value_text(metric, change.to_value),
-        _percent(change.ratio),
-        ends,
-        f"{change.runs[0]}, {change.runs[1]}",
-        f"{'better' if change.better else 'worse'}{_known_text(change.acknowledged)}",
-    )
 
 
 def _percent(ratio: float) -> str:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from opscope.core.units import counted_text, ratio_text, size_text, time_text
 from opscope.fleet.reports.answer import cell_texts, number_columns
 from opscope.fleet.reports.fleet import fleet_facts
-from opscope.fleet.reports.history import changed_first, changes_text, left_out_lines, level_text, subject_text
+from opscope.fleet.reports.history import (
+    changed_first,
+    changes_text,
+    history_answer,
+    left_out_lines,
+    level_text,
+    subject_text,
+)
 from opscope.reports.document.blocks import words_table
 from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 
@@ -52,15 +59,9 @@ def history_card(history: History) -> Card:
         [subject_text(one), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
         for one in ordered[:MOST_ROWS]
     ]
-    changed = sum(1 for one in ordered if one.changes or one.drifts)
-    short = sum(1 for one in ordered if one.not_judged)
-    runs = sum(len(one.points) for one in ordered)
-    judged = ", ".join([f"{changed} changed", *([f"{short} not judged"] if short else [])])
-    answer = (
-        f"{history.metric.name} by {history.order.value}: {counted_text(runs, 'run')}, {len(ordered)} series: {judged}"
-    )
     lines = [*more_rows(len(rows), len(ordered)), *left_out_lines(history)]
-    return Card(history.store, answer, None, [words_table(["series", "level", "newest change"], rows, texts=3)], lines)
+    grid = words_table(["series", "level", "newest change"], rows, texts=3)
+    return Card(history.store, history_answer(history), None, [grid], lines)
 
 
 def fleet_card(fleet: Fleet) -> Card:

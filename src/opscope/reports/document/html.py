@@ -74,7 +74,7 @@ def html_document(document: Document, *, styles: Sequence[str] = ()) -> str:
     style = style_sheet(*styles)
     code = template_text("report.js") if _has(_SCRIPTED, first, sections) else None
     return (
-        environment({})
+        environment()
         .get_template("page.html.j2")
         .render(
             document=document,

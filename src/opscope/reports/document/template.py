@@ -5,18 +5,11 @@ from __future__ import annotations
 import platform
 import re
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from opscope.core.outputs import MARKDOWN_MARK
-from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.reports.document.text import LONG, markdown, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+from opscope.reports.document.text import LONG, plain
 
 WRITTEN_BY = f"opscope {__version__}"
 """What reports that are written now name."""
@@ -27,25 +20,17 @@ _ROW = re.compile(r"^\| Report \| written by opscope (\S{1,40}) \|$", re.MULTILI
 _PICTURES = re.compile(r'^<meta name="pictures" content="([^"]{0,200})">$', re.MULTILINE)
 
 
-def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
-    """The templates of this package, with filters for names (``clean``, ``md``) and for sentences, with ``_long``."""
+def environment() -> jinja2.Environment:
+    """The templates of this package, with a filter for sentences."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("opscope.reports"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    made.filters |= {
-        "md": markdown,
-        "md_long": lambda text: markdown(text, LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, LONG),
-        "time": time_text,
-        **filters,
-    }
-    made.globals |= {"written_by": WRITTEN_BY, "markdown_mark": MARKDOWN_MARK}
+    made.filters["clean_long"] = lambda text: plain(text, LONG)
     return made
 
 
