@@ -24,7 +24,7 @@ from opscope.bundle.manifest import (
     Tensor,
 )
 from opscope.core.errors import FeatureError, OpscopeError
-from opscope.experiment.protocol import Job, ProbeAnswer
+from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
 from opscope.machine import isa
 from opscope.machine.ceilings_cache import MachineIdentity
@@ -88,6 +88,8 @@ class FakeTarget(RunTarget):
         slower: how much longer the convolution of a job takes than usual.
         outputs: what a job computes.
     """
+
+    honours = frozenset(SETTINGS_OF_A_JOB)
 
     def __init__(  # noqa: PLR0913, PLR0917 - each argument is one thing that a target can do otherwise
         self,

@@ -149,7 +149,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
-    job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
+    job = planned_job(bundle.manifest, bundle.path, variant, traced=place.arm is TracingMode.TRACED)
     own = target.of(variant.name)
     outcome = own.execute(job, directory)
     seconds = clock.monotonic() - began
@@ -204,15 +204,15 @@ def _left(directory: Path, trace: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in files if path.is_file() and not path.is_symlink()}
 
 
-def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
-    """One repetition of a variant as the plan of its bundle says."""
-    manifest, threads = bundle.manifest, variant.threads
+def planned_job(manifest: Manifest, place: Path, variant: Variant, *, traced: bool) -> Job:
+    """One repetition of a variant as the plan of its bundle says, which stands at this place."""
+    threads = variant.threads
     plan, model = manifest.plan.of(variant.name), manifest.model_of(variant.name)
     switches = manifest.switches_in(variant.name) and variant.role is not Role.CONTROL
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
-        raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
+        raise BundleError("its manifest lacks a part of the plan", where=place, hint="profile into a new --out")
     return Job(
-        program=str(bundle.path / model.program),
+        program=str(place / model.program),
         clear=variant.cleared if switches else None,
         threads=threads or 0,
         inferences=(plan.warmup or 0) + (plan.runs or 0),
@@ -222,8 +222,8 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         affinity=tuple(variant.affinity),
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
-        values=str(bundle.path / plan.values) if plan.values else None,
-        data=str(bundle.path / model.data) if model.data else None,
+        values=str(place / plan.values) if plan.values else None,
+        data=str(place / model.data) if model.data else None,
         warmup=plan.warmup or 0,
         switch=variant.switch or Mechanism.CPUINFO,
         delegate=variant.delegate,

@@ -65,6 +65,20 @@ class Job(msgspec.Struct, frozen=True):
     nice: int = 0  # how far the process gives way to others, as of nice(1)
 
 
+SETTINGS_OF_A_JOB = {
+    "affinity": "--affinity",
+    "counter": "counting calls of kernels",
+    "calls": "--methods",
+    "inputs": "--input",
+    "values": "--inputs",
+    "data": "--data",
+    "delegate": "--delegate",
+    "options": "--session-option",
+    "nice": "--nice",
+}
+"""Fields of a :class:`Job` that not every runner honours, and how a user asks for each."""
+
+
 class RunRequest(Job, frozen=True, kw_only=True):
     """A job as its process is asked for it: paths are those of the machine that it runs on."""
 

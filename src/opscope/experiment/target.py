@@ -16,8 +16,8 @@ from opscope.bundle.manifest import (
     Mechanism,
     Target,
 )
-from opscope.core.errors import FeatureError, RunError
-from opscope.experiment.protocol import TRACE, Job
+from opscope.core.errors import FeatureError, RunError, UsageError
+from opscope.experiment.protocol import SETTINGS_OF_A_JOB, TRACE, Job
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -72,9 +72,11 @@ class RunTarget(ABC):
     """A place where models run. Each job gets a process of its own.
 
     Attributes:
+        honours: fields of a job, of those in ``SETTINGS_OF_A_JOB``, that it does not drop.
         mechanisms: that its features can be switched with.
     """
 
+    honours: frozenset[str]
     mechanisms: ClassVar[tuple[Mechanism, ...]] = (Mechanism.CPUINFO,)
 
     @abstractmethod
@@ -104,6 +106,18 @@ class RunTarget(ABC):
 
         A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
         """
+
+    def check_honoured(self, job: Job) -> None:
+        """Refuse a job of which it would drop a setting.
+
+        Raises:
+            UsageError: it has such a setting; the message names it.
+        """
+        dropped = [word for name, word in SETTINGS_OF_A_JOB.items() if getattr(job, name) and name not in self.honours]
+        if dropped:
+            kind = self.describe().kind
+            hint = f"leave it out, or choose another --target than {kind}"
+            raise UsageError(f"what runs models there knows no {' and no '.join(dropped)}", where=dropped[0], hint=hint)
 
     def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # noqa: ARG002 - for those that can
         """The ceilings there, measured in their own process; None when this kind of target cannot measure them.

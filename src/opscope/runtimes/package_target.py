@@ -48,6 +48,7 @@ class PackageModules(NamedTuple):
 
     child: str  # serves a request to run a model; see child
     ceilings: str  # measures ceilings; see process
+    honours: frozenset[str]  # fields of a job that the child reads; see RunTarget
 
 
 class PackageTarget(HostedTarget):
@@ -72,6 +73,7 @@ class PackageTarget(HostedTarget):
         stand_in: str | None = None,
     ) -> None:
         super().__init__(ThisMachine(Target(LOCAL.name, "")))
+        self.honours = modules.honours
         self._modules, self._trace, self._library, self._versions = modules, trace, library, versions
         self._stand_in = stand_in
 

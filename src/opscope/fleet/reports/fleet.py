@@ -286,7 +286,7 @@ def _rose(fleet: Fleet) -> Section | None:
     how = (
         "Newest first: steps of at least three runs, and drifts, in the newest 60 runs of each configuration; at least "
         "12 are needed. After correction for all configurations (false discovery rate of 5 %). "
-        "`opscope history latency` shows every run."
+        "opscope history latency shows every run."
     )
     blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
     return Section(f"Levels that rose {_LATELY}", blocks, "rose", "Rose")

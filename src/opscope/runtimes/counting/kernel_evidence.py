@@ -12,7 +12,8 @@ from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.files import discard, sha256_of, storage_errors
 from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
-from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, Job
+from opscope.experiment.engine import planned_job
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
+    from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.counting.kernel_counter import Counter
@@ -98,21 +100,9 @@ def count_variant(
 
 
 def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
-    plan, model = bundle.manifest.plan, bundle.manifest.model_of(variant.name)
-    return Job(
-        program=str(bundle.path / model.program),
-        clear=variant.cleared,
-        threads=variant.threads or 1,
-        inferences=1,
-        seed=plan.seed or 0,
-        timeout_seconds=plan.timeout_seconds or _SECONDS,
-        affinity=tuple(variant.affinity),
-        counter=str(counter.path),
-        calls=tuple(plan.calls) if plan.inputs else (),
-        inputs=tuple(plan.inputs),
-        values=str(bundle.path / plan.values) if plan.values else None,
-        data=str(bundle.path / model.data) if model.data else None,
-    )
+    planned = planned_job(bundle.manifest, bundle.path, variant, traced=True)
+    calls = planned.calls if planned.inputs else ()
+    return msgspec.structs.replace(planned, inferences=1, warmup=0, calls=calls, counter=str(counter.path))
 
 
 def _lacking(directory: Path) -> Failure | None:

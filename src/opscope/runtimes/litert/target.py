@@ -6,7 +6,11 @@ from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
-MODULES = PackageModules("opscope.runtimes.litert.child", "opscope.runtimes.litert.ceilings.child")
+MODULES = PackageModules(
+    "opscope.runtimes.litert.child",
+    "opscope.runtimes.litert.ceilings.child",
+    frozenset({"affinity", "calls", "inputs", "values", "delegate", "nice"}),
+)
 
 
 def litert_here(stand_in: str | None = None) -> PackageTarget:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
-MODULES = PackageModules("opscope.runtimes.onnxruntime.child", "opscope.runtimes.onnxruntime.ceilings.child")
+MODULES = PackageModules(
+    "opscope.runtimes.onnxruntime.child",
+    "opscope.runtimes.onnxruntime.ceilings.child",
+    frozenset({"affinity", "calls", "inputs", "values", "options", "nice"}),
+)
 TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""
 

@@ -15,7 +15,7 @@ from opscope.core.errors import BundleError, MissingDependencyError, RunError, U
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.experiment.engine import interleaved
+from opscope.experiment.engine import interleaved, planned_job
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
@@ -203,6 +203,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             device=experiment.device,
             targets=_own_targets(target, variants),
         )
+        for variant in variants:
+            target.of(variant.name).check_honoured(planned_job(manifest, path, variant, traced=False))
         own_files = {
             home: [*program.files, *(shared[program.model].files if program.model in shared else [])]
             for home, program in others.items()

@@ -86,7 +86,7 @@ def _run(
     bundle: Bundle, variant: Variant, samples: LabelledInputs, target: RunTarget, values: Iterator[dict[str, Array]]
 ) -> None:
     """Run every input with one variant, and keep the outputs, or why there are none."""
-    job = planned_job(bundle, variant, traced=False)
+    job = planned_job(bundle.manifest, bundle.path, variant, traced=False)
     job = msgspec.structs.replace(job, inferences=len(job.calls) or 1, warmup=0)
     stated = bundle.manifest.samples
     assert stated is not None  # noqa: S101 - stated before the first variant

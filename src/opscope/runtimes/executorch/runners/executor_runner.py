@@ -82,6 +82,8 @@ class ExecutorRunnerTarget(HostedTarget):
         DeviceError: the host does not answer.
     """
 
+    honours = frozenset({"affinity", "calls", "data", "nice"})
+
     def __init__(
         self,
         host: Host,

@@ -66,6 +66,7 @@ class PythonTarget(HostedTarget):
         stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
+    honours = frozenset({"affinity", "calls", "inputs", "values", "data", "nice"})
     mechanisms = tuple(Mechanism)
 
     def __init__(

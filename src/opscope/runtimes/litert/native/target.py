@@ -68,6 +68,8 @@ _PLATFORMS = ("manylinux_2_27", "manylinux_2_28")
 class NativeLitertTarget(RunnerTarget):
     """Runs .tflite models with the native runner."""
 
+    honours = frozenset({"affinity", "calls", "inputs", "values", "delegate", "nice"})
+
     @cached_property
     def jobs(self) -> LitertJobs:
         """What runs its jobs."""

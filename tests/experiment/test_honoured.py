@@ -1,0 +1,117 @@
+"""Every runner over every setting of a job: it is honoured, or refused before anything runs."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fakes import FakeClock, FakeTarget
+from opscope.api import Settings, profile
+from opscope.bundle.manifest import PlannedInput, Target
+from opscope.core.errors import UsageError
+from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job
+from opscope.experiment.target import RunTarget
+from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.runtimes.executorch.runners.python import PythonTarget
+from opscope.runtimes.litert.native.target import NativeLitertTarget
+from opscope.runtimes.litert.target import MODULES as LITERT
+from opscope.runtimes.onnxruntime.target import MODULES as ONNXRUNTIME
+from programs import tiny_program
+
+PLAIN = Job("tiny.pte", None, 1, 10, 0, 60.0)
+SET = {
+    "affinity": (0,),
+    "counter": "libcounter.so",
+    "calls": ("forward",),
+    "inputs": (PlannedInput([1], "float32"),),
+    "values": "inputs.npz",
+    "data": "weights.ptd",
+    "delegate": "none",
+    "options": {"execution_mode": "parallel"},
+    "nice": 5,
+}
+EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.package_target"
+RUNNERS = {
+    "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child"]),
+    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs", f"{EXECUTORCH}.native_answer"]),
+    "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
+    "litert from Python": (LITERT.honours, [PACKAGE, LITERT.child]),
+    "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
+    "onnxruntime from Python": (ONNXRUNTIME.honours, [PACKAGE, ONNXRUNTIME.child]),
+}
+ALONE = {("onnxruntime from Python", "calls")}
+"""A .onnx has one graph, which is called whatever its name."""
+
+
+def read_of_jobs(modules: list[str]) -> set[str]:
+    """Fields that modules read of a job or of the request that its process gets."""
+    names = set()
+    for module in modules:
+        tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
+        reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        names |= {
+            node.attr for node in reads if isinstance(node.value, ast.Name) and node.value.id in {"job", "request"}
+        }
+    return names
+
+
+@pytest.mark.parametrize("name", SETTINGS_OF_A_JOB)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_setting_is_read_or_refused(runner: str, name: str) -> None:
+    """What a runner declares, its code reads; what it does not, nothing of it does, and it is refused by its option."""
+    honoured, modules = RUNNERS[runner]
+    if (runner, name) not in ALONE:
+        assert (name in read_of_jobs(modules)) is (name in honoured)
+    target = FakeTarget()
+    target.honours = honoured
+    job = msgspec.structs.replace(PLAIN, **{name: SET[name]})
+    if name in honoured:
+        target.check_honoured(job)
+    else:
+        with pytest.raises(UsageError, match=SETTINGS_OF_A_JOB[name]):
+            target.check_honoured(job)
+
+
+def test_all_settings_with_a_usual_value_are_known() -> None:
+    """A new field of a job is declared by each runner, or is one that any runner needs."""
+    needed = {"traced", "warmup", "switch"}
+    usual = {field.name for field in msgspec.structs.fields(Job) if not field.required}
+    assert usual == set(SETTINGS_OF_A_JOB) | needed
+    assert SET.keys() == SETTINGS_OF_A_JOB.keys()
+
+
+def test_every_runner_is_here() -> None:
+    """Those of the product that run jobs themselves."""
+    kept = {PythonTarget, NativeTarget, ExecutorRunnerTarget, NativeLitertTarget}
+    declared = {one for one in _below(RunTarget) if "honours" in vars(one) and one.__module__.startswith("opscope.")}
+    assert declared == kept
+
+
+def _below(kind: type) -> set[type]:
+    return {kind, *(one for child in kind.__subclasses__() for one in _below(child))}
+
+
+class Forgetful(FakeTarget):
+    """Knows no niceness."""
+
+    honours = frozenset(SETTINGS_OF_A_JOB) - {"nice"}
+
+    def describe(self) -> Target:
+        """As a kind of its own."""
+        return Target("forgetful", "")
+
+
+def test_nothing_is_run_nor_written(tmp_path: Path) -> None:
+    """What is refused is refused before a bundle is made."""
+    target = Forgetful(clock=FakeClock())
+    program, out = tmp_path / "tiny.pte", tmp_path / "out"
+    program.write_bytes(tiny_program())
+    with pytest.raises(UsageError, match="knows no --nice"):
+        profile(program, out=out, settings=Settings(rounds=2, nice=3), target=target)
+    assert target.jobs == []
+    assert not out.exists()
