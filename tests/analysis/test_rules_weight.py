@@ -86,4 +86,4 @@ def test_what_others_took_is_no_finding(off_cpu: int, quiet: bool) -> None:
         left = {one.rule: one.title for one in analysis.ruled_out if one.kind is MessageKind.NOT_CHECKED}
         asked = {rule.__name__ for rule in (RULES if analysis.has_split and analysis.timed else LATENCY_RULES)}
         assert left.keys() >= asked - set(DECISIVE)
-        assert "other processes took 70.0 % of the CPU time" in left["slow_loading"]
+        assert "70.0 %" in left["slow_loading"]

@@ -119,8 +119,8 @@ def test_lists_have_the_columns_of_the_kit_and_are_read_again(tmp_path: Path) ->
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert tuple(rows[0]) == COLUMNS
     first = {"kernel_name": SME2, "category": "gemm", "count": "2", "dtype": "pf32", "xnn_op": "gemm"}
-    more = {"variant": "minmax", "ukernel_shape": "32x32", "arch_chain": "neonsme2", "has_sme": "True"}
-    assert rows[0] == {"model_id": "on", **first, **more, "has_sme2": "True"}
+    more = {"variant": "minmax", "ukernel_shape": "32x32", "arch_chain": "neonsme2", "has_sme": "1"}
+    assert rows[0] == {"model_id": "on", **first, **more, "has_sme2": "1"}
     assert [(row.kernel.whole, row.registrations) for row in kernel_rows(file)] == [(SME2, 2), (NEON, 1)]
     assert [line.name for line in kernels([file]).kernels] == [SME2, NEON]
 

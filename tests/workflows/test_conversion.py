@@ -16,6 +16,7 @@ from command_line import opscope as command
 from fakes import FakeClock, FakeTarget
 from kit_files import pair, write_run
 from opscope.api import CONVERT_FORMATS, Settings, analyze, convert, converted, profile
+from opscope.bundle.bundle import Bundle
 from opscope.cli.main import main
 from opscope.core.errors import (
     BundleError,
@@ -383,6 +384,9 @@ def test_the_formats_are_listed() -> None:
     assert [word.strip(",.") for word in listed.split() if word.strip(",.") in CONVERT_FORMATS] == list(CONVERT_FORMATS)
 
 
+LOAD = "Program::load_method"
+
+
 def test_the_kit_files_have_the_kits_columns() -> None:
     """Name by name, in its order."""
     content = kit_csv(table(TRACE, repeat=2), "model")
@@ -407,7 +411,7 @@ def test_a_row_of_the_kits_timeline() -> None:
     assert found[0] | {"pct_total": "", "block": ""} == dict(
         zip(
             TIMELINE,
-            ["model", "Program::load_method", "load", "", "1000.000", "1000.900", "0.000900", "", "", "0", ""],
+            ["model", LOAD, LOAD, "portable", "1000.000", "1000.900", "0.000900", "", "0", "0", ""],
             strict=True,
         )
     )
@@ -418,13 +422,13 @@ def test_a_row_of_the_kits_timeline() -> None:
             [
                 "model",
                 "Convolution (NHWC, F32) IGEMM #1",
-                "delegate_op",
+                "Convolution (NHWC, F32) IGEMM",
                 "XNNPACK",
                 "1102.900",
                 "1152.900",
                 "0.050000",
                 "",
-                "0",
+                "1",
                 "1",
                 "",
             ],
@@ -446,17 +450,43 @@ def test_percentages_are_of_self_time_and_add_up_to_100() -> None:
         assert sum(float(row["pct_total"]) for row in rows(content)) == pytest.approx(100)
 
 
-def test_the_kits_statistics_leave_warm_up_out() -> None:
-    """By name, longest first, over the inferences that count."""
-    _, _, content = kit_csv(table(TRACE, repeat=3, warmup=1), "model")
-    found = [(row["name"], row["count"], row["total_ms"], row["avg_ms"]) for row in rows(content)]
+def test_the_kits_statistics_are_of_one_inference() -> None:
+    """By name without its number, longest first, over the inferences that count; loading is of a process."""
+    events = EventTable.concat([table(TRACE, repeat=3, warmup=1), table(TRACE, repeat=3, warmup=1)])
+    found = [(row["name"], row["count"], row["total_ms"], row["avg_ms"]) for row in rows(kit_csv(events, "model")[2])]
     assert found == [
-        ("Method::execute", "2", "0.200000", "0.100000"),
-        ("DELEGATE_CALL", "2", "0.140000", "0.070000"),
-        ("Convolution (NHWC, F32) IGEMM #1", "2", "0.100000", "0.050000"),
-        ("OPERATOR_CALL", "2", "0.040000", "0.020000"),
-        ("native_call_add.out", "2", "0.038000", "0.019000"),
+        ("Method::execute", "1", "0.100000000", "0.100000000"),
+        ("DELEGATE_CALL", "1", "0.070000000", "0.070000000"),
+        ("Convolution (NHWC, F32) IGEMM", "1", "0.050000000", "0.050000000"),
+        ("OPERATOR_CALL", "1", "0.020000000", "0.020000000"),
+        ("native_call_add.out", "1", "0.019000000", "0.019000000"),
+        (LOAD, "1", "0.000900000", "0.000900000"),
     ]
+
+
+def test_operators_of_one_type_are_one_line_of_the_kits_statistics() -> None:
+    """Two in an inference: counted, added up, and their mean; a number sign within a name stays."""
+    text = """
+        Method::execute 100000
+          DELEGATE_CALL @0 90000
+            Convolution (NHWC, F32) IGEMM #1 50000
+            Convolution (NHWC, F32) IGEMM #2 30000
+            Odd #1 of 2 #3 10000
+    """
+    found = {row["name"]: row for row in rows(kit_csv(table(text, repeat=4), "model")[2])}
+    both = found["Convolution (NHWC, F32) IGEMM"]
+    assert (both["count"], both["total_ms"], both["avg_ms"]) == ("2", "0.080000000", "0.040000000")
+    assert found["Odd #1 of 2"]["type"] == "Odd #1 of 2"
+
+
+def test_the_kits_files_of_a_bundle_are_called_as_the_kit_calls_them(tmp_path: Path) -> None:
+    """By model, experiment and threads, so that its reports name them."""
+    bundle = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
+    written = convert(bundle, "kit-csv", out=tmp_path)
+    off = convert(f"{bundle}#baseline", "kit-csv", out=tmp_path)
+    manifest = Bundle.open(bundle).manifest
+    stems = [f"{manifest.model.name}_{name}_t1_exec" for name in ("accelerated", "baseline")]
+    assert [path.name.startswith(stem) for path, stem in zip((written[0], off[0]), stems, strict=True)] == [True, True]
 
 
 def test_a_trace_in_cycles_has_no_kit_files() -> None:

@@ -20,6 +20,7 @@ no instruction repeats.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import subprocess
@@ -33,6 +34,7 @@ import pytest
 
 import traces
 from opscope.core.table import EventTable
+from opscope.kit.csv import kit_csv
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from traced_models import MODELS, ROUNDS, TRIPS, trace
 from traces import Node
@@ -262,3 +264,21 @@ def test_inspector_refuses_a_trace_with_an_allocation() -> None:
     assert "Method::execute" in EtdumpReader().read(data, Path("trace.etdump")).frame["name"].to_list()
     with pytest.raises(ValueError, match="Unable to find populated event"):
         inspected(etdump_data=data)
+
+
+def test_the_kits_statistics_are_inspectors_means(dumps: Path) -> None:
+    """Of programs that run one way, as Arm's kit makes them: events by name without number, their means added up."""
+    compared = 0
+    for name in sorted(MODELS.keys() - set(MERGED)):
+        path = dumps / f"{name}.etdump"
+        blocks = inspector_entries(path)
+        if len(blocks) > len({block for block, _ in blocks}):
+            continue  # a block for each way: its means are not of an inference
+        wanted: dict[str, list[float]] = {}
+        for entry, _, durations in (one for _, entries in blocks for one in entries):
+            wanted.setdefault(entry.rsplit(" #", 1)[0], []).append(sum(durations) / len(durations))
+        lines = csv.DictReader(kit_csv(ours(path), name)[2].decode().splitlines())
+        found = {row["name"]: (int(row["count"]), float(row["total_ms"]) * 1e6) for row in lines}
+        assert found == {key: (len(own), pytest.approx(sum(own), abs=1)) for key, own in wanted.items()}
+        compared += 1
+    assert compared >= 5

@@ -127,6 +127,6 @@ def _cells(line: KernelLine, column: KernelColumn, amount: int | None) -> list[s
     texts = (
         *(column.variant, line.name, column.categories.get(line.name) or line.operator or ""),
         *("" if amount is None else str(amount), line.types or "", line.operator or "", kernel.variant or ""),
-        *(line.tile or "", chain, str(isa in SME_FAMILY), str(isa is IsaClass.SME2)),
+        *(line.tile or "", chain, str(int(isa in SME_FAMILY)), str(int(isa is IsaClass.SME2))),
     )
     return [csv_cell(text) for text in texts]

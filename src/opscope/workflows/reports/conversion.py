@@ -154,7 +154,8 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
         raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
     files = program_files(given.program, given.etrecord)
     by = given.by or _BY_DEFAULT
-    return Request(str(path), to, _stem(str(path)), warmup, files, by, given.device, given.commit)
+    stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
+    return Request(str(path), to, stem, warmup, files, by, given.device, given.commit)
 
 
 def _check_by(to: str, by: str) -> None:
@@ -174,6 +175,24 @@ def _stem(path: str) -> str:
     else:
         stem = (place.with_suffix("") if place.suffix in _PACKED else place).stem
     return f"{stem}-{variant}" if variant else stem
+
+
+def _kit_stem(path: str) -> str:
+    """As the kit calls the files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``; of a trace alone as elsewhere."""
+    from opscope.bundle.bundle import Bundle, is_bundle
+    from opscope.measurements.sides import usual_variant
+    from opscope.workflows.reports.reports import file_name
+
+    place, _, named = path.partition("#")
+    directory = Path(place)
+    if not directory.is_dir() or is_kit(directory) or not is_bundle(directory):
+        return _stem(path)
+    manifest = Bundle.open(directory).manifest
+    variant = manifest.variant(named) if named else usual_variant(manifest)
+    if variant is None:
+        return _stem(path)
+    threads = "" if variant.threads is None else f"_t{variant.threads}"
+    return file_name(f"{manifest.model_of(variant.name).name}_{variant.name}{threads}")
 
 
 def _target(request: Request, suffix: str, out: Path | None) -> Path:
