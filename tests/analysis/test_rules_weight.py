@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.operators.operators import limit_without
 from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.analysis.rules.rules import DECISIVE, LATENCY_RULES, RULES
 from traces import table
@@ -87,3 +88,15 @@ def test_what_others_took_is_no_finding(off_cpu: int, quiet: bool) -> None:
         asked = {rule.__name__ for rule in (RULES if analysis.has_split and analysis.timed else LATENCY_RULES)}
         assert left.keys() >= asked - set(DECISIVE)
         assert "70.0 %" in left["slow_loading"]
+
+
+@pytest.mark.parametrize(("share", "speedup", "limit"), [(0.5, 1.0, 2.0), (0.9, 1.0, 10.0), (0.5, 3.0, 6.0)])
+def test_what_is_left_without_a_part_bounds_the_speed(share: float, speedup: float, limit: float) -> None:
+    """Amdahl's law."""
+    assert limit_without(share, speedup) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("share", [0.91, 0.996, 1.0])
+def test_no_limit_is_told_where_hardly_anything_is_left(share: float) -> None:
+    """Nobody makes an inference 250 times as fast by removing 99.6 % of it."""
+    assert limit_without(share) is None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from opscope.analysis.operators.operators import limit_without
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -39,7 +40,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """What a category takes on the candidate, and the speedup over it if it took nothing; null if nothing else is."""
+    """What a category takes on the candidate, and the speedup over it if it took nothing; null if hardly more is."""
 
     category: Category
     time_ns: float
@@ -70,7 +71,8 @@ class Shift(msgspec.Struct, frozen=True):
         unchanged: operators that did neither, as far as was shown, and the framework's own time.
         undecided: operators of which that cannot be told with so few processes.
         limit: speedup over the baseline if the operators that became faster took no time at all; null when they are
-            all there is, and where no end-to-end difference is shown, or none in the direction of the latencies.
+            nine tenths of it or more, and where no end-to-end difference is shown, or none in the direction of the
+            latencies.
         remaining: every category on the candidate, longest first, with the limit of removing it.
         outside: what lies between the operators and the headline.
         unmatched: operators of one of two programs only, which have nothing to be compared with.
@@ -141,7 +143,7 @@ def shift(
         slower=_moved(groups[Verdict.SLOWER]),
         unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
         undecided=_moved([*groups[Verdict.UNDECIDABLE], *groups[Verdict.WITHHELD]]),
-        limit=_limit(baseline, candidate - faster.candidate_ns) if bounded else None,
+        limit=limit_without(faster.candidate_ns / candidate, baseline / candidate) if bounded and candidate else None,
         remaining=sorted((_remaining(own, candidate) for own in categories), key=lambda row: -row.time_ns),
         outside=_outside(*headlines),
         unmatched=_moved(unmatched),
@@ -151,7 +153,7 @@ def shift(
 def _remaining(change: _CategoryChange, candidate: float) -> Remaining:
     time = change.candidate_ns
     share = time / candidate if candidate else 0.0
-    return Remaining(change.category, time, share, _limit(candidate, candidate - time))
+    return Remaining(change.category, time, share, limit_without(share))
 
 
 def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:
@@ -183,8 +185,3 @@ def _top(times: Sequence[tuple[_Change, float]], whole: float) -> Top | None:
         return None
     change, time = max(work, key=lambda row: row[1])
     return Top(change.kind, change.category, change.backend, time, time / whole)
-
-
-def _limit(whole: float, rest: float) -> float | None:
-    """Speedup when only the rest is left; None when nothing measurable is."""
-    return whole / rest if rest > whole * 1e-6 else None

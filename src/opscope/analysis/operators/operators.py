@@ -241,6 +241,23 @@ def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> l
     return [_with_copies(row, copies) for row in found] if copies else found
 
 
+_MOST = 0.9
+"""Share of the latency up to which a limit says something: what is left of more is mostly the framework's own."""
+
+
+def limit_without(share: float, speedup: float = 1.0) -> float | None:
+    """How many times as fast an inference would be at most if this share of it took no time (Amdahl's law).
+
+    Args:
+        share: of its latency.
+        speedup: of the inference as it is, over the one that the limit is over.
+
+    Returns:
+        The limit; None where less than a tenth of the latency would be left.
+    """
+    return speedup / (1 - share) if share <= _MOST else None
+
+
 def longest_first(rows: Iterable[Operator]) -> list[Operator]:
     """Operators by their share of the headline, which is known of all; those of one share by their traced time."""
     return sorted(rows, key=lambda row: (-row.share, -row.traced_ns))

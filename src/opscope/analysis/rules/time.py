@@ -9,7 +9,7 @@ import numpy as np
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
-from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant
+from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant, limit_without
 from opscope.analysis.roofline.operator_ceiling import Bound
 from opscope.analysis.rules.attention import masking_operators
 from opscope.analysis.rules.evidence import (
@@ -198,7 +198,8 @@ def bottleneck(evidence: Evidence) -> Message:
         seen = f"{category.value} dominates, {share_text(largest.share)}; {count(outside)} of it are not delegated"
         return passed(rule, f"{seen}, which is a separate finding")
     rest = evidence.total - time
-    limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
+    most = limit_without(largest.share)
+    limit = f", {ratio_text(most)} at most" if most else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
     told = (

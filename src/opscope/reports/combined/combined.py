@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.findings.quality import Grade
-from opscope.analysis.operators.operators import dominant
+from opscope.analysis.operators.operators import dominant, limit_without
 from opscope.core import units
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.operators import shared_programs
@@ -27,7 +27,6 @@ from opscope.reports.content.content import (
     category_rows,
     headline,
     largest_before,
-    limit_without,
     limits,
     missing,
     threads_text,

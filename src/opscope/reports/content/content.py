@@ -435,11 +435,6 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
     ]
 
 
-def limit_without(share: float) -> float | None:
-    """How many times as fast an inference would be at most if this share of it took no time (Amdahl's law)."""
-    return 1 / (1 - share) if share < 1 else None
-
-
 def largest_before(comparison: Comparison | None) -> tuple[Category, float] | None:
     """The category that takes most on the baseline, framework left out, and its share; None without a split."""
     if comparison is None or not comparison.kinds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.operators.operators import dominant, longest_first, sums
+from opscope.analysis.operators.operators import dominant, limit_without, longest_first, sums
 from opscope.bundle.manifest import Role
 from opscope.core.parts import part
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
@@ -15,7 +15,6 @@ from opscope.reports.content.content import (
     closing_rows,
     closing_rows_of,
     largest_before,
-    limit_without,
     missing,
     no_split_sentence,
     off_text,
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
 _TOP = 8
 _FIRST = 4
 """Findings that the first screen shows in full."""
-_FEW = 0.005
 
 
 def first_screen(content: ReportContent) -> list[Block]:
@@ -233,7 +231,7 @@ def _in_short(content: ReportContent) -> list[str]:
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:
         return ["Slow now: not known, the trace holds no operator."]
-    most = limit_without(largest.share) if largest.share < 1 - _FEW else None
+    most = limit_without(largest.share)
     limit = f"; without it an inference would be {ratio_text(most)} as fast at most" if most else ""
     now = f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
     before = largest_before(content.primary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from opscope.analysis.operators.operators import limit_without
 from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Attribution, Category
@@ -12,7 +13,6 @@ from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
-    limit_without,
     listed_operators,
     operator_rows,
     split_sentence,

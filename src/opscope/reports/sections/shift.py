@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.compare.matching import MatchedBy
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.document.blocks import (
     Beside,
@@ -195,8 +195,8 @@ def shift_sentences(comparison: Comparison) -> list[str]:
         _moved(found.faster, "became faster"),
         _moved(found.slower, "became slower"),
         _moved(found.undecided, "inconclusive with so few rounds"),
-        _moved(found.unchanged, "show no change, framework time included"),
-        _moved(found.unmatched, "have no counterpart in the other program"),
+        _moved(found.unchanged, "with no change shown, framework time included"),
+        _moved(found.unmatched, "without a counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
     sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
@@ -228,5 +228,5 @@ def _top(top: Top) -> str:
 def _moved(moved: Moved, what: str) -> str:
     if not moved.operators:
         return ""
-    times = f"{milliseconds(moved.baseline_ns)} to {milliseconds(moved.candidate_ns)} ms"
+    times = f"{time_text(moved.baseline_ns)} to {time_text(moved.candidate_ns)}"
     return f"{counted_text(moved.operators, 'operator')} {what} ({times})"
