@@ -117,8 +117,18 @@ def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
 
 def category_changes(comparison: Comparison) -> TableBlock:
     """The change by category, and what leads to that of the latency."""
+    whole = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     closing = [
-        Closing(last.name, {"baseline ms": last.baseline_ns, "ms": last.candidate_ns, "saved ms": last.saved_ns})
+        Closing(
+            last.name,
+            {
+                "baseline ms": last.baseline_ns,
+                "share before": last.baseline_ns / whole[0],
+                "ms": last.candidate_ns,
+                "share": last.candidate_ns / whole[1],
+                "saved ms": last.saved_ns,
+            },
+        )
         for last in closing_changes(comparison, copies=False)
     ]
     closing[-1:] = [closing[-1]._replace(whole=True)]
@@ -126,7 +136,9 @@ def category_changes(comparison: Comparison) -> TableBlock:
         comparison.categories,
         CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns),
+        column("share before", Format.SHARE, lambda row: row.baseline_ns / whole[0]),
         column("ms", Format.MS, lambda row: row.candidate_ns),
+        column("share", Format.SHARE, lambda row: row.candidate_ns / whole[1]),
         column("saved ms", Format.MS, lambda row: row.saved_ns),
         column("speedup", Format.RATIO, lambda row: row.speedup),
         column("95 % interval", Format.MS, lambda row: row.ci95_saved_ns),

@@ -13,7 +13,6 @@ from opscope.program.operators.kinds import Category
 from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.values import (
     Bottleneck,
-    CategoryShift,
     CombinedBundle,
     CombinedReport,
     Configuration,
@@ -32,7 +31,7 @@ from opscope.reports.content.content import (
     threads_text,
     top_operators,
 )
-from opscope.reports.content.places import CATEGORY, layer_text
+from opscope.reports.content.places import layer_text
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import (
     Beside,
@@ -52,6 +51,7 @@ from opscope.reports.document.blocks import (
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.messages import grade_text, sentence
+from opscope.reports.sections.first import category_table
 from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         configurations=configurations(content),
         shown=shown.variant if shown else None,
         quality=content.quality,
-        categories=_categories(content) if split else [],
+        categories=category_rows(content) if split else [],
         bottleneck=_bottleneck(content, split) if split else None,
         shares=_shares(split) if split else None,
         findings=content.advice,
@@ -151,22 +151,6 @@ def _is_of(comparison: Comparison, content: ReportContent, name: str) -> bool:
     """Whether it compares this variant with a baseline."""
     baseline = content.result(comparison.baseline.label)
     return comparison.candidate.label == name and baseline is not None and baseline.variant.role is not None
-
-
-def _categories(content: ReportContent) -> list[CategoryShift]:
-    before = content.primary.end_to_end.baseline_ns if content.primary else 0.0
-    return [
-        CategoryShift(
-            category=row.category,
-            baseline_ns=row.baseline_ns,
-            baseline_share=None if row.baseline_ns is None else row.baseline_ns / before,
-            time_ns=row.time_ns,
-            share=row.share,
-            speedup=row.speedup,
-            verdict=row.verdict,
-        )
-        for row in category_rows(content)
-    ]
 
 
 def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
@@ -357,7 +341,7 @@ def _before_text(bundle: CombinedBundle) -> str:
 def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
     name = f"{bundle.label} ({bundle.shown})"
     split: list[Block] = (
-        [_category_shifts(bundle.categories)]
+        [category_table(bundle.categories)]
         if bundle.categories
         else [Sentence("No split into operators and categories.")]
     )
@@ -366,24 +350,6 @@ def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
     return (
         Details(f"{name}: categories, longest operators and findings", [inside]) if folded else Section(name, [inside])
     )
-
-
-def _category_shifts(rows: Sequence[CategoryShift]) -> TableBlock:
-    compared = rows[0].baseline_ns is not None
-    return table(
-        rows,
-        CATEGORY,
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
-        column("share before", Format.SHARE, lambda row: row.baseline_share) if compared else None,
-        column("ms", Format.MS, lambda row: row.time_ns),
-        column("share", Format.SHARE, lambda row: row.share),
-        column("speedup", Format.RATIO, _faster) if compared else None,
-        column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
-    )
-
-
-def _faster(row: CategoryShift) -> float | None:
-    return row.speedup if (row.share or 0.0) >= _FEW else None
 
 
 def _groups(rows: Sequence[OperatorGroup]) -> TableBlock:

@@ -9,6 +9,7 @@ from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.operators import SharedProgram
+from opscope.reports.content.content import CategoryShift
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -39,22 +40,6 @@ class Configuration(msgspec.Struct, frozen=True):
     verdict: Verdict | None
     processes: int
     arm: str
-
-
-class CategoryShift(msgspec.Struct, frozen=True):
-    """A category before and after acceleration, in ns and as shares of each side's headline.
-
-    The baseline's are null without a comparison, times where only shares are known, ``speedup`` where a time is too
-    short to be shown.
-    """
-
-    category: Category
-    baseline_ns: float | None
-    baseline_share: float | None
-    time_ns: float | None
-    share: float
-    speedup: float | None
-    verdict: Verdict | None
 
 
 class TopOperator(msgspec.Struct, frozen=True):

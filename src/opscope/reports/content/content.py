@@ -402,36 +402,43 @@ def trust_text(comparison: Comparison) -> str:
     return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}"
 
 
-class CategoryRow(NamedTuple):
-    """One line of the category table; baseline columns are null without a comparison, times where shares are known."""
+class CategoryShift(msgspec.Struct, frozen=True):
+    """A category before and after acceleration, in ns and as shares of each side's headline.
+
+    The baseline's are null without a comparison, times where only shares are known, ``speedup`` where a time is too
+    short to be shown.
+    """
 
     category: Category
     baseline_ns: float | None
+    baseline_share: float | None
     time_ns: float | None
     share: float
     speedup: float | None
     verdict: Verdict | None
 
 
-def category_rows(content: ReportContent) -> list[CategoryRow]:
+def category_rows(content: ReportContent) -> list[CategoryShift]:
     """The split of end-to-end latency by category, before and after."""
     comparison, analysis = content.primary, content.shown
     rows = analysis.categories if analysis else []
     result = content.result(comparison.baseline.label) if comparison else None
     if comparison is None or result is None or result.analysis is None:
-        return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
-    before = {row.category: row.time_ns for row in result.analysis.categories}
+        return [CategoryShift(c.category, None, None, c.time_ns, c.share, None, None) for c in rows]
+    before = {row.category: row for row in result.analysis.categories}
     verdicts = {change.category: change.verdict for change in comparison.categories}
     return [
-        CategoryRow(
-            row.category,
-            before[row.category],
-            row.time_ns,
-            row.share,
-            None if comparison.end_to_end.reason else ratio_of_times(before[row.category], row.time_ns),
-            verdicts.get(row.category) if before[row.category] or row.time_ns else None,
+        CategoryShift(
+            category=row.category,
+            baseline_ns=own.time_ns,
+            baseline_share=own.share,
+            time_ns=row.time_ns,
+            share=row.share,
+            speedup=None if comparison.end_to_end.reason else ratio_of_times(own.time_ns, row.time_ns),
+            verdict=verdicts.get(row.category) if own.time_ns or row.time_ns else None,
         )
         for row in rows
+        for own in (before[row.category],)
     ]
 
 
@@ -456,6 +463,7 @@ class ClosingRow(NamedTuple):
     time_ns: float | None
     share: float
     whole: bool = False
+    baseline_share: float | None = None
 
 
 def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
@@ -476,12 +484,23 @@ def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSpl
             there = before.time_ns if before else 0.0
             found.append(
                 ClosingRow(
-                    name, there if baseline else None, after.time_ns if after else 0.0, after.share if after else 0
+                    name,
+                    there if baseline else None,
+                    after.time_ns if after else 0.0,
+                    after.share if after else 0,
+                    baseline_share=(before.share if before else 0.0) if baseline else None,
                 )
             )
     return [
         *found,
-        ClosingRow(_LATENCY, baseline.headline_ns if baseline else None, split.headline_ns, 1.0, whole=True),
+        ClosingRow(
+            _LATENCY,
+            baseline.headline_ns if baseline else None,
+            split.headline_ns,
+            1.0,
+            whole=True,
+            baseline_share=1.0 if baseline else None,
+        ),
     ]
 
 

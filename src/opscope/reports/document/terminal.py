@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
@@ -32,7 +33,9 @@ from opscope.reports.document.messages import finding_parts, sentence
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from opscope.analysis.findings.message import Message
     from opscope.reports.document.blocks import Document, Row, TableColumn
@@ -82,11 +85,34 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     ]
 
 
+_UNBOUNDED = 10_000
+
+
+class _Fitting(NamedTuple):
+    """A table with all of its columns where there is room for them, else without those that it can do without."""
+
+    whole: TextTable
+    narrow: TextTable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One of the two."""
+        unbounded = options.update(max_width=_UNBOUNDED)
+        fits = Measurement.get(console, unbounded, self.whole).maximum <= options.max_width
+        yield self.whole if fits else self.narrow
+
+
 def _table(block: TableBlock) -> list[RenderableType]:
     """Without lines; columns of figures stand to the right and never wrap."""
     if not block.every:
         return []
-    shown = [number for number in block.worded if not block.columns[number].wide]
+    needed = [number for number in block.worded if not block.columns[number].wide]
+    found = _Fitting(_text_table(block, block.worded), _text_table(block, needed))
+    rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
+    return [Text(), found, Text(), *rest]
+
+
+def _text_table(block: TableBlock, shown: Sequence[int]) -> TextTable:
+    """Its columns of these numbers."""
     table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.show_header = any(block.columns[number].head for number in shown)
     for number in shown:
@@ -97,8 +123,7 @@ def _table(block: TableBlock) -> list[RenderableType]:
         )
     for row in [*block.rows[: block.fold.first if block.fold else None], *block.closing]:
         table.add_row(*(_cell(row, number, block.columns[number]) for number in shown))
-    rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
-    return [Text(), table, Text(), *rest]
+    return table
 
 
 def _cell(row: Row, number: int, column: TableColumn) -> RenderableType:

@@ -9,6 +9,7 @@ from opscope.analysis.operators.operators import longest_first
 from opscope.core.units import counted_text, interval_text, ratio_text, time_text
 from opscope.reports.comparison import category_changes
 from opscope.reports.content.content import (
+    category_rows,
     closing_rows,
     headline,
     is_of_calls,
@@ -74,7 +75,8 @@ def content_card(content: ReportContent, path: Path) -> Card:
     """What `opscope profile` prints: the answer, the variants, the categories, the operators, the findings."""
     answer = headline(content)
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
-    split = [category_table(content), operator_table(rows, closing, compared=content.primary is not None)]
+    operators = operator_table(rows, closing, compared=content.primary is not None)
+    split = [category_table(category_rows(content)), operators]
     grids = [variants_table(content, brief=True), *(split if content.has_split else [])]
     lines = [
         *_quality(content.quality),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.findings.quality import Quality
-    from opscope.reports.content.content import ClosingRow, ReportContent
+    from opscope.reports.content.content import CategoryShift, ClosingRow, ReportContent
     from opscope.reports.document.blocks import Block, TableBlock
 
 _TOP = 8
@@ -87,7 +87,7 @@ def split_blocks(content: ReportContent) -> list[Block]:
             [
                 *of,
                 picture("split by category", lambda: _drawn_split(content)),
-                category_table(content),
+                category_table(category_rows(content), closing_rows(content, copies=False)),
                 Sentence(_how_split(content.shown), Tone.DIM),
             ],
         ),
@@ -101,18 +101,19 @@ def _drawn_split(content: ReportContent) -> str | None:
     return category_shift(content)
 
 
-def category_table(content: ReportContent) -> TableBlock:
+def category_table(rows: Sequence[CategoryShift], closing: Iterable[ClosingRow] = ()) -> TableBlock:
     """The split by category, beside the baseline where there is one."""
-    compared = content.primary is not None
+    compared = any(row.baseline_share is not None for row in rows)
     return table(
-        category_rows(content),
+        rows,
         CATEGORY,
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True) if compared else None,
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True, wide=True) if compared else None,
+        column("share before", Format.SHARE, lambda row: row.baseline_share, spare=True) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share, spare=compared),
         column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
         column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
-        closing=closing_lines(closing_rows(content, copies=False)),
+        closing=closing_lines(closing),
     )
 
 
@@ -137,7 +138,16 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[ClosingRow], *
 def closing_lines(rows: Iterable[ClosingRow]) -> list[Closing]:
     """What leads from a split to the latency, as lines below a table."""
     return [
-        Closing(row.name, {"baseline ms": row.baseline_ns, "ms": row.time_ns, "share": row.share}, row.whole)
+        Closing(
+            row.name,
+            {
+                "baseline ms": row.baseline_ns,
+                "share before": row.baseline_share,
+                "ms": row.time_ns,
+                "share": row.share,
+            },
+            row.whole,
+        )
         for row in rows
     ]
 
