@@ -99,7 +99,8 @@ class TableColumn(NamedTuple):
     of: Callable[[Any], Value | TableCell]
     absent: str = ""  # what stands for a value that is not known
     spare: bool = False  # whether a small screen does without it
-    wide: bool = False  # whether a narrow terminal does without it
+    wide: bool = False  # whether a terminal does without it
+    roomy: bool = False  # whether a terminal does without it where not all others have room
     pick: bool = False  # whether a page's readers can choose rows by it
     total: bool = False  # whether a page sums it over the rows that its readers chose
 

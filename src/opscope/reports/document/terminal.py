@@ -105,8 +105,9 @@ def _table(block: TableBlock) -> list[RenderableType]:
     """Without lines; columns of figures stand to the right and never wrap."""
     if not block.every:
         return []
-    needed = [number for number in block.worded if not block.columns[number].wide]
-    found = _Fitting(_text_table(block, block.worded), _text_table(block, needed))
+    shown = [number for number in block.worded if not block.columns[number].wide]
+    needed = [number for number in shown if not block.columns[number].roomy]
+    found = _Fitting(_text_table(block, shown), _text_table(block, needed))
     rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
     return [Text(), found, Text(), *rest]
 

@@ -107,7 +107,7 @@ def category_table(rows: Sequence[CategoryShift], closing: Iterable[ClosingRow] 
     return table(
         rows,
         CATEGORY,
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True, wide=True) if compared else None,
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True, roomy=True) if compared else None,
         column("share before", Format.SHARE, lambda row: row.baseline_share, spare=True) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share, spare=compared),
