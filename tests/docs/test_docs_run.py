@@ -83,7 +83,10 @@ VARIES = (
     # Beside other processes the ratio is withheld, with the reason in its place.
     (r"no ratio: .*?(?= withheld: )", "VERDICT"),
     (r"Do not trust: (?=# unit with acceleration)", ""),
-    (r"(?:# % interval #x to #x;|withheld:) (# \+ # processes, paired)(?:, untraced)?(?:; minimum)?", r"INTERVAL; \1"),
+    (
+        r"(?:# % interval #x to #x;|withheld:|no interval:) (# \+ # processes, paired)(?:, untraced)?(?:; minimum)?",
+        r"INTERVAL; \1",
+    ),
 )
 """Answers that may come out otherwise here, in shapes of lines."""
 DEVICE = re.compile(r"--target[ =]\"?(?:ssh|adb|qemu)|--remote-device|^(?:adb|ssh) ", re.MULTILINE)
@@ -394,6 +397,8 @@ def test_a_ratio_that_is_withheld_has_the_same_shape() -> None:
         "withheld: 2 + 2 processes, paired, untraced"
     )
     assert figureless(told) == figureless(withheld)
+    few = "no interval: 2 + 2 processes, paired, untraced"
+    assert figureless(few) == figureless("withheld: 2 + 2 processes, paired, untraced")
 
 
 def test_output_of_another_shape_is_noticed(tmp_path: Path) -> None:
