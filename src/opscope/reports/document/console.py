@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import rich.console
 import rich.measure
@@ -195,3 +195,21 @@ def _text(cell: rich.console.RenderableType | None) -> rich.console.RenderableTy
 
 def _lines(text: str) -> str:
     return _LINES.sub(lambda line: printable(line[0]), text)
+
+
+_UNBOUNDED = 10_000
+
+
+class FittingTable(NamedTuple):
+    """A table with all of its columns where there is room for them, else without those that it can do without."""
+
+    whole: TextTable
+    narrow: TextTable
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> rich.console.RenderResult:
+        """One of the two."""
+        unbounded = options.update(max_width=_UNBOUNDED)
+        fits = rich.measure.Measurement.get(console, unbounded, self.whole).maximum <= options.max_width
+        yield self.whole if fits else self.narrow

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.measure import Measurement
 from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
@@ -28,14 +27,12 @@ from opscope.reports.document.blocks import (
     Tone,
     cell_text,
 )
-from opscope.reports.document.console import NameCell, Text, TextTable
+from opscope.reports.document.console import FittingTable, NameCell, Text, TextTable
 from opscope.reports.document.messages import finding_parts, sentence
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderResult
 
     from opscope.analysis.findings.message import Message
     from opscope.reports.document.blocks import Document, Row, TableColumn
@@ -85,29 +82,13 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     ]
 
 
-_UNBOUNDED = 10_000
-
-
-class _Fitting(NamedTuple):
-    """A table with all of its columns where there is room for them, else without those that it can do without."""
-
-    whole: TextTable
-    narrow: TextTable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """One of the two."""
-        unbounded = options.update(max_width=_UNBOUNDED)
-        fits = Measurement.get(console, unbounded, self.whole).maximum <= options.max_width
-        yield self.whole if fits else self.narrow
-
-
 def _table(block: TableBlock) -> list[RenderableType]:
     """Without lines; columns of figures stand to the right and never wrap."""
     if not block.every:
         return []
     shown = [number for number in block.worded if not block.columns[number].wide]
     needed = [number for number in shown if not block.columns[number].roomy]
-    found = _Fitting(_text_table(block, shown), _text_table(block, needed))
+    found = FittingTable(_text_table(block, shown), _text_table(block, needed))
     rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
     return [Text(), found, Text(), *rest]
 
