@@ -301,6 +301,9 @@ def test_more_threads_that_do_not_help_are_ruled_out() -> None:
     hardly = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 970)))
     assert told(hardly, "thread_count") is None
     assert reason(hardly, "thread_count").endswith("none is shown to save 5.0 %")
+    busy = ran("two", 2, 500)
+    busy = busy._replace(evidence=busy.evidence._replace(disturbed="others had the CPU"))
+    assert reason(examine_experiment(experiment(ran("one", 1, 1000), busy)), "thread_count").endswith("had the CPU")
     alone = examine_experiment(experiment(ran("one", 1, 1000), ran("base", 2, 500, ("avx512",))))
     assert reason(alone, "thread_count").startswith("not checked: one thread count")
 

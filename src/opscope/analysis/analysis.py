@@ -45,7 +45,6 @@ from opscope.analysis.operators.operators import (
     categories,
     known_operators,
 )
-from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, withheld_reason
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.operator_ceiling import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
@@ -215,15 +214,20 @@ class TraceSource(msgspec.Struct, frozen=True):
     files: list[tuple[str, str]]
 
 
-def analyse(
+def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows beside the trace
     table: EventTable,
     source: TraceSource,
     variant: str | None = None,
     known: ProgramKnowledge | None = None,
     calls: CallTimes | None = None,
     tokens: Mapping[str, int] | None = None,
+    *,
+    disturbed: str | None = None,
 ) -> Analysis:
-    """Analyse the measured inferences of a table, of a trace alone or of a variant."""
+    """Analyse the measured inferences of a table, of a trace alone or of a variant.
+
+    ``disturbed`` says why its times are not those of a quiet machine, see ``Evidence``.
+    """
     measured = measured_latency(table, source.path)
     scale = headline_of(table, calls, alone=variant is None)
     rows = known_operators(table, known.attributions.operators if known else None, scale)
@@ -261,7 +265,7 @@ def analyse(
         methods=methods,
     )
     nothing: tuple[list[Message], list[Message]] = [], []
-    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, calls)), nothing)
+    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
@@ -281,14 +285,18 @@ def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> H
 
 
 def rule_evidence(
-    table: EventTable, analysis: Analysis, known: ProgramKnowledge | None, calls: CallTimes | None = None
+    table: EventTable,
+    analysis: Analysis,
+    known: ProgramKnowledge | None,
+    calls: CallTimes | None = None,
+    disturbed: str | None = None,
 ) -> Evidence:
     """What rules may look at."""
-    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None), calls)
+    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None), disturbed)
 
 
 def _evidence(
-    analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale, calls: CallTimes | None
+    analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale, disturbed: str | None
 ) -> Evidence:
     facts = known.attributions.operators if known else {}
     return Evidence(
@@ -306,18 +314,8 @@ def _evidence(
         headline=analysis,
         split=analysis.has_split and analysis.timed,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
-        disturbed=_disturbed(analysis, calls) if calls else None,
+        disturbed=disturbed,
     )
-
-
-def _disturbed(analysis: Analysis, calls: CallTimes) -> str | None:
-    """Why the times of its calls are not those of a quiet machine; None where they are, or that was not recorded."""
-    recorded = [
-        ProcessCalls(wall, off_cpu)
-        for number, walls in calls.untraced.items()
-        if len(off_cpu := calls.off_cpu.get(number, ())[calls.warmup :]) == len(wall := walls[calls.warmup :])
-    ]
-    return withheld_reason([VariantCalls(analysis.variant or analysis.trace.path, recorded)])
 
 
 def measured_latency(table: EventTable, path: str) -> Latency:

@@ -56,10 +56,11 @@ def comparison_within(bundle: Bundle, found: Comparison) -> Comparison:
 
 def _analysis_of(side: Side) -> Analysis:
     from opscope.analysis.analysis import TraceSource, analyse
+    from opscope.measurements.quality import withheld_because
 
     source = TraceSource(side.path, side.format, side.files)
     name = side.variant.name if side.variant else None
-    found = analyse(side.table, source, name, side.known, side.calls, side.tokens)
+    found = analyse(side.table, source, name, side.known, side.calls, side.tokens, disturbed=withheld_because(side))
     if side.bundle and side.bundle.manifest.target.emulated:
         found = _of_emulated(found)
     if side.bundle is None:

@@ -43,9 +43,10 @@ def _findings_of(
     from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
     from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
+    from opscope.measurements.quality import withheld_because
 
     evidence = {
-        name: rule_evidence(side.table, own, side.known, side.calls)
+        name: rule_evidence(side.table, own, side.known, side.calls, withheld_because(side))
         for name, own in analyses.items()
         for side in (sides[name],)
     }

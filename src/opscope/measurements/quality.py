@@ -98,11 +98,10 @@ def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message
     return examine_disturbance([_calls_of(name, *variant) for name, variant in variants.items()])
 
 
-def withheld_because(baseline: Side, candidate: Side) -> str | None:
-    """Why no ratio of two sides can be told, since other processes disturbed them; None when one can."""
+def withheld_because(*sides: Side) -> str | None:
+    """Why nothing can be told of a side, nor a ratio of two, since others disturbed them; None when it can."""
     from opscope.analysis.quality.disturbance import withheld_reason
 
-    sides = [side for side in (baseline, candidate) if side.bundle and side.variant]
     return withheld_reason(
         [_calls_of(s.label, s.bundle.manifest, s.variant.name) for s in sides if s.bundle and s.variant]
     )

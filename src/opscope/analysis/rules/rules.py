@@ -37,11 +37,14 @@ from opscope.analysis.rules.runtime import (
 from opscope.analysis.rules.time import bottleneck, headroom, memory_bound, nothing_delegated, portable_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeVar
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.message import Message
     from opscope.core.table.places import OperatorKey
+
+    Subject = TypeVar("Subject")
 
 __all__ = [
     "COMPARISON_RULES",
@@ -110,9 +113,7 @@ def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     Of times that other processes disturbed no rule is asked, only whether delegates ran at all.
     """
     rules = RULES if evidence.split else LATENCY_RULES
-    whole = [rule for rule in rules if evidence.disturbed is None or rule_of(rule).name in DECISIVE]
-    left = [not_checked(rule_of(rule).name, evidence.disturbed or "") for rule in rules if rule not in whole]
-    findings, ruled_out = examined([*asked(whole, evidence), *left])
+    findings, ruled_out = examined(_asked(rules, evidence, evidence.disturbed))
     kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))
     return kept, [*ruled_out, *repeated]
 
@@ -127,7 +128,17 @@ def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.evidence.split
-    return examined(asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment))
+    disturbed = next((one.evidence.disturbed for one in experiment.variants if one.evidence.disturbed), None)
+    return examined(_asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, disturbed))
+
+
+def _asked(rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None) -> Iterator[Message]:
+    """What rules say; of disturbed times only those whose findings make others meaningless."""
+    for rule in rules:
+        if disturbed and rule_of(rule).name not in DECISIVE:
+            yield not_checked(rule_of(rule).name, disturbed)
+        else:
+            yield from asked([rule], subject)
 
 
 def merged(

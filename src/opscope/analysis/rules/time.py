@@ -59,7 +59,7 @@ def portable_operators(evidence: Evidence) -> Message:
     figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     if share <= LEAST_SHARE:
         return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
-    if not any(is_delegated(operator) for operator in evidence.operators):
+    if _is_undelegated(evidence):
         return passed(rule, f"all operators run outside of delegates, which nothing_delegated tells ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
@@ -151,14 +151,20 @@ def nothing_delegated(evidence: Evidence) -> Message:
     rule = "nothing_delegated"
     work = evidence.work()
     calls = len(evidence.delegates)
-    if calls or any(is_delegated(operator) for operator in work):
+    if not _is_undelegated(evidence):
         return passed(rule, f"{counted_text(calls, 'delegate call')} an inference")
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     told = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
     words = title, told, _undelegated_step(evidence)
-    return finding(rule, Severity.HIGH, words, if_delegated(evidence, work), places(work))
+    saving = no_saving("how fast a delegate would run them was not measured")
+    return finding(rule, Severity.HIGH, words, saving, places(work))
+
+
+def _is_undelegated(evidence: Evidence) -> bool:
+    """Whether no delegate was called, nor one that reports no operators."""
+    return not evidence.delegates and not any(is_delegated(operator) for operator in evidence.operators)
 
 
 def _undelegated_step(evidence: Evidence) -> str:
@@ -194,7 +200,7 @@ def bottleneck(evidence: Evidence) -> Message:
         return passed(rule, "data movement dominates, which is a separate finding")
     members = [operator for operator in work if operator.category is category]
     outside = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
-    if time_of(outside) > time_of(members) / 2:
+    if time_of(outside) > max(time_of(members) / 2, LEAST_SHARE * evidence.total):
         seen = f"{category.value} dominates, {share_text(largest.share)}; {count(outside)} of it are not delegated"
         return passed(rule, f"{seen}, which is a separate finding")
     rest = evidence.total - time
