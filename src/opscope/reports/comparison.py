@@ -8,34 +8,34 @@ from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import interval_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import NOT_BETWEEN, no_difference_text, side_latencies, speedup_text, trust_text
-from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Bullets,
-    Closing,
     Document,
     Figures,
-    Format,
     HeadlineFigure,
     Messages,
     Section,
     Sentence,
-    column,
     facts,
-    table,
     verdict_text,
 )
 from opscope.reports.document.text import plain
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.latency import comparisons_table
-from opscope.reports.sections.shift import changes_table, closing_changes, shift_blocks, shift_sentences
+from opscope.reports.sections.shift import (
+    category_changes,
+    changes_table,
+    shift_blocks,
+    shift_sentences,
+)
 from opscope.reports.sections.trust import quality_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.analysis.compare.compare import ComparedSide, Comparison
-    from opscope.reports.document.blocks import Block, TableBlock
+    from opscope.reports.document.blocks import Block
 
 _LINE = 200
 _DECIDED = {Verdict.FASTER, Verdict.SLOWER}
@@ -113,35 +113,3 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
     yield "baseline", comparison.baseline
     yield "candidate", comparison.candidate
-
-
-def category_changes(comparison: Comparison) -> TableBlock:
-    """The change by category, and what leads to that of the latency."""
-    whole = comparison.baseline.headline_ns, comparison.candidate.headline_ns
-    closing = [
-        Closing(
-            last.name,
-            {
-                "baseline ms": last.baseline_ns,
-                "share before": last.baseline_ns / whole[0],
-                "ms": last.candidate_ns,
-                "share": last.candidate_ns / whole[1],
-                "saved ms": last.saved_ns,
-            },
-        )
-        for last in closing_changes(comparison, copies=False)
-    ]
-    closing[-1:] = [closing[-1]._replace(whole=True)]
-    return table(
-        comparison.categories,
-        CATEGORY,
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns),
-        column("share before", Format.SHARE, lambda row: row.baseline_ns / whole[0]),
-        column("ms", Format.MS, lambda row: row.candidate_ns),
-        column("share", Format.SHARE, lambda row: row.candidate_ns / whole[1]),
-        column("saved ms", Format.MS, lambda row: row.saved_ns),
-        column("speedup", Format.RATIO, lambda row: row.speedup),
-        column("95 % interval", Format.MS, lambda row: row.ci95_saved_ns),
-        column("verdict", Format.VERDICT, lambda row: row.verdict),
-        closing=closing,
-    )

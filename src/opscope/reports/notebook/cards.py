@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import warning
 from opscope.analysis.operators.operators import longest_first
 from opscope.core.units import counted_text, interval_text, ratio_text, time_text
-from opscope.reports.comparison import category_changes
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
@@ -26,7 +25,7 @@ from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card
 from opscope.reports.sections.first import analysed_split, category_table, operator_table
 from opscope.reports.sections.latency import variants_table
-from opscope.reports.sections.shift import changes_table
+from opscope.reports.sections.shift import category_changes, changes_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,6 +8,7 @@ from opscope.analysis.compare.matching import MatchedBy
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
+from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Beside,
     Bullets,
@@ -23,7 +24,7 @@ from opscope.reports.document.blocks import (
 from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from opscope.analysis.compare.compare import Comparison, OperatorChange
     from opscope.analysis.compare.shift import Moved, Top
@@ -64,27 +65,30 @@ class _Changed(NamedTuple):
     after: int | None
 
 
+def category_changes(comparison: Comparison) -> TableBlock:
+    """The change by category, and what leads to that of the latency."""
+    total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
+    return table(
+        comparison.categories,
+        CATEGORY,
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns),
+        column("share before", Format.SHARE, lambda row: _share(row.baseline_ns, total[0])),
+        column("ms", Format.MS, lambda row: row.candidate_ns),
+        column("share", Format.SHARE, lambda row: _share(row.candidate_ns, total[1])),
+        column("saved ms", Format.MS, lambda row: row.saved_ns),
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+        column("95 % interval", Format.MS, lambda row: row.ci95_saved_ns),
+        column("verdict", Format.VERDICT, lambda row: row.verdict),
+        closing=_closing(comparison, copies=False),
+    )
+
+
 def changes_table(comparison: Comparison, *, detailed: bool = False) -> TableBlock:
     """The operators that changed most, the others in a line, and what leads to the change of the latency."""
     total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     most = _ROWS if detailed else _TOP
     rows = _by_change(comparison)
     others = [row.change for row in rows[most:]]
-    below = [
-        Closing(
-            last.name,
-            {
-                "baseline ms": last.baseline_ns,
-                "share before": last.baseline_ns / total[0],
-                "ms": last.candidate_ns,
-                "share": last.candidate_ns / total[1] if total[1] else 0.0,
-                "saved ms": last.saved_ns,
-                "of the baseline": last.saved_ns / total[0],
-            },
-            number == 0,
-        )
-        for number, last in reversed(list(enumerate(reversed(closing_changes(comparison, others)))))
-    ]
     return table(
         rows[:most],
         column("operator", Format.NAME, _named),
@@ -100,7 +104,7 @@ def changes_table(comparison: Comparison, *, detailed: bool = False) -> TableBlo
         column("95 % interval", Format.MS, lambda row: row.change.ci95_saved_ns) if detailed else None,
         column("of the baseline", Format.SHARE, lambda row: row.change.saved_ns / total[0]) if detailed else None,
         column("verdict", Format.VERDICT, _judged),
-        closing=below,
+        closing=_closing(comparison, others),
     )
 
 
@@ -142,34 +146,31 @@ def matched_text(change: OperatorChange) -> str:
     return "by order" if change.matched_by is MatchedBy.ORDER else ""
 
 
-class ClosingChange(NamedTuple):
-    """A line below the split of a change: what lies between the operators and the latency, and the sum of all."""
-
-    name: str
-    baseline_ns: float
-    candidate_ns: float
-    saved_ns: float
-
-
-def closing_changes(
+def _closing(
     comparison: Comparison, others: Sequence[OperatorChange] = (), *, copies: bool = True
-) -> list[ClosingChange]:
-    """What joins the split of a change to the change of the headline, last."""
-    found = []
+) -> Iterator[Closing]:
+    """What joins the split of a change to the change of the headline, which is the last line."""
     if others:
-        sides = [sum(side or 0.0 for side in own) for own in zip(*map(_both, others), strict=True)]
-        found.append(ClosingChange(f"{len(others)} others", sides[0], sides[1], sides[0] - sides[1]))
-    found += [
-        ClosingChange(row.name, row.baseline_ns, row.candidate_ns, row.saved_ns)
-        for row in comparison.shift.outside
-        if copies or row.category is None
-    ]
-    return [
-        *found,
-        ClosingChange(
-            _WHOLE, comparison.baseline.headline_ns, comparison.candidate.headline_ns, comparison.shift.saved_ns
-        ),
-    ]
+        before, after = (sum(side or 0.0 for side in own) for own in zip(*map(_both, others), strict=True))
+        yield _closing_line(comparison, f"{len(others)} others", before, after)
+    for row in comparison.shift.outside:
+        if copies or row.category is None:
+            yield _closing_line(comparison, row.name, row.baseline_ns, row.candidate_ns)
+    sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
+    yield _closing_line(comparison, _WHOLE, *sides)._replace(whole=True)
+
+
+def _closing_line(comparison: Comparison, name: str, before: float, after: float) -> Closing:
+    total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
+    values = {
+        "baseline ms": before,
+        "share before": _share(before, total[0]),
+        "ms": after,
+        "share": _share(after, total[1]),
+        "saved ms": before - after,
+        "of the baseline": _share(before - after, total[0]),
+    }
+    return Closing(name, values)
 
 
 def _both(change: OperatorChange) -> tuple[float | None, float | None]:
