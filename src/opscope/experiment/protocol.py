@@ -66,17 +66,16 @@ class Job(msgspec.Struct, frozen=True):
 
 
 SETTINGS_OF_A_JOB = {
-    "affinity": "--affinity",
-    "counter": "counting calls of kernels",
-    "calls": "--methods",
-    "inputs": "--input",
-    "values": "--inputs",
-    "data": "--data",
-    "delegate": "--delegate",
-    "options": "--session-option",
-    "nice": "--nice",
+    "affinity": "affinity",
+    "calls": "methods",
+    "inputs": "input",
+    "values": "inputs",
+    "data": "data",
+    "delegate": "delegate",
+    "options": "session_options",
+    "nice": "nice",
 }
-"""Fields of a :class:`Job` that not every runner honours, and how a user asks for each."""
+"""Fields of a :class:`Job` that not every runner honours, and the setting that each comes from."""
 
 
 class RunRequest(Job, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from opscope.bundle.manifest import (
     Mechanism,
     Target,
 )
+from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import FeatureError, RunError, UsageError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, TRACE, Job
 from opscope.machine import isa
@@ -113,11 +114,13 @@ class RunTarget(ABC):
         Raises:
             UsageError: it has such a setting; the message names it.
         """
-        dropped = [word for name, word in SETTINGS_OF_A_JOB.items() if getattr(job, name) and name not in self.honours]
+        dropped = [own for name, own in SETTINGS_OF_A_JOB.items() if getattr(job, name) and name not in self.honours]
         if dropped:
+            known = options_of(ExperimentSettings)
+            words = [known[name].named(name) for name in dropped]
             kind = self.describe().kind
             hint = f"leave it out, or choose another --target than {kind}"
-            raise UsageError(f"what runs models there knows no {' and no '.join(dropped)}", where=dropped[0], hint=hint)
+            raise UsageError(f"what runs models there knows no {' and no '.join(words)}", where=words[0], hint=hint)
 
     def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # noqa: ARG002 - for those that can
         """The ceilings there, measured in their own process; None when this kind of target cannot measure them.

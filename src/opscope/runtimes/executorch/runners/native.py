@@ -65,7 +65,7 @@ class NativeTarget(RunnerTarget):
         probe: asks for the CPU's features; None: the runner is asked.
     """
 
-    honours = frozenset({"affinity", "calls", "counter", "inputs", "values", "data", "nice"})
+    honours = frozenset({"affinity", "calls", "inputs", "values", "data", "nice"})
 
     def __init__(
         self,
