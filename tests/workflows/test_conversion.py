@@ -464,6 +464,14 @@ def test_the_kits_statistics_are_of_one_inference() -> None:
     ]
 
 
+def test_an_unfinished_inference_is_in_no_statistics_of_the_kit() -> None:
+    """Its events belong to no inference, and so to nothing that is of one; the timeline keeps them."""
+    whole = EventTable.concat([table(TRACE, repeat=2), table("OPERATOR_CALL @1 500000\n  native_call_odd.out 400000")])
+    timeline, _, statistics = kit_csv(whole, "model")
+    assert "native_call_odd.out" in {row["name"] for row in rows(timeline)}
+    assert "native_call_odd.out" not in {row["name"] for row in rows(statistics)}
+
+
 def test_operators_of_one_type_are_one_line_of_the_kits_statistics() -> None:
     """Two in an inference: counted, added up, and their mean; a number sign within a name stays."""
     text = """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.errors import UsageError
-from opscope.core.table import Clock
+from opscope.core.table import Clock, Scope
 from opscope.readers.lifecycle import PORTABLE
 from opscope.reports.document.text import csv_cell, decimal
 from opscope.reports.formats.event_files import guarded
@@ -84,7 +84,7 @@ def _timeline(rows: pl.DataFrame, model: str) -> bytes:
 
 def _statistics(rows: pl.DataFrame, model: str) -> bytes:
     """Of the inferences that count, and of loading, which each process does once."""
-    loads = pl.col("inference").is_null()
+    loads = pl.col("scope").is_in([Scope.LOAD.value, Scope.INIT.value])
     kept = rows.filter(loads | pl.col("counts"))
     inferences = max(kept.filter(~loads).select(_INFERENCE).n_unique(), 1)
     processes = max(kept.filter(loads)["process"].n_unique(), 1)

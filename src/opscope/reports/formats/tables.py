@@ -38,6 +38,7 @@ COLUMNS = (
 )
 _NAMED = (KernelState.COUNTED, KernelState.SAMPLED, KernelState.PRESENT)
 _PLAIN = re.compile(r"[^A-Za-z0-9_.+-]+")
+_LONGEST = 100
 
 
 def csv_files(analysis: Analysis) -> dict[str, str]:
@@ -105,7 +106,12 @@ def kernel_csv(view: KernelView) -> dict[str, bytes]:
 
 def _stem(column: KernelColumn) -> str:
     threads = "" if column.threads is None else f"_t{column.threads}"
-    return f"{_PLAIN.sub('_', column.variant).strip('.') or 'kernels'}{threads}"[:100]
+    return f"{plain_stem(column.variant) or 'kernels'}{threads}"[:_LONGEST]
+
+
+def plain_stem(name: str) -> str:
+    """A name of any origin as a part of a file's: letters, digits, and little else."""
+    return _PLAIN.sub("_", name).strip(".")[:_LONGEST]
 
 
 def _file(view: KernelView, number: int) -> bytes:

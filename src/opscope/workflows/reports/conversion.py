@@ -181,7 +181,7 @@ def _kit_stem(path: str) -> str:
     """As the kit calls the files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``; of a trace alone as elsewhere."""
     from opscope.bundle.bundle import Bundle, is_bundle
     from opscope.measurements.sides import usual_variant
-    from opscope.workflows.reports.reports import file_name
+    from opscope.reports.formats.tables import plain_stem
 
     place, _, named = path.partition("#")
     directory = Path(place)
@@ -192,7 +192,7 @@ def _kit_stem(path: str) -> str:
     if variant is None:
         return _stem(path)
     threads = "" if variant.threads is None else f"_t{variant.threads}"
-    return file_name(f"{manifest.model_of(variant.name).name}_{variant.name}{threads}")
+    return plain_stem(f"{manifest.model_of(variant.name).name}_{variant.name}{threads}")
 
 
 def _target(request: Request, suffix: str, out: Path | None) -> Path:
