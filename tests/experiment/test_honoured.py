@@ -44,8 +44,8 @@ RUNNERS = {
     "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
     "onnxruntime from Python": (ONNXRUNTIME.honours, [PACKAGE, ONNXRUNTIME.child]),
 }
-ALONE = {("onnxruntime from Python", "calls")}
-"""A .onnx has one graph, which is called whatever its name."""
+ALONE = {("onnxruntime from Python", "calls"), ("onnxruntime from Python", "data")}
+"""A .onnx has one graph, which is called whatever its name, and the library finds its weights beside it."""
 
 
 def read_of_jobs(modules: list[str]) -> set[str]:

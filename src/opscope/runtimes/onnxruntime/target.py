@@ -8,7 +8,8 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 MODULES = PackageModules(
     "opscope.runtimes.onnxruntime.child",
     "opscope.runtimes.onnxruntime.ceilings.child",
-    frozenset({"affinity", "calls", "inputs", "values", "options", "nice"}),
+    # the graph is called whatever its name, and its weights are found beside the model
+    frozenset({"affinity", "calls", "inputs", "values", "data", "options", "nice"}),
 )
 TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""
