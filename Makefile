@@ -8,13 +8,15 @@ MODEL ?= demo/mobilenet_v3_small_xnnpack_fp32.pte
 FUZZ_SECONDS ?= 600
 
 BIN := $(VENV)/bin
+# What is installed brings no bytecode: it must be kept where it is first imported.
+export PYTHONDONTWRITEBYTECODE :=
 # What is tested here, out of the ranges of pyproject.toml.
 TORCH := torch==2.13.0
 EXECUTORCH := executorch==1.5.1
 # The notice is about the future of MkDocs; strict mode would not take it for a warning, but it fills the screen.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
+INSTALL_TORCH := $(PIP) install --no-compile $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz mutants zoo docs frozen bless clean
@@ -30,7 +32,7 @@ demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) 
 test: check ## the gates, then the tests that cost little: ten minutes on two cores
 	$(BIN)/python -m pytest -m "not nightly" -n auto --dist loadfile
 
-test-all: check ## the gates, then all tests: they cost more than twice as much
+test-all: check $(VENV)/all.stamp ## the gates, then all tests: they cost more than twice as much
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 quick: $(VENV)/dev.stamp ## gates and the tests nearest to what was changed: half a minute
@@ -89,7 +91,7 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice; CHANGED=1: what differs from main
 	$(BIN)/python -m mutants $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED)))
 
-zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
+zoo: $(VENV)/all.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json
 	$(BIN)/python docs/build.py
 
@@ -113,11 +115,16 @@ $(VENV)/torch.stamp: | $(VENV)/bin/python
 	$(INSTALL_TORCH)
 	touch $@
 
-# Python compiles what it imports; compiling all of it takes pip half of the time.
+# Python compiles what it imports; compiling all of it takes pip half of the time and half a gigabyte.
 $(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --no-compile -e ".[runtime]" "$(EXECUTORCH)"
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,litert,onnxruntime,transformers,store,dev]" "$(EXECUTORCH)"
+	$(PIP) install --no-compile -e ".[executorch,litert,onnxruntime,store,dev]" "$(EXECUTORCH)"
+	touch $@
+
+# What the everyday tests do without.
+$(VENV)/all.stamp: pyproject.toml $(VENV)/dev.stamp
+	$(PIP) install --no-compile -e ".[transformers]"
 	touch $@

@@ -367,6 +367,7 @@ def test_a_text_transformer_is_registered() -> None:
     assert (tuple(states.shape), tuple(pooled.shape)) == ((1, 128, 256), (1, 256))
 
 
+@pytest.mark.nightly  # transformers is not in the everyday environment
 def test_an_architecture_of_transformers_is_made_small() -> None:
     """Two layers of width 64 with random weights, tensors in and out; unknown names get near ones."""
     pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
@@ -405,6 +406,7 @@ def test_architectures_of_every_kind_are_made_small(name: str, inputs: list[tupl
     assert all(bool(value.isfinite().all()) for value in model.module(*model.inputs))
 
 
+@pytest.mark.nightly  # transformers is not in the everyday environment
 def test_random_weights_do_not_make_numbers_vanish() -> None:
     """Batch norms are scaled; else MobileViT ends at 1e-40, where kernels round to zero."""
     pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
