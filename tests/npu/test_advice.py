@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aie_gemm import CAPTURES, NAMES, NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
+from aie_captures import NPU1_GEMM, NPU2_GEMM, WORDS, Captures
+from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, Tile, commands, plain_command
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import TraceAdvice, advise, levels, traffic
@@ -41,11 +42,11 @@ def test_commands_are_those_that_a_unit_writes(spans: list[Span]) -> None:
     assert found == (len(written), sum(map(len, written)))
 
 
-@pytest.mark.parametrize("name", ["npu1_core_small", "npu1_core_and_mem_small", "npu2_vector_scalar"])
-def test_the_estimate_is_within_five_per_cent_of_what_hardware_wrote(name: str) -> None:
+@pytest.mark.parametrize("name", WORDS)
+def test_the_estimate_is_within_five_per_cent_of_what_hardware_wrote(captures: Captures, name: str) -> None:
     """Raw words of real captures, against the estimate from the events of their JSON; padding is left out."""
-    tile = capture(f"{name}.perfetto.json")
-    words = np.array([int(word, 16) for word in (CAPTURES / f"{name}.words.txt").read_text().split()], np.uint32)
+    tile = captures.core(name)
+    words = np.array([int(word, 16) for word in captures.words(name).read_text().split()], np.uint32)
     unit = next(own for own in framed(words).units if own.unit is tile.unit)
     data, sizes, at = unit.words.astype(">u4").tobytes(), [], 0
     while at < len(data):
@@ -64,10 +65,10 @@ def test_a_pulse_every_few_cycles_is_written_as_repeats() -> None:
     assert found == (1 + 1 + 1, 1 + 1 + 2)
 
 
-def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
+def test_the_npu1_capture_ends_early_and_three_events_are_why(real_captures: Captures) -> None:
     """Its 64 KiB hold 6 % of the calls; without the busiest port, vector work and memory stalls the whole run fits."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
-    found = advised(capture(NPU1_GEMM), said)
+    found = advised(real_captures.core(NPU1_GEMM), said)
     assert found.cut is True
     assert found.bytes * 8 / 7 == pytest.approx(58_400, rel=0.05)
     assert [cost.event for cost in found.slots[:3]] == ["PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"]
@@ -79,9 +80,11 @@ def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
     assert [finding.rule for finding in found.findings] == ["trace_cut"]
 
 
-def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work() -> None:
+def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work(real_captures: Captures) -> None:
     """Pulses of two cycles fill it; how long the whole run is was not said, so the advice stops at ten times."""
-    found = advised(capture(NPU2_GEMM), run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
+    found = advised(
+        real_captures.core(NPU2_GEMM), run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
+    )
     assert (found.cut, found.why, found.buffer_bytes) == (True, "it ends within a call", None)
     (step,) = found.steps
     assert (step.events, step.coverage) == (("INSTR_VECTOR",), None)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aie_gemm import NAMES, NPU1_GEMM, Gemm, capture, read, traced
+from aie_captures import NPU1_GEMM, Captures
+from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
 from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
@@ -233,10 +234,10 @@ def test_traces_without_a_common_event_keep_their_times() -> None:
     assert align([]).event is None
 
 
-def test_a_single_capture_is_an_array_of_one() -> None:
+def test_a_single_capture_is_an_array_of_one(captures: Captures) -> None:
     """The real NPU1 core alone: aligned with itself, and in the map at its place."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
-    found = array_view([known(capture(NPU1_GEMM), said, each=13)], said)
+    found = array_view([known(captures.core(NPU1_GEMM), said, each=13)], said)
     assert [one.number for one in found.iterations] == [1, 2, 3, 4, 5, 6]
     assert found.slowest is None
     assert (found.heat_map.rows, found.heat_map.columns) == ((2,), (1,))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aie_gemm import NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_gemm import Gemm, read, traced
 from aie_stalls import Caller
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.bound import Gain, TileBound, bound
@@ -40,31 +41,33 @@ def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | Non
     return [(port.operands, port.transfer_cycles, port.transfers, port.partial_cycles) for port in found.ports]
 
 
-def test_the_npu1_capture_is_bound_by_the_stream_of_b() -> None:
+def test_the_npu1_capture_is_bound_by_the_stream_of_b(captures: Captures) -> None:
     """A buffer of B takes 8192 bytes at 4 bytes per cycle: 2048 cycles predicted, 2049 measured."""
-    found = judged(capture(NPU1_GEMM), NPU1)
+    found = judged(captures.core(NPU1_GEMM), NPU1)
     assert (found.by, found.port, found.call_cycles) == ("B input stream", "PORT_RUNNING_1", 1385)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.residual_cycles) == (2048, 2049, 1)
     assert moved(found) == [(("A",), 1024, 75, 947), (("B",), 2048, 75, 296), (("C",), 1024, 6, 0)]
     assert not found.findings
 
 
-def test_the_npu2_capture_is_bound_by_the_stream_of_b() -> None:
+def test_the_npu2_capture_is_bound_by_the_stream_of_b(captures: Captures) -> None:
     """16384 bytes at 8 bytes per cycle take longer than the call; the operands lie in memory as bf16."""
-    found = judged(capture(NPU2_GEMM), NPU2)
+    found = judged(captures.core(NPU2_GEMM), NPU2)
     assert (found.by, found.port, found.call_cycles) == ("B input stream", "PORT_RUNNING_1", 1622)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.residual_cycles) == (2048, 2049, 1)
     assert moved(found) == [(("A",), 128, 115, 16), (("B",), 2048, 114, 1585), (("C",), 1024, 4, 0)]
 
 
 @pytest.mark.parametrize(("name", "said"), [(NPU1_GEMM, NPU1), (NPU2_GEMM, NPU2)])
-def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(name: str, said: RunSpecification) -> None:
+def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(
+    captures: Captures, name: str, said: RunSpecification
+) -> None:
     """Without sizes the same port paces the calls, by what was measured; which operand it carries is not said."""
-    found = judged(capture(name), run_specification())
+    found = judged(captures.core(name), run_specification())
     assert (found.by, found.port) == ("PORT_RUNNING_1", "PORT_RUNNING_1")
     assert found.predicted_period_cycles == pytest.approx(2048, abs=1)
     assert all(not port.operands and "not given" in port.reason for port in found.ports)
-    assert judged(capture(name), said).port == found.port
+    assert judged(captures.core(name), said).port == found.port
 
 
 def test_without_k_the_results_of_all_calls_are_shared_by_them() -> None:
@@ -229,9 +232,9 @@ def test_a_tile_without_calls_has_no_bound() -> None:
     assert found.reason == "the tile has no calls"
 
 
-def test_ceilings_of_the_npu1_capture() -> None:
+def test_ceilings_of_the_npu1_capture(captures: Captures) -> None:
     """B's stream feeds 64 MAC per cycle, half of the peak, and the calls come within a thousandth of that."""
-    found = placed(capture(NPU1_GEMM), NPU1)
+    found = placed(captures.core(NPU1_GEMM), NPU1)
     assert [(one.name, one.mac_per_cycle) for one in found.ceilings] == [
         ("B", 64),
         ("A", 128),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core, core_of
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import core, core_of
 from opscope.npu.analysis.calls import Pairing, pair_calls
 
 CLEAN = "0@100 1@200 0@300 1@400"
@@ -237,7 +238,6 @@ def test_whatever_the_times_calls_follow_each_other_and_nothing_is_lost(marks: l
     assert 2 * found.paired + found.dropped == len(marks)
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
 @pytest.mark.parametrize(
     ("name", "paired", "cut"),
     [
@@ -248,8 +248,8 @@ def test_whatever_the_times_calls_follow_each_other_and_nothing_is_lost(marks: l
         ("npu2_vector_scalar", 4, None),
     ],
 )
-def test_calls_of_real_captures(name: str, paired: int, cut: str | None) -> None:
+def test_calls_of_real_captures(captures: Captures, name: str, paired: int, cut: str | None) -> None:
     """All calls pair; where the buffer filled, the call that is cut off is named."""
-    found = pair_calls(capture(name))
+    found = pair_calls(captures.core(name))
     assert (found.paired, found.dropped, found.ambiguous) == (paired, int(cut is not None), 0)
     assert told(found) == ([("trace_ends_in_call", cut)] if cut else [])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import core
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.calls import pair_calls
@@ -130,13 +131,9 @@ def test_every_cycle_is_counted_once_whatever_overlaps(
     assert found.overlapping == sum(count > 1 for count in claims)
 
 
-captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
-
-
-@captures
-def test_the_cycles_of_the_npu1_gemm() -> None:
+def test_the_cycles_of_the_npu1_gemm(captures: Captures) -> None:
     """48.6 % vector, 5.6 % memory stall and 12.4 % other in calls; 31.7 % lock stall and 1.6 % other between them."""
-    found = accounted(capture(NPU1_GEMM))
+    found = accounted(captures.core(NPU1_GEMM))
     assert found.window_cycles == 156015
     assert found.in_call == split(vector=75776, memory_stall=8766, other=19422)
     assert found.between_calls == split(memory_stall=14, lock_stall=49477, other=2560)
@@ -148,19 +145,17 @@ def test_the_cycles_of_the_npu1_gemm() -> None:
     assert [round(100 * share / found.window_cycles, 1) for share in others] == [12.4, 1.6]
 
 
-@captures
-def test_the_cycles_of_the_npu2_gemm() -> None:
+def test_the_cycles_of_the_npu2_gemm(captures: Captures) -> None:
     """The bfp16 emulation spends most of a call outside vector instructions."""
-    found = accounted(capture(NPU2_GEMM))
+    found = accounted(captures.core(NPU2_GEMM))
     assert found.window_cycles == 234251
     assert found.in_call == split(vector=43392, memory_stall=355, other=140603)
     assert found.between_calls == split(memory_stall=7, lock_stall=46462, other=3432)
 
 
-@captures
 @pytest.mark.parametrize("name", ["npu1_core_small", "npu1_core_and_mem_small", "npu2_vector_scalar"])
-def test_small_captures_add_up(name: str) -> None:
+def test_small_captures_add_up(captures: Captures, name: str) -> None:
     """Every cycle of the window is in one category, and no event overlaps another."""
-    found = accounted(capture(name))
+    found = accounted(captures.core(name))
     assert found.in_call.total + found.between_calls.total == found.window_cycles > 0
     assert (found.unaccounted, found.overlapping) == (0, 0)

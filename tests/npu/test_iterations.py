@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core, sequence
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import core, sequence
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.iterations import Iterations, find_iterations
@@ -257,37 +258,30 @@ def test_iterations_follow_each_other_and_leave_out_only_zero_fills(
         assert all(own.work_calls == each for own in found.iterations if own.complete)
 
 
-captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
-
-
-@captures
-def test_the_repetitions_of_the_npu1_gemm() -> None:
+def test_the_repetitions_of_the_npu1_gemm(captures: Captures) -> None:
     """K / k is 12: a zero-fill and twelve matmuls make an output tile; the first one lacks its zero-fill."""
-    found = found_in(capture(NPU1_GEMM))
+    found = found_in(captures.core(NPU1_GEMM))
     assert (found.by, found.pattern) == ("kinds", "zero-fill, 12 x kernel 1")
     assert [own.work_calls for own in found.iterations] == [12, 12, 12, 12, 12, 12, 2]
     assert [own.complete for own in found.iterations] == [False, True, True, True, True, True, False]
 
 
-@captures
-def test_the_iterations_of_the_npu1_gemm_on_16_cores() -> None:
+def test_the_iterations_of_the_npu1_gemm_on_16_cores(captures: Captures) -> None:
     """8 x 12 x 12 calls on 16 cores are 72 each: one iteration is whole, and the trace ends in the next."""
-    found = found_in(capture(NPU1_GEMM), each=72, warmup=0, measured=10)
+    found = found_in(captures.core(NPU1_GEMM), each=72, warmup=0, measured=10)
     assert told(found) == [(0, 76, "measured"), (77, 79, "partial")]
     assert [own.work_calls for own in found.iterations] == [72, 2]
     assert found.findings[0].title == "10 iterations were expected, 2 detected, 1 of them complete"
 
 
-@captures
-def test_the_repetitions_of_the_npu2_gemm() -> None:
+def test_the_repetitions_of_the_npu2_gemm(captures: Captures) -> None:
     """Twenty-four matmuls to an output tile."""
-    found = found_in(capture(NPU2_GEMM))
+    found = found_in(captures.core(NPU2_GEMM))
     assert found.pattern == "zero-fill, 24 x kernel 1"
     assert [own.complete for own in found.iterations] == [False, True, True, True, False]
 
 
-@captures
-def test_two_iterations_of_a_small_capture_by_its_long_wait() -> None:
+def test_two_iterations_of_a_small_capture_by_its_long_wait(captures: Captures) -> None:
     """Two calls, 2,337 cycles of waiting for a lock, two calls."""
-    found = found_in(capture("npu1_core_small"))
+    found = found_in(captures.core("npu1_core_small"))
     assert (found.by, told(found)) == ("lock_stall", [(0, 1, "measured"), (2, 3, "measured")])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core, core_of, sequence
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import core, core_of, sequence
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import Kinds, find_kinds
@@ -168,38 +169,31 @@ def test_which_kinds_count_as_work_can_be_said() -> None:
     assert found.counting([]).work.sum() == 6
 
 
-captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
-
-
-@captures
-def test_the_kinds_of_the_npu1_gemm() -> None:
+def test_the_kinds_of_the_npu1_gemm(captures: Captures) -> None:
     """A zero-fill and the matmul of 1385 cycles, of which all but the memory stalls are the same in each call."""
-    kernel, fill = kinds_of(capture(NPU1_GEMM)).kinds
+    kernel, fill = kinds_of(captures.core(NPU1_GEMM)).kinds
     assert (kernel.kind, kernel.n, kernel.vector_cycles, kernel.median_cycles) == ("kernel 1", 74, 1024, 1385)
     assert (kernel.min_cycles, kernel.max_cycles, kernel.first_cycles) == (1321, 1434, 1365)
     assert kernel.evidence == "1,024 vector cycles in each of 74 calls; 1,273 cycles without stalls"
     assert (fill.kind, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 6, 0, 189)
 
 
-@captures
-def test_the_kinds_of_the_npu2_gemm() -> None:
+def test_the_kinds_of_the_npu2_gemm(captures: Captures) -> None:
     """A zero-fill and the matmul of 1622 cycles."""
-    kernel, fill = kinds_of(capture(NPU2_GEMM)).kinds
+    kernel, fill = kinds_of(captures.core(NPU2_GEMM)).kinds
     assert (kernel.n, kernel.vector_cycles, kernel.median_cycles) == (113, 384, 1622)
     assert (fill.kind, fill.n, fill.vector_cycles, fill.median_cycles) == ("zero-fill", 4, 0, 263)
 
 
-@captures
 @pytest.mark.parametrize("name", [NPU1_GEMM, NPU2_GEMM])
-def test_durations_alone_tell_the_same_kinds_of_the_gemms(name: str) -> None:
+def test_durations_alone_tell_the_same_kinds_of_the_gemms(captures: Captures, name: str) -> None:
     """Without the vector events the same calls are together."""
-    tile = capture(name)
+    tile = captures.core(name)
     slots = tuple(slot for slot in tile.slots if slot.name != "INSTR_VECTOR")
     without = kinds_of(dataclasses.replace(tile, slots=slots))
     assert without.labels.tolist() == kinds_of(tile).labels.tolist()
 
 
-@captures
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -208,8 +202,8 @@ def test_durations_alone_tell_the_same_kinds_of_the_gemms(name: str) -> None:
         ("npu2_vector_scalar", (4, 0, 12297)),
     ],
 )
-def test_the_small_captures_have_one_kind(name: str, kind: tuple[int, int, int]) -> None:
+def test_the_small_captures_have_one_kind(captures: Captures, name: str, kind: tuple[int, int, int]) -> None:
     """Four calls of one length each."""
-    (only,) = kinds_of(capture(name)).kinds
+    (only,) = kinds_of(captures.core(name)).kinds
     assert (only.n, only.vector_cycles, only.median_cycles) == kind
     assert only.multiplies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aie_gemm import NPU1_GEMM, capture
+from aie_captures import NPU1_GEMM, Captures
 from opscope.core.errors import UsageError
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import find_kinds, multiplying
@@ -97,9 +97,9 @@ def test_a_model_that_contradicts_itself_is_said() -> None:
     assert against(model(overlap=10, latency_per_iteration=100, total=910, iterations=10), SEEN).findings == ()
 
 
-def test_a_model_of_single_calls_against_the_npu1_capture() -> None:
+def test_a_model_of_single_calls_against_the_npu1_capture(captures: Captures) -> None:
     """Bound by B's stream: a step of 2048 cycles is predicted, 2049 is measured, and calls do not overlap."""
-    tile, said = capture(NPU1_GEMM), run_specification()
+    tile, said = captures.core(NPU1_GEMM), run_specification()
     calls = pair_calls(tile).calls
     seen = repeated_calls(multiplying(tile, calls, find_kinds(tile, calls), said), tile.tile)
     step, latency = against(model(iteration_step=2048, latency_per_iteration=1400), seen).rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aie_gemm import LEAD, NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_gemm import LEAD, Gemm, read, traced
 from aie_traces import Span
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
@@ -38,10 +39,10 @@ def rules(found: MacRate) -> list[str]:
     return [finding.rule for finding in found.findings]
 
 
-def test_the_npu1_capture() -> None:
+def test_the_npu1_capture(captures: Captures) -> None:
     """74 calls of 32 x 64 x 64 in a window of 156015 cycles: under half of the peak, and 6 % of one core's product."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
-    found = rated(capture(NPU1_GEMM), said)
+    found = rated(captures.core(NPU1_GEMM), said)
     assert (found.calls, found.window_cycles, found.calls_needed) == (74, 156015, 1152)
     assert found.mac_per_cycle == pytest.approx(74 * 131072 / 156015)
     assert found.utilisation == pytest.approx(0.4857, abs=1e-4)
@@ -51,9 +52,9 @@ def test_the_npu1_capture() -> None:
     assert rules(found) == []
 
 
-def test_the_npu2_capture_in_its_own_type_and_in_another() -> None:
+def test_the_npu2_capture_in_its_own_type_and_in_another(captures: Captures) -> None:
     """113 calls. Named bf16, its vector instructions do more than bf16's peak: it multiplies in bfp16."""
-    tile = capture(NPU2_GEMM)
+    tile = captures.core(NPU2_GEMM)
     own = rated(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
     assert own.mac_per_cycle == pytest.approx(113 * 131072 / 234251)
     assert own.utilisation == pytest.approx(63.23 / 512, abs=1e-4)

@@ -13,6 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aie_captures import OUTLINES, Captures
 from aie_traces import Span, Tile, flat, plain_spans, records, spans_read, words_text
 from opscope import analyze, read
 from opscope.api import convert
@@ -25,7 +26,6 @@ from opscope.npu.readers.files import read_tiles
 from opscope.npu.readers.json import AieJsonReader, read_json
 from opscope.readers.registry import read_trace
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "data" / "aie"
 PATH = Path("trace.json")
 NAMES = ["INSTR_EVENT_0", "INSTR_EVENT_1", "INSTR_VECTOR", "LOCK_STALL", *["NONE"] * 4]
 CORE = Tile("core", 2, 4, NAMES, (Span(3, 1, 900), Span(0, 1000, 1001), Span(2, 1010, 1030), Span(1, 1100, 1101)))
@@ -56,11 +56,11 @@ def spans_read_or_none(data: bytes) -> dict[tuple, list[tuple]]:
         return {}
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
-@pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.json")), ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("name", sorted(path.stem for path in OUTLINES.glob("*.json")))
 @pytest.mark.parametrize("layout", ["as it is", "compact", "indented", "sorted"])
-def test_captures_read_as_a_plain_reading_finds_them(path: Path, layout: str) -> None:
+def test_captures_read_as_a_plain_reading_finds_them(captures: Captures, name: str, layout: str) -> None:
     """Every event in stream order, whatever the layout; nothing to warn of."""
+    path = captures.json(name)
     golden = json.loads(path.read_bytes())
     text = {
         "as it is": path.read_text(),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aie_captures import WORDS, Captures
 from aie_traces import (
     SYNC_CYCLES,
     Event,
@@ -35,7 +36,6 @@ from opscope.npu.readers.packets import framed, is_header
 from opscope.npu.readers.words import AieWordsReader, read_words
 from texts import START_IS_MISSING
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "data" / "aie"
 PATH = Path("trace.txt")
 NAMES = [f"SLOT {number}" for number in range(8)]
 CORE = Tile("core", 2, 1, NAMES, (Span(0, 1, 4), Span(3, 7, 9), Span(1, 8, 20), Span(3, 30, 31)), timer=257436)
@@ -76,15 +76,14 @@ def spans_of(tile) -> list[tuple]:
     return [span for _, span in sorted(found)]
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
-@pytest.mark.parametrize("name", ["npu1_core_small", "npu1_core_and_mem_small", "npu2_vector_scalar"])
-def test_captures_decode_to_what_their_golden_files_hold(name: str) -> None:
+@pytest.mark.parametrize("name", WORDS)
+def test_captures_decode_to_what_their_golden_files_hold(captures: Captures, name: str) -> None:
     """Every event of every unit, with name, time, kind and slot, in the same order."""
-    golden = json.loads((CAPTURES / f"{name}.perfetto.json").read_bytes())
+    golden = json.loads(captures.json(name).read_bytes())
     units = {r["pid"]: Unit(r["args"]["name"].partition("_")[0]) for r in golden if r["name"] == "process_name"}
     threads = [r for r in golden if r["name"] == "thread_name"]
     slots = {unit: [r["args"]["name"] for r in threads if r["pid"] == pid] for pid, unit in units.items()}
-    found = read_tiles(CAPTURES / f"{name}.words.txt", slots)[0]
+    found = read_tiles(captures.words(name), slots)[0]
     assert found.all_warnings == ()
     assert {tile.unit for tile in found.tiles} == set(units.values())
     for pid, unit in units.items():

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aie_gemm import CAPTURES as GEMMS
-from aie_gemm import NPU1_GEMM, Gemm
+from aie_captures import NPU1_GEMM, Captures
+from aie_gemm import Gemm
 from aie_published import (
     Clean,
     Flags,
@@ -245,14 +245,12 @@ def test_cores_without_a_common_iteration_have_no_aggregate(tmp_path: Path) -> N
     assert found["aggregate_perf.json"] == {"note": "No common perf iterations across all cores."}
 
 
-def test_a_real_capture_is_never_credited_with_work_that_it_does_not_hold(tmp_path: Path) -> None:
+def test_a_real_capture_is_never_credited_with_work_that_it_does_not_hold(captures: Captures, tmp_path: Path) -> None:
     """The published tool says 568 to 1522 MAC per cycle on such captures, of a core that can do 128."""
-    if not (GEMMS / NPU1_GEMM).exists():
-        pytest.skip("the captures are not on this machine")
     request = TilesRequest(
         M=256, K=768, N=768, m=32, k=64, n=64, row=1, col=1, warmup=0, iterations=1, dtype="bf16", arch="npu1"
     )
-    found = files_of(GEMMS / NPU1_GEMM, tmp_path / "out", msgspec.structs.replace(request, clock_mhz=1000.0))
+    found = files_of(captures.json(NPU1_GEMM), tmp_path / "out", msgspec.structs.replace(request, clock_mhz=1000.0))
 
     core = found["tile2,1.json"]
     (row,) = core["iterations"]

@@ -14,7 +14,8 @@ import pytest
 import zstandard
 
 import opscope
-from aie_gemm import CAPTURES, NPU1_GEMM, NPU2_GEMM, Gemm
+from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_gemm import Gemm
 from aie_traces import Span, Tile, json_text, records, words_text
 from opscope.analysis.gate.decision import Decision, Outcome
 from opscope.api import to_json
@@ -39,13 +40,6 @@ def saved(path: Path, *tiles: Tile) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(json_text(tiles)))
     return path
-
-
-def capture(name: str) -> Path:
-    """A real capture; the test is skipped where it is absent."""
-    if not (CAPTURES / name).exists():
-        pytest.skip(f"the capture {name} is not on this machine")
-    return CAPTURES / name
 
 
 def plain(tiles: Tiles) -> dict[str, Any]:
@@ -75,9 +69,11 @@ def rules(tiles: Tiles) -> list[str]:
         ),
     ],
 )
-def test_the_captures_have_their_measured_figures(name: str, request_: TilesRequest, figures: tuple[Any, ...]) -> None:
+def test_the_captures_have_their_measured_figures(
+    captures: Captures, name: str, request_: TilesRequest, figures: tuple[Any, ...]
+) -> None:
     """Calls, the multiplying kind, its duration, the period measured and predicted, and the rate."""
-    found = plain(analyze_tiles(capture(name), request_))
+    found = plain(analyze_tiles(captures.json(name), request_))
     (tile,) = found["tiles"]
     (kind,) = (kind for kind in tile["kinds"] if kind["multiplies"])
     periods = [tile["bound"][f"{how}_period_cycles"] for how in ("measured", "predicted")]
@@ -89,9 +85,9 @@ def test_the_captures_have_their_measured_figures(name: str, request_: TilesRequ
     assert found["schema"] == "opscope.tiles/2"
 
 
-def test_the_npu1_capture_splits_into_its_measured_shares() -> None:
+def test_the_npu1_capture_splits_into_its_measured_shares(captures: Captures) -> None:
     """The cycles of the window are those that were counted by hand on this capture."""
-    (tile,) = plain(analyze_tiles(capture(NPU1_GEMM)))["tiles"]
+    (tile,) = plain(analyze_tiles(captures.json(NPU1_GEMM)))["tiles"]
     inside, between = (tile["cycles"][where] for where in ("in_call", "between_calls"))
     shares = [inside["vector"], inside["memory_stall"], inside["other"], between["lock_stall"], between["other"]]
 

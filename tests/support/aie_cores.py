@@ -13,16 +13,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.tiles import TileTrace
 
-CAPTURES = Path(__file__).parents[3] / "shared" / "data" / "aie"
 MARKS = ("INSTR_EVENT_0", "INSTR_EVENT_1")
-NPU1_GEMM = "npu1_bf16_gemm_256x768x768_tile_32x64x64"
-NPU2_GEMM = "npu2_bf16_bfp16emu_gemm_tile_16x32x256"
-
-
-def capture(name: str) -> TileTrace:
-    """The first core of a capture."""
-    path = CAPTURES / f"{name}.perfetto.json"
-    return read_json(path.read_bytes(), path).cores[0]
 
 
 def core(marks: str = "", spans: Mapping[str, Iterable[tuple[int, int]]] | None = None) -> TileTrace:

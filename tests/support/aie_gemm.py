@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from aie_traces import Span, Tile, json_text
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.readers.files import read_tiles
 from opscope.npu.readers.json import read_json
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "data" / "aie"
-NPU1_GEMM = "npu1_bf16_gemm_256x768x768_tile_32x64x64.perfetto.json"
-NPU2_GEMM = "npu2_bf16_bfp16emu_gemm_tile_16x32x256.perfetto.json"
 NAMES = (
     *("PORT_RUNNING_0", "PORT_RUNNING_1", "PORT_RUNNING_2", "INSTR_EVENT_0"),
     *("INSTR_EVENT_1", "MEMORY_STALL", "LOCK_STALL", "INSTR_VECTOR"),
@@ -108,11 +102,3 @@ def traced(*cores: Gemm) -> tuple[TileTrace, ...]:
 def read(*tiles: Tile) -> tuple[TileTrace, ...]:
     """Trace units, written as a trace in JSON and read."""
     return read_json(b"".join(json_text(tiles)), Path("gemm.json")).tiles
-
-
-def capture(name: str) -> TileTrace:
-    """The core of a real capture; the test is skipped where it is absent."""
-    path = CAPTURES / name
-    if not path.exists():
-        pytest.skip(f"the capture {name} is not on this machine")
-    return read_tiles(path)[0].cores[0]
