@@ -61,10 +61,12 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
             self.call(f"{domain}.enable")
-        self.call(
-            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
-        )
+        self._leave_network()
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    def _leave_network(self) -> None:
+        conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self.call("Network.emulateNetworkConditions", offline=True, **conditions)
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
         """Answer of one command; events that come before it are kept."""
@@ -86,6 +88,7 @@ class Chromium:
         self.events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
         self._wait("Page.loadEventFired")
+        self._leave_network()  # a page in a process of its own does not know of it
 
     def alarms(self) -> list[dict[str, Any]]:
         """Errors on the console, violations of a policy, dialogs: what a sound page never causes."""
