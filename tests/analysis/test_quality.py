@@ -65,7 +65,7 @@ def of_kind(quality: Quality, kind: MessageKind) -> list[Message]:
 
 def end_to_end(low: float, high: float) -> EndToEnd:
     """A comparison with this interval."""
-    return EndToEnd(2e6, 1e6, 2.0, (low, high), Verdict.FASTER, 0.03, 0.01, "paired", 8, 8)
+    return EndToEnd(2e6, 1e6, (low + high) / 2, (low, high), Verdict.FASTER, 0.03, 0.01, "paired", 8, 8)
 
 
 TEN = [1e6, 1.01e6, 0.99e6, 1e6, 1.02e6, 1e6, 0.98e6, 1.01e6, 1e6, 0.99e6]
@@ -83,6 +83,9 @@ def test_a_quiet_experiment_is_good() -> None:
     [
         (series(TEN[:1]), "enough_processes", Grade.USABLE),
         (series(TEN[:3], end_to_end=end_to_end(1.9, 2.1)), "enough_processes", Grade.DO_NOT_TRUST),
+        (series(TEN[:1], end_to_end=end_to_end(1.8, 1.9)), "enough_processes", Grade.DO_NOT_TRUST),
+        (series(TEN[:1], end_to_end=end_to_end(3.8, 4.0)), "enough_processes", Grade.USABLE),
+        (series(TEN[:1], end_to_end=end_to_end(0.25, 0.3)), "enough_processes", Grade.USABLE),
         (series([1e6, 1.2e6, 1e6, 0.9e6, 1e6, 1.1e6]), "processes_agree", Grade.USABLE),
         (series([1e6, 3e6, 1e6, 1e6, 3e6, 1e6]), "processes_agree", Grade.DO_NOT_TRUST),
         (series(TEN, noise=0.25), "inferences_agree", Grade.USABLE),

@@ -120,7 +120,7 @@ def _variant_problems(variant: Variant, at: str) -> Iterator[Problem]:
     name = variant.name
     if path_fault(name) or "/" in name or len(name.encode(errors="replace")) > _LONGEST_NAME:
         yield _problem(f"{at}.name", "cannot be the name of a directory")
-    for field in ("role", "ablated", "threads"):
+    for field in ("role", "threads"):
         if getattr(variant, field) is None:
             yield _problem(f"{at}.{field}", "is null, which only reports of other tools' directories may say")
     if variant.threads is not None and variant.threads < 1:

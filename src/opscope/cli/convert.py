@@ -19,7 +19,9 @@ def command(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="One of csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables and kit-csv.",
+            help=(
+                "One of csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv and kit."
+            ),
         ),
     ],
     out: Annotated[
@@ -60,8 +62,9 @@ def command(
     Example: opscope convert BUNDLE#baseline --to model-explorer --out graphs
 
     Every event: csv and parquet, which can be analysed again; perfetto, for ui.perfetto.dev; kit-csv, for scripts made
-    for Arm's profiling kit. Summed up: speedscope and folded, for flame graphs; model-explorer, the program's graph
-    and values for its nodes; tables, operators and categories as CSV; openmetrics, for dashboards.
+    for Arm's profiling kit, and kit, a whole run directory of it. Summed up: speedscope and folded, for flame graphs;
+    model-explorer, the program's graph and values for its nodes; tables, operators and categories as CSV; openmetrics,
+    for dashboards.
 
     For a bundle, csv, parquet and kit-csv hold the accelerated variant, the others all. Without --out, files are
     written beside PATH.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -26,32 +26,56 @@ def command(
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Title of the report, in place of the model's name.")
     ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="FILE.pte", help="Program of an Arm kit run, where it has moved.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Experiment of an Arm kit run to compare with.")
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Experiment that is compared, with --baseline.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of bundles; several give one report.
 
     Reports are computed from the traces and written into the bundle, those of an Arm kit run into opscope/ in its
     directory. Several bundles, of platforms or of versions, give one report: combined.html, combined.md and
-    combined.json.
+    combined.json. Which experiments of a kit run are compared its config tells, else --baseline and --candidate.
 
     Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
 
     Example: opscope report mac android linux --out platforms --title "MobileNet on our devices"
+
+    Example: opscope report out_toy_cnn/runs/mac --baseline mac_sme2_off --candidate mac_sme2_on
     """
-    for path in _written(bundles, split_words(formats), out, title):
+    for path in _written(bundles, split_words(formats), out, title, _OfRun(program, baseline, candidate)):
         if not quiet:
             say(path)
     if not quiet:
         note_unhashed(bundles)
 
 
-def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None) -> list[Path]:
+class _OfRun(NamedTuple):
+    """What only a run of the Arm kit needs."""
+
+    program: Path | None
+    baseline: str | None
+    candidate: str | None
+
+
+def _written(
+    bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None, of_run: _OfRun
+) -> list[Path]:
     """The files of the one report, or of the combined one."""
     from opscope.api import combined_report, report
     from opscope.core.errors import UsageError
 
     if len(bundles) == 1:
-        return report(bundles[0], formats, out=out, title=title)
+        compared = of_run[1:] if any(of_run[1:]) else None
+        return report(bundles[0], formats, out=out, title=title, program=of_run.program, compared=compared)
+    if given := next((name for name, value in of_run._asdict().items() if value), None):
+        raise UsageError("it is of one run", where=f"--{given}", hint="report each run by itself")
     if out is None:
         problem = "a report over several bundles has no bundle to go into"
         raise UsageError(problem, where="--out", hint="name its directory with --out DIR")

@@ -16,7 +16,9 @@ _LONG = 400
 
 
 def command(
-    bundle: Annotated[Path, typer.Argument(help="The directory that `opscope profile` or `opscope run` wrote.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="The directory that `opscope profile`, `opscope run` or the Arm kit wrote.")
+    ],
     like: Annotated[
         Path | None, typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a good bundle.")
     ] = None,

@@ -25,16 +25,20 @@ from opscope.bundle.manifest import (
     Target,
     Variant,
 )
-from opscope.core.errors import NotFoundError, TraceFormatError
+from opscope.core.errors import NotFoundError, OpscopeError, TraceFormatError
+from opscope.core.files import sha256_of
 from opscope.core.parts import explained, part
 from opscope.core.table import TraceWarning
 from opscope.core.tracebacks import nothing_known
 from opscope.core.units import time_text
 from opscope.core.version import __version__
-from opscope.kit.readers.directory import read_kit
+from opscope.kit.readers.directory import read_kit, record_beside
+from opscope.kit.readers.pairs import comparing_command
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparisons_of
+from opscope.measurements.attribution import with_program
 from opscope.measurements.trace_sides import marked
+from opscope.runtimes.registry import read_model
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from opscope.kit.readers.run import KitExperiment, KitRun, StatedMedian
     from opscope.readers.registry import TraceRead
     from opscope.reports.content.content import ReportContent
+    from opscope.runtimes.side import ProgramFiles
 
 
 TIMING = "timing"
@@ -59,13 +64,13 @@ _MILLI = 1e6
 _ROLES = {KitRole.BASELINE: Role.BASELINE, KitRole.CANDIDATE: Role.CANDIDATE, KitRole.BOTH: Role.INTERMEDIATE}
 
 
-def kit_side(directory: Path, name: str | None, warmup: Warmup) -> Side:
-    """The side that an experiment of a run directory is."""
+def kit_side(directory: Path, name: str | None, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
+    """The side that an experiment of a run directory is, attributed with the files of its program that are named."""
     run = read_kit(directory)
     if name is not None:
-        return _side(run, run.experiment(name), warmup)
+        return experiment_side(run, run.experiment(name), warmup, files)
     chosen = _chosen(run)
-    side = _side(run, chosen, warmup)
+    side = experiment_side(run, chosen, warmup, files)
     others = [e.key for e in run.experiments if e.trace and e is not chosen]
     if run.comparisons or not others:
         return side
@@ -88,7 +93,10 @@ def _chosen(run: KitRun) -> KitExperiment:
     return found
 
 
-def _side(run: KitRun, experiment: KitExperiment, warmup: Warmup) -> Side:
+def experiment_side(
+    run: KitRun, experiment: KitExperiment, warmup: Warmup = None, files: ProgramFiles | None = None
+) -> Side:
+    """The side that an experiment is, with what its figures say against its trace among the warnings."""
     from opscope.readers.registry import read_trace
 
     file = experiment.trace
@@ -100,8 +108,23 @@ def _side(run: KitRun, experiment: KitExperiment, warmup: Warmup) -> Side:
     trace = read_trace(path)
     warnings = [*run.warnings, *experiment.warnings, *_first_run_only(experiment), *_checked(run, experiment, trace)]
     table = marked(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
-    files = [(str(path), trace.sha256)]
-    return Side(table, str(path), trace.format, files, experiment.key, None, _variant(experiment))
+    hashes = [(str(path), trace.sha256)]
+    side = Side(table, str(path), trace.format, hashes, experiment.key, None, _variant(experiment))
+    if files is None:
+        return _with_recorded_program(run, side)
+    return with_program(side, files.program, files.etrecord or record_beside(files.program))
+
+
+def _with_recorded_program(run: KitRun, side: Side) -> Side:
+    """A side attributed with the program that the kit recorded, as far as that is here and is the one that ran."""
+    if run.program is None:
+        return side
+    try:
+        return with_program(side, Path(run.program), Path(run.etrecord) if run.etrecord else None)
+    except OpscopeError as error:
+        message = f"operators are known by name only: {error}"
+        warning = TraceWarning("program_unusable", message, "name the program that was run: --program")
+        return side._replace(table=side.table.with_warnings(warning))
 
 
 def _first_run_only(experiment: KitExperiment) -> list[TraceWarning]:
@@ -170,8 +193,10 @@ class _Outcome(NamedTuple):
     kind: FailureKind = FailureKind.TRACE
 
 
-def kit_content(directory: Path) -> ReportContent:
-    """What a report of a run directory shows.
+def kit_content(
+    directory: Path, compared: tuple[str | None, str | None] | None = None, files: ProgramFiles | None = None
+) -> ReportContent:
+    """What a report of a run directory shows: of the two experiments that are named, else as the kit was asked.
 
     Experiments whose traces are missing or damaged are listed as failed, whatever the kit recorded about them.
     """
@@ -179,9 +204,11 @@ def kit_content(directory: Path) -> ReportContent:
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult
 
-    run = read_kit(directory)
+    run = read_kit(directory, compared)
     _chosen(run)
-    outcomes = [_outcome(run, e) for e in run.experiments if _is_timed(e)]
+    if files:
+        read_model(files.program, files.etrecord)
+    outcomes = [_outcome(run, e, files) for e in run.experiments if is_timed(e)]
     sides = _with_warnings(run, outcomes)
     analyses = {key: analysis_of(side) for key, side in sides.items()}
     if not analyses:
@@ -189,7 +216,7 @@ def kit_content(directory: Path) -> ReportContent:
         if any(outcome.kind is FailureKind.BUG for outcome in outcomes):
             raise nothing_known(problems, directory, None)
         raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
-    not_compared: list[str] = []
+    not_compared = _offer(run, sides)
     comparisons = comparisons_of(_pairs(run, sides), not_compared)
     variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
     content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
@@ -220,7 +247,7 @@ def _kernel_logs(run: KitRun) -> list[KernelSummary]:
     return found
 
 
-def _is_timed(experiment: KitExperiment) -> bool:
+def is_timed(experiment: KitExperiment) -> bool:
     """Whether an experiment was to leave a trace; one of which only a list of kernels is here was not."""
     if experiment.trace or experiment.mode == TIMING:
         return True
@@ -237,17 +264,17 @@ def _with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]
     return sides
 
 
-def _outcome(run: KitRun, experiment: KitExperiment) -> _Outcome:
+def _outcome(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
     return explained(
         f"the experiment {experiment.key}",
-        lambda: _tried(run, experiment),
+        lambda: _tried(run, experiment, files),
         lambda failure: _Outcome(experiment, None, f"not known because of {failure.because}", FailureKind.BUG),
     )
 
 
-def _tried(run: KitRun, experiment: KitExperiment) -> _Outcome:
+def _tried(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None) -> _Outcome:
     try:
-        side = _side(run, experiment, None)
+        side = experiment_side(run, experiment, None, files)
         analysis_of(side)
     except TraceFormatError as error:
         return _Outcome(experiment, None, error.problem)
@@ -260,6 +287,14 @@ def _pairs(run: KitRun, sides: dict[str, Side]) -> list[tuple[Side, Side]]:
     """What the kit was asked to compare, where both sides left a trace."""
     pairs = [(sides.get(pair.baseline), sides.get(pair.candidate)) for pair in run.comparisons]
     return [(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
+
+
+def _offer(run: KitRun, sides: Mapping[str, Side]) -> list[str]:
+    """The comparison to ask for where none was, as one sentence."""
+    pair = run.offered
+    if pair is None or not {pair.baseline, pair.candidate} <= set(sides):
+        return []
+    return [f"{pair.candidate} was not compared; compare with: {comparing_command(run.directory, pair)}"]
 
 
 def _variant(experiment: KitExperiment) -> Variant:
@@ -294,8 +329,8 @@ def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
         dtype=None,
         program=source,
         etrecord=None,
-        sha256=None,
-        size=None,
+        sha256=sha256_of(Path(run.program)) if run.program else None,
+        size=Path(run.program).stat().st_size if run.program else None,
         methods=None,
         backends=delegates,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
-from opscope.reports.content.content import NOT_KNOWN, all_threads_text, closing_rows, headline, one_process_a_side
+from opscope.reports.content.content import all_threads_text, closing_rows, headline, one_process_a_side
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import Document, Section, Sentence, Tone
 from opscope.reports.document.html import html_document
@@ -59,10 +59,11 @@ def report_document(content: ReportContent) -> Document:
 def _heading(content: ReportContent) -> str:
     """What ran, where: model, device, CPU, target, threads."""
     manifest = content.manifest
-    cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
+    cpu = manifest.environment.cpu or manifest.environment.machine
     counts = all_threads_text(manifest.variants)
     where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, counts)))
-    return f"{f'{content.title} · ' if content.title else ''}{heading(content)} on {where}"
+    joined = " on " if manifest.device or cpu else ", "
+    return f"{f'{content.title} · ' if content.title else ''}{heading(content)}{joined}{where}"
 
 
 def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tuple[str, Tone]]:

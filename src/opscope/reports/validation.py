@@ -69,8 +69,8 @@ def checks_table(validation: Validation) -> TableBlock:
 
 
 def _versions(validation: Validation) -> str:
-    written = plain(validation.written_by or "an unknown version", 40)
-    return f" (written by opscope {written}, checked by {validation.checked_by})"
+    written = f"written by opscope {plain(validation.written_by, 40)}, " if validation.written_by else ""
+    return f" ({written}checked by {validation.checked_by})"
 
 
 def _problem_lines(check: BundleCheck) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Where these come from: docs/design/quality.md.
 FEWEST_ROUNDS = 6
+BEYOND_PROCESSES = 2.0
 PROCESSES = (0.05, 0.25)
 INFERENCES = (0.10, 0.30)
 PRECISION = (0.05, 0.25)
@@ -97,21 +98,27 @@ def graded(check: str, grade: Grade | None, figures: str, advice: str, why: str 
     return passed(check, figures) if grade is None else concern(check, grade, figures + why, advice)
 
 
-@declare_rule(FEWEST_ROUNDS=FEWEST_ROUNDS)
+@declare_rule(FEWEST_ROUNDS=FEWEST_ROUNDS, BEYOND_PROCESSES=BEYOND_PROCESSES)
 def enough_processes(evidence: QualityEvidence) -> Message:
-    """Fewer processes than a verdict needs."""
+    """Fewer processes than a verdict needs; of one a side a ratio is usable that is beyond what processes differ by."""
     check = "enough_processes"
     fewest = min(len(variant.latency.processes) for variant in evidence.variants)
     many = f"{fewest} process{'' if fewest == 1 else 'es'} a variant"
     if fewest >= FEWEST_ROUNDS:
         return passed(check, many)
-    compared = evidence.end_to_end is not None
-    return concern(
-        check,
-        Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE,
-        f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}",
-        f"--rounds {FEWEST_ROUNDS} or more",
-    )
+    compared = evidence.end_to_end
+    known = f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}"
+    advice = f"--rounds {FEWEST_ROUNDS} or more"
+    if fewest == 1 and compared and _beyond_processes(compared.speedup):
+        beyond_that = f"{known}, but rarely by more than {BEYOND_PROCESSES:g}x"
+        return concern(check, Grade.USABLE, beyond_that, advice)
+    grade = Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE
+    return concern(check, grade, known, advice)
+
+
+def _beyond_processes(speedup: float | None) -> bool:
+    """Whether a ratio, in either direction, is more than what one unlucky process makes of equal sides."""
+    return speedup is not None and max(speedup, 1 / speedup) > BEYOND_PROCESSES
 
 
 @declare_rule(PROCESSES=PROCESSES)

@@ -3,7 +3,7 @@
 Files lie flat in the directory, named ``<model>_<experiment>_t<threads><suffix>``, or in a directory for each
 experiment. What the JSON files list comes first, then what the config plans, then what the names of files tell. Names
 tell which experiment a file belongs to and its thread count, never what an experiment is: whether it is the baseline is
-known only where the config, the manifest or the summary compares it with another one.
+known only where the user says so, or where a file of the run compares it with another one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
 from opscope.kit.readers.json import (
+    AnalysisSummary,
+    ComparedSide,
     KitConfigFields,
     Listing,
+    PairFields,
     PairSide,
     PlannedExperiment,
     Result,
+    StatedComparison,
     decode,
     pairs_of,
 )
-from opscope.kit.readers.run import (
-    KitExperiment,
-    KitFiles,
-    KitPair,
-    KitRole,
-    KitRun,
-    StatedMedian,
-)
+from opscope.kit.readers.pairs import Pairs, asked_pairs, fitting, named_pairs
+from opscope.kit.readers.run import ExperimentKey, KitExperiment, KitFiles, KitRun, StatedMedian
 from opscope.readers.kernel_log import read_kernel_log
 
 if TYPE_CHECKING:
@@ -137,17 +135,13 @@ _SUFFIXES = {
     ".etdump": "etdump",
     ".log": "latency_log",
 }
+_COMPARISON, _TIMELINE = "_robust_comparison.json", "_timeline"
 _OF_DIRECTORY = {"kernels.csv": "kernels"}
 _MARKS = (SUMMARY, "_timeline.csv", "_kernels.csv")
 _THREADS = re.compile(r"(?P<name>.+)_t(?P<threads>\d{1,4})\Z")
 _FINISHED = re.compile(rb"Model executed successfully \d{1,9} time\(s\) in \d{1,15}(?:\.\d{1,9})? ms", re.IGNORECASE)
 _ANCESTORS = 6
 _LONGEST_PATH = 1_000
-
-
-class _Key(NamedTuple):
-    name: str
-    threads: int | None
 
 
 class _Found(NamedTuple):
@@ -157,8 +151,22 @@ class _Found(NamedTuple):
     files: list[str]
     sources: list[_Source]
     config: KitConfigFields
-    grouped: dict[_Key, dict[str, str]]
-    pairs: tuple[KitPair, ...]
+    grouped: dict[ExperimentKey, dict[str, str]]
+    made: list[_Compared]
+    pairs: Pairs
+
+
+class _Compared(NamedTuple):
+    """A comparison that the kit made, and whose timelines it is of."""
+
+    file: str
+    stated: StatedComparison
+    keys: tuple[ExperimentKey, ExperimentKey]
+
+    def pair(self) -> PairFields:
+        """As a config would ask for it."""
+        baseline, candidate = (PairSide(*key) for key in self.keys)
+        return PairFields(baseline, candidate)
 
 
 class _Source(NamedTuple):
@@ -186,8 +194,14 @@ def is_kit_run(directory: Path) -> bool:
     return marked or any(word in content for word in (b'"results"', b'"executorch"', b'"experiment'))
 
 
-def read_kit(directory: Path) -> KitRun:
-    """Everything that a run directory tells, except what is in its traces."""
+def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = None) -> KitRun:
+    """Everything that a run directory tells, except what is in its traces.
+
+    Raises:
+        NotFoundError: nothing of the kit is there, or no experiment of a name.
+        TraceFormatError: a file is not what the kit writes.
+        UsageError: of the two that are to be compared one is missing, or both are the same experiment.
+    """
     files = _files_in(directory)
     sources = [_Source(name, decode(directory / name, Listing)) for name in _listings(files)]
     config_path, warnings = _config_path(directory, files, sources)
@@ -198,18 +212,27 @@ def read_kit(directory: Path) -> KitRun:
     keys = _merged([*listed, *found])
     if not keys:
         raise NotFoundError("nothing of the Arm kit is in this directory", where=directory, hint=_WHAT)
-    pairs, complaints = _pairs(sources, config, keys)
-    run = _Found(directory, files, sources, config, found, pairs)
-    experiments = [_experiment(run, key, names) for key, names in keys.items()]
+    made = _made(directory, files, listed, model, list(keys))
+    if compared is not None:
+        pairs = named_pairs(*compared, list(keys), directory)
+    else:
+        asked = [*pairs_of(config), *(pair for source in sources for pair in pairs_of(source.listing))]
+        pairs = asked_pairs([*asked, *(one.pair() for one in made)], list(keys), directory)
+    run = _Found(directory, files, sources, config, found, made, pairs)
+    experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
+    program = _program(directory, files, model)
     return KitRun(
         directory=str(directory),
         model=model,
+        program=str(program) if program else None,
+        etrecord=str(record) if program and (record := _record(directory, files, program)) else None,
         generated=next((s.listing.generated_at for s in sources if s.listing.generated_at), None),
         config=str(config_path) if config_path else None,
         executorch=next((s.listing.executorch for s in sources if s.listing.executorch), None),
         experiments=tuple(experiments),
-        comparisons=pairs,
-        warnings=(*warnings, *complaints),
+        comparisons=pairs.found,
+        offered=pairs.offered,
+        warnings=(*warnings, *pairs.warnings),
     )
 
 
@@ -252,6 +275,31 @@ def _config_path(directory: Path, files: list[str], sources: list[_Source]) -> t
     return None, [TraceWarning("kit_config_missing", message, "copy the config into the run directory")]
 
 
+def _program(directory: Path, files: Sequence[str], model: str | None) -> Path | None:
+    """The program that was run: in the run directory, where the kit recorded it, or where its export puts it."""
+    if not model:
+        return None
+    if local := _local(model, files):
+        return directory / local
+    name = model.replace("\\", "/").rpartition("/")[2]
+    return _up_from(directory, model) or _up_from(directory, f"artifacts/{name}")
+
+
+def _record(directory: Path, files: Sequence[str], program: Path) -> Path | None:
+    """The record of its export: beside it under either name, or where the kit's analysis found it."""
+    found = record_beside(program)
+    if found is None and ANALYSIS in files:
+        named = decode(directory / ANALYSIS, AnalysisSummary).etrecord
+        found = _up_from(directory, named) if named else None
+    return found
+
+
+def record_beside(program: Path) -> Path | None:
+    """The record of an export beside its program, under either of the names that exporters give it."""
+    names = (program.with_name(f"{program.name}.etrecord"), program.with_suffix(".etrecord"))
+    return next((path for path in names if path.is_file()), None)
+
+
 def _up_from(directory: Path, named: str) -> Path | None:
     """A file named relative to one of the directories above, since the kit runs in the root of its checkout."""
     if len(named) > _LONGEST_PATH or "\0" in named:
@@ -270,16 +318,20 @@ def _local(stated: str, files: Sequence[str]) -> str | None:
     return next((end for end in ends if end in files), None)
 
 
-def _listed(sources: Sequence[_Source], config: KitConfigFields) -> list[_Key]:
-    results = [_Key(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)]
-    planned = [_Key(e.name, threads) for e in config.experiments for threads in e.threads or (None,)]
+def _listed(sources: Sequence[_Source], config: KitConfigFields) -> list[ExperimentKey]:
+    results = [
+        ExperimentKey(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)
+    ]
+    planned = [ExperimentKey(e.name, threads) for e in config.experiments for threads in e.threads or (None,)]
     return list(dict.fromkeys([*results, *planned]))
 
 
-def _grouped(files: Sequence[str], listed: Sequence[_Key], model: str | None) -> dict[_Key, dict[str, str]]:
+def _grouped(
+    files: Sequence[str], listed: Sequence[ExperimentKey], model: str | None
+) -> dict[ExperimentKey, dict[str, str]]:
     """The files of each experiment, by what they are."""
-    stem = (model or "").replace("\\", "/").rpartition("/")[2].rpartition(".")[0]
-    found: dict[_Key, dict[str, str]] = defaultdict(dict)
+    stem = _stem(model)
+    found: dict[ExperimentKey, dict[str, str]] = defaultdict(dict)
     for file in files:
         place, _, name = file.rpartition("/")
         suffix = next((end for end in _SUFFIXES if name.endswith(end) and len(name) > len(end)), None)
@@ -290,7 +342,11 @@ def _grouped(files: Sequence[str], listed: Sequence[_Key], model: str | None) ->
     return found
 
 
-def _owner(place: str, prefix: str, listed: Sequence[_Key], stem: str) -> _Key:
+def _stem(model: str | None) -> str:
+    return (model or "").replace("\\", "/").rpartition("/")[2].rpartition(".")[0]
+
+
+def _owner(place: str, prefix: str, listed: Sequence[ExperimentKey], stem: str) -> ExperimentKey:
     """The experiment that a file belongs to, by its directory and the front of its name."""
     match = _THREADS.match(prefix)
     front = match["name"] if match else prefix
@@ -299,16 +355,43 @@ def _owner(place: str, prefix: str, listed: Sequence[_Key], stem: str) -> _Key:
     names = sorted({key.name for key in listed}, key=len, reverse=True)
     fitting = [name for name in names if name in {bare, place}] or [n for n in names if front.endswith(f"_{n}")]
     if fitting:
-        return _Key(bare if bare in fitting else fitting[0], threads)
+        return ExperimentKey(bare if bare in fitting else fitting[0], threads)
     inside = bool(place) and (front == place or front.endswith(f"_{place}"))
-    return _Key(place if inside else bare, threads)
+    return ExperimentKey(place if inside else bare, threads)
 
 
-def _merged(keys: Iterable[_Key]) -> dict[_Key, list[_Key]]:
+def _made(
+    directory: Path,
+    files: Sequence[str],
+    listed: Sequence[ExperimentKey],
+    model: str | None,
+    keys: Sequence[ExperimentKey],
+) -> list[_Compared]:
+    """The comparisons that the kit made, by the timelines in their names; it may call the sides as it likes."""
+    found = []
+    for file in files:
+        first, _, second = file.removesuffix(_COMPARISON).partition(f"{_TIMELINE}_vs_")
+        if file.endswith(_COMPARISON) and second.endswith(_TIMELINE) and "/" not in file:
+            owners = [_owner("", front, listed, _stem(model)) for front in map(_front, (f"{first}{_TIMELINE}", second))]
+            sides = [fitting(PairSide(*owner), (None, None), keys) for owner in owners]
+            if sides[0] and sides[1] and sides[0] != sides[1]:
+                found.append(_Compared(file, decode(directory / file, StatedComparison), (sides[0], sides[1])))
+    return found
+
+
+def _front(timeline: str) -> str:
+    """The name of a timeline without what says that it is one."""
+    ends = sorted(
+        (end.removesuffix(".csv") for end in _SUFFIXES if end.endswith("_timeline.csv")), key=len, reverse=True
+    )
+    return timeline.removesuffix(next((end for end in ends if timeline.endswith(end)), ""))
+
+
+def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[ExperimentKey]]:
     """Every experiment once, with the keys that stand for it: one without thread count is the only one that has it."""
     distinct = list(dict.fromkeys(keys))
     counts = {key.name: [k for k in distinct if k.name == key.name and k.threads is not None] for key in distinct}
-    merged: dict[_Key, list[_Key]] = {}
+    merged: dict[ExperimentKey, list[ExperimentKey]] = {}
     for key in distinct:
         others = counts[key.name]
         target = others[0] if key.threads is None and len(others) == 1 else key
@@ -316,60 +399,13 @@ def _merged(keys: Iterable[_Key]) -> dict[_Key, list[_Key]]:
     return merged
 
 
-def _pairs(
-    sources: Sequence[_Source], config: KitConfigFields, keys: Iterable[_Key]
-) -> tuple[tuple[KitPair, ...], list[TraceWarning]]:
-    """The comparisons that were asked for, and what is wrong with them."""
-    listings = [source.listing for source in sources]
-    asked = [*pairs_of(config), *(pair for listing in listings for pair in pairs_of(listing))]
-    known = list(keys)
-    found, warnings = [], []
-    for pair in dict.fromkeys(asked):
-        baseline = _side(pair.baseline, (pair.baseline_threads, pair.threads), known)
-        candidate = _side(pair.candidate, (pair.candidate_threads, pair.threads), known)
-        if baseline is None or candidate is None:
-            lost = pair.baseline if baseline is None else pair.candidate
-            name = lost if isinstance(lost, str) else lost.experiment
-            message = f"a comparison names the experiment {name[:80]}, which is not in the run, or at several threads"
-            warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
-            continue
-        found.append(KitPair(_text(baseline), _text(candidate), pair.label))
-        warnings += _thread_counts(baseline, candidate)
-    return tuple(dict.fromkeys(found)), warnings or ([] if found else [_no_roles()])
-
-
-def _text(key: _Key) -> str:
-    return key.name if key.threads is None else f"{key.name}_t{key.threads}"
-
-
-def _no_roles() -> TraceWarning:
-    message = "no comparison was asked for: which experiment is the baseline is not known, whatever their names are"
-    return TraceWarning("kit_no_roles", message, "say it yourself: opscope compare DIR#baseline DIR#candidate")
-
-
-def _side(side: PairSide | str, counts: tuple[int | None, int | None], keys: Sequence[_Key]) -> _Key | None:
-    """The experiment that a side of a comparison means, with the first thread count next to it."""
-    name, own = (side.experiment, side.threads) if isinstance(side, PairSide) else (side, None)
-    threads = next((count for count in (own, *counts) if count is not None), None)
-    fitting = [key for key in keys if key.name == name and threads in {None, key.threads}]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _thread_counts(baseline: _Key, candidate: _Key) -> list[TraceWarning]:
-    if baseline.threads == candidate.threads:
-        return []
-    message = f"the kit compares {_text(baseline)} with {_text(candidate)}: they ran with different thread counts"
-    hint = "such a speedup mixes acceleration and threads; compare experiments of one thread count"
-    return [TraceWarning("kit_pair_threads_differ", message, hint)]
-
-
-def _experiment(run: _Found, key: _Key, names: Sequence[_Key]) -> KitExperiment:
+def _experiment(run: _Found, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
     """What the run's files tell about one experiment, which the keys ``names`` stand for."""
     results = [
         (source.file, result)
         for source in run.sources
         for result in (*source.listing.runs, *source.listing.results)
-        if _Key(result.experiment, result.thread_count) in names
+        if ExperimentKey(result.experiment, result.thread_count) in names
     ]
     own = _paths(results, run.files)
     for name in names:
@@ -378,9 +414,12 @@ def _experiment(run: _Found, key: _Key, names: Sequence[_Key]) -> KitExperiment:
         name=key.name,
         threads=key.threads,
         **_asked([result for _, result in results], [e for e in run.config.experiments if e.name == key.name]),
-        role=_role(_text(key), run.pairs),
+        role=run.pairs.role(key.text),
         files=KitFiles(**own),
-        stated=tuple(_stated(run.directory, file, r) for file, r in results if r.metrics),
+        stated=(
+            *(_stated(run.directory, file, key, r.metrics.median_ms) for file, r in results if r.metrics),
+            *(_stated(run.directory, made.file, key, side.median_ms) for made, side in _sides_of(key, run.made)),
+        ),
         finished="latency_log" in own and _FINISHED.search(file_bytes(run.directory / own["latency_log"])) is not None,
         kernels=read_kernel_log(run.directory / own["kernel_log"]) if "kernel_log" in own else None,
         kernel_rows=kernel_rows(run.directory / own["kernels"]) if "kernels" in own else (),
@@ -430,21 +469,19 @@ def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[
     return found
 
 
-def _role(key: str, pairs: Sequence[KitPair]) -> KitRole | None:
-    baseline, candidate = any(p.baseline == key for p in pairs), any(p.candidate == key for p in pairs)
-    if baseline and candidate:
-        return KitRole.BOTH
-    return KitRole.BASELINE if baseline else KitRole.CANDIDATE if candidate else None
+def _sides_of(key: ExperimentKey, made: Sequence[_Compared]) -> list[tuple[_Compared, ComparedSide]]:
+    """What the kit's comparisons state of an experiment."""
+    sides = [(one, zip(one.keys, (one.stated.config1, one.stated.config2), strict=True)) for one in made]
+    return [(one, side) for one, both in sides for own, side in both if own == key]
 
 
-def _stated(directory: Path, file: str, result: Result) -> StatedMedian:
-    value = result.metrics.median_ms if result.metrics else None
+def _stated(directory: Path, file: str, key: ExperimentKey, value: float | str | None) -> StatedMedian:
     if value is None:
         return StatedMedian(file, None, not_a_number=False)
     try:
         number = float(value)
     except ValueError:
-        problem = f"median_ms of {result.experiment[:80]} is {str(value)[:40]!r}, no number"
+        problem = f"median_ms of {key.text[:80]} is {str(value)[:40]!r}, no number"
         raise TraceFormatError(problem, where=directory / file) from None
     usable = math.isfinite(number) and number >= 0
     return StatedMedian(file, number if usable else None, not_a_number=not usable)

@@ -116,6 +116,26 @@ class KitConfigFields(msgspec.Struct, frozen=True):
     comparisons: list[PairFields] = []
 
 
+class ComparedSide(msgspec.Struct, frozen=True):
+    """One side of a comparison that the kit made: as it was called, and its median."""
+
+    name: str = ""
+    median_ms: float | str | None = None
+
+
+class StatedComparison(msgspec.Struct, frozen=True):
+    """A ``*_robust_comparison.json``: the first side is the baseline of the speedup."""
+
+    config1: ComparedSide = ComparedSide()
+    config2: ComparedSide = ComparedSide()
+
+
+class AnalysisSummary(msgspec.Struct, frozen=True):
+    """The analysis_summary.json."""
+
+    etrecord: str | None = None
+
+
 def pairs_of(found: Listing | KitConfigFields) -> list[PairFields]:
     """All comparisons that a file asks for, wherever they stand in it."""
     inner = [*found.analysis.compare_pairs, *found.analysis.comparisons] if found.analysis else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +12,18 @@ from opscope.core.table import TraceWarning
 from opscope.kit.readers.csv import KitKernelRow, StatsRow
 from opscope.kit.readers.json import Executorch
 from opscope.program.kernels.names import KernelLog
+
+
+class ExperimentKey(NamedTuple):
+    """An experiment at one thread count; None where no file tells the count."""
+
+    name: str
+    threads: int | None
+
+    @property
+    def text(self) -> str:
+        """As the kit's file names have it."""
+        return self.name if self.threads is None else f"{self.name}_t{self.threads}"
 
 
 class KitRole(str, enum.Enum):
@@ -62,7 +75,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """Name with thread count, as the kit's file names have it; unique in a run."""
-        return self.name if self.threads is None else f"{self.name}_t{self.threads}"
+        return ExperimentKey(self.name, self.threads).text
 
     @property
     def trace(self) -> str | None:
@@ -83,11 +96,14 @@ class KitRun(msgspec.Struct, frozen=True):
 
     directory: str  # where it is
     model: str | None  # path of the program, as the kit recorded it
+    program: str | None  # path of that program here; null where it was not found
+    etrecord: str | None  # likewise of the record of its export
     generated: str | None  # when, as the kit recorded it
     config: str | None  # path of the config that was read; null without
     executorch: Executorch | None  # the checkout that the kit recorded
     experiments: tuple[KitExperiment, ...]  # in the order the kit lists them; those that only files tell of come last
     comparisons: tuple[KitPair, ...]  # those that were asked for and whose experiments are known
+    offered: KitPair | None  # where none was: the first two whose names differ in on and off alone
     warnings: tuple[TraceWarning, ...]  # what is wrong with the run as a whole
 
     def experiment(self, name: str) -> KitExperiment:

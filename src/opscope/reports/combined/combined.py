@@ -273,7 +273,8 @@ def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
         if several
         else None,
         column("threads", Format.COUNT, lambda line: line[1].threads, absent=NOT_KNOWN),
-        column("accelerated ms", Format.MS, lambda line: line[1].latency_ns, absent="not measured"),
+        column("variant", Format.NAME, lambda line: line[1].variant),
+        column("ms", Format.MS, lambda line: line[1].latency_ns, absent="not measured"),
         column("baseline ms", Format.MS, lambda line: line[1].baseline_ns),
         column("speedup", Format.RATIO, lambda line: line[1].speedup),
         column("95 % interval", Format.RATIO, _interval_of),

@@ -57,7 +57,13 @@ def program_files(program: str | Path | None, etrecord: str | Path | None) -> Pr
 
 def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
     """The side that a path names; see :func:`read` for the paths and the warm-up."""
-    side = _side_of(path, warmup)
+    place, _, variant = str(path).partition("#")
+    directory = Path(place)
+    if is_kit(directory):
+        from opscope.kit.sides import kit_side
+
+        return kit_side(directory, variant or None, warmup, files)
+    side = _side_of(directory, variant or None, warmup)
     if files is None:
         return side
     from opscope.measurements.attribution import with_program
@@ -65,28 +71,16 @@ def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None)
     return with_program(side, *files)
 
 
-def _side_of(path: str | Path, warmup: Warmup) -> Side:
-    place, _, variant = str(path).partition("#")
-    directory = Path(place)
-    if directory.is_dir():
-        run = _run_side(directory, variant or None, warmup)
-        if run is not None:
-            return run
-    if variant:
-        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
-    return trace_side(directory, warmup)
-
-
-def _run_side(directory: Path, variant: str | None, warmup: Warmup) -> Side | None:
-    """The side of a bundle or of a run of the Arm kit; None for a directory that is neither."""
+def _side_of(place: Path, variant: str | None, warmup: Warmup) -> Side:
+    """The side of a bundle, or of traces."""
     from opscope.bundle.bundle import Bundle, is_bundle
     from opscope.measurements.sides import bundle_side
 
-    if is_kit(directory):
-        from opscope.kit.sides import kit_side
-
-        return kit_side(directory, variant, warmup)
-    return bundle_side(Bundle.open(directory), variant, warmup) if is_bundle(directory) else None
+    if place.is_dir() and is_bundle(place):
+        return bundle_side(Bundle.open(place), variant, warmup)
+    if variant:
+        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=place)
+    return trace_side(place, warmup)
 
 
 def unhashed_note(path: str | Path) -> str | None:

@@ -425,7 +425,7 @@ _UNDO = "undo the change of the file, or choose another --out"
 def _variant_text(variant: Variant) -> str:
     """A variant with all that tells it from one of its name."""
     role = variant.role.value if variant.role else "no role"
-    off = f"without {', '.join(variant.ablated)}" if variant.ablated else "all features"
+    off = f"without {', '.join(variant.ablated)}" if variant.ablated else "nothing off"
     cpus = f", CPUs {', '.join(map(str, variant.affinity))}" if variant.affinity else ""
     return f"{variant.name} ({role}, {off}, threads {variant.threads}{cpus})"
 

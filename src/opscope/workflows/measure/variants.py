@@ -113,10 +113,16 @@ def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[Plan
         cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in wanted}
     recorded = switch.recorded if switch else None
     found = [
-        Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity), recorded)
+        Variant(v.name, v.role, _off(v, target), cleared[v.ablate], v.threads, list(v.affinity), recorded)
         for v in planned
     ]
     return _ListedVariants(found, _controls(experiment, switch, found) if switch else [])
+
+
+def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
+    """What is switched off; of a build of the user's nobody knows what it was built with."""
+    built = planned.runner is not None or target.of(planned.name).capabilities().is_build
+    return None if built else list(planned.ablate)
 
 
 def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:
@@ -189,7 +195,7 @@ def _as_it_is(experiment: Experiment) -> list[Variant]:
         hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
         raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
     return [
-        Variant(f"runner{suffix}", Role.CANDIDATE, [], [], threads, experiment.cpus)
+        Variant(f"runner{suffix}", Role.CANDIDATE, None, [], threads, experiment.cpus)
         for threads, suffix in _thread_counts(experiment)
     ]
 

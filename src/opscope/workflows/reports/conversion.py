@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.kit.run_files import KitOutput
     from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
     from opscope.reports.formats.perfetto import TrackGroup
@@ -36,6 +37,7 @@ _SEVERAL = {
     "model-explorer": None,
     "tables": ("_operators.csv", "_categories.csv"),
     "kit-csv": ("_exec_all_runs_timeline.csv", "_exec_run0_timeline.csv", "_exec_ops_stats.csv"),
+    "kit": None,
 }
 """Formats of several files, and the ends of their names; None: the variants decide."""
 _BY_DEFAULT = "operator"
@@ -199,6 +201,8 @@ def _target(request: Request, suffix: str, out: Path | None) -> Path:
     """The file with this end of its name."""
     if out is not None and request.to not in _SEVERAL:
         return out
+    if request.to == "kit":
+        return (out or Path(request.path.partition("#")[0]).resolve().parent / f"{request.stem}-kit") / suffix
     return (out or Path(request.path.partition("#")[0]).resolve().parent) / f"{request.stem}{suffix}"
 
 
@@ -229,6 +233,61 @@ def _kit_csv(request: Request) -> dict[str, Content]:
 
     files = kit_csv(_checked(_side(request)).table, request.stem)
     return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
+
+
+def _kit(request: Request) -> dict[str, Content]:
+    """A run directory of the kit: names of files in place of their ends."""
+    from opscope.kit.csv import FILES, kit_csv
+    from opscope.kit.run_files import KitOutputs, run_files
+
+    written = [_kit_output(_checked(side)) for side in _sides(request)]
+    pairs = []
+    if _is_whole(request):
+        known = {own.side.label: own.output for own in written}
+        labels = [(one.candidate.label, one.baseline.label) for one in _report(request).comparisons]
+        pairs = [(known[candidate], known[baseline]) for candidate, baseline in labels]
+    first = written[0]
+    run = KitOutputs(first.model, first.program, first.created, [own.output for own in written], pairs)
+    files: dict[str, Content] = dict(run_files(run))
+    for own in written:
+        tables = kit_csv(own.side.table, own.output.stem)
+        files |= {f"{own.output.stem}_{name}": file for name, file in zip(FILES, tables, strict=True)}
+    return files
+
+
+class _KitOutput(NamedTuple):
+    """An experiment that is written as the kit's, and what its run is called."""
+
+    side: Side
+    output: KitOutput
+    model: str
+    program: str
+    created: str
+
+
+def _kit_output(side: Side) -> _KitOutput:
+    from opscope.kit.readers.run import ExperimentKey
+    from opscope.kit.run_files import KitOutput
+    from opscope.measurements.analyses import analysis_of
+    from opscope.reports.formats.tables import plain_stem
+
+    bundle, variant = side.bundle, side.variant
+    threads = variant.threads if variant else None
+    end = "" if threads is None else f"_t{threads}"
+    key = ExperimentKey(side.label.removesuffix(end) if variant else "trace", threads)
+    analysis = analysis_of(side)
+    program = side.model.source if side.model else analysis.program.path if analysis.program else side.path
+    model = plain_stem(side.model.name if side.model else Path(program).stem)
+    plan = bundle.manifest.plan if bundle else None
+    output = KitOutput(
+        key=key,
+        stem=plain_stem(f"{model}_{key.text}"),
+        trace=side.files[0][0],
+        analysis=analysis,
+        runs=plan.runs if plan else None,
+        warmup=plan.warmup if plan else None,
+    )
+    return _KitOutput(side, output, model, program, bundle.manifest.created if bundle else "not known")
 
 
 def _perfetto(request: Request) -> dict[str, Content]:
@@ -417,4 +476,5 @@ _FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {  # content of e
     "model-explorer": _model_explorer,
     "tables": _tables,
     "kit-csv": _kit_csv,
+    "kit": _kit,
 }

@@ -24,7 +24,7 @@ from opscope.measurements.analyses import (
     comparisons_of,
 )
 from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
-from opscope.workflows.analyze.sides import is_kit
+from opscope.workflows.analyze.sides import is_kit, program_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +42,18 @@ ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "compari
 MARKDOWN, HTML = "report.md", "report.html"
 
 
-def content(path: str | Path) -> ReportContent:
+def content(
+    path: str | Path,
+    *,
+    program: str | Path | None = None,
+    compared: tuple[str | None, str | None] | None = None,
+) -> ReportContent:
     """Everything that a report of a bundle, or of a run directory of the Arm kit, shows, computed from its traces.
+
+    Args:
+        path: of it.
+        program: the .pte that a run of the kit ran; None: where the kit recorded it. A bundle has its own.
+        compared: baseline and candidate among the experiments of a run of the kit; None: as the kit was asked.
 
     Raises:
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
@@ -53,7 +63,11 @@ def content(path: str | Path) -> ReportContent:
     if is_kit(Path(path)):
         from opscope.kit.sides import kit_content
 
-        return _with_failures(lambda: kit_content(Path(path)))
+        return _with_failures(lambda: kit_content(Path(path), compared, program_files(program, None)))
+    if program or compared:
+        option = "--program" if program else "--baseline" if compared and compared[0] else "--candidate"
+        problem = "it is for a run of the Arm kit; a bundle has its own"
+        raise UsageError(problem, where=option, hint=f"omit {option}, or compare two bundles: opscope compare")
     return content_of(Bundle.open(Path(path)))
 
 
@@ -127,6 +141,8 @@ def report(
     *,
     out: str | Path | None = None,
     title: str | None = None,
+    program: str | Path | None = None,
+    compared: tuple[str | None, str | None] | None = None,
 ) -> list[Path]:
     """Write the reports of a bundle or of a run directory of the Arm kit, from its traces.
 
@@ -135,14 +151,16 @@ def report(
         formats: any of ``html``, ``md`` and ``json``.
         out: directory to write to; None: the bundle itself, or ``opscope`` in the run directory of the kit.
         title: of the report; None: the model's name.
+        program: the .pte that a run of the kit ran; see :func:`content`.
+        compared: two experiments of a run of the kit; see :func:`content`.
 
     Returns:
         The files that were written.
 
     Raises:
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
-        UsageError: a format is unknown.
-        NotFoundError: there is no bundle.
+        UsageError: a format is unknown, or what a run of the kit needs is named for a bundle.
+        NotFoundError: there is no bundle, or no experiment of a name.
         InternalError: a bug in opscope leaves nothing to report.
     """
     check_formats(formats)
@@ -150,7 +168,7 @@ def report(
     usual = place / KIT_REPORTS if is_kit(place) else place
     directory = Path(out) if out else usual
     with tracebacks_kept(directory):
-        shown = msgspec.structs.replace(content(place), title=title or None)
+        shown = msgspec.structs.replace(content(place, program=program, compared=compared), title=title or None)
         files = write_reports(directory, shown, formats, follow=out is not None)
         check_reported(shown, place, directory)
         return files

@@ -16,7 +16,7 @@ from opscope.bundle.manifest import Manifest
 from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem
-from opscope.core.errors import BundleError, NotFoundError
+from opscope.core.errors import BundleError, NotFoundError, UsageError
 from opscope.core.parts import explained, noted
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
@@ -49,6 +49,14 @@ class Opened(NamedTuple):
         return typed if isinstance(typed, Manifest) else None
 
 
+def _validated_kit_run(path: Path) -> ValidationResult:
+    from opscope.kit.validation import kit_checks
+
+    checks = kit_checks(path)
+    valid = all(check.status is not CheckStatus.FAILED for check in checks)
+    return ValidationResult(str(path), valid, None, __version__, None, checks)
+
+
 def opened_bundle(path: Path) -> Opened:
     """Look at what is on disk."""
     if not path.exists():
@@ -66,10 +74,6 @@ def opened_bundle(path: Path) -> Opened:
 
 def _other_hint(path: Path) -> str:
     """What to give instead."""
-    from opscope.workflows.analyze.sides import is_kit
-
-    if is_kit(path):
-        return "it is a run of the Arm kit, which states no hashes and no plan: `opscope analyze` reads it"
     inner = sorted(own.parent.name for own in path.glob(f"*/{MANIFEST}"))[:3] if path.is_dir() else []
     return f"validate the bundles in it, one by one: {', '.join(inner)}" if inner else "give the directory of a bundle"
 
@@ -107,16 +111,24 @@ _WAIT = "wait until the run that is writing here ends"
 def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
     """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
 
-    All checks are made, whatever fails. Figures are recomputed from the traces and laid beside the stated ones.
+    All checks are made, whatever fails. Figures are recomputed from the traces and laid beside the stated ones. Of a
+    run of the Arm kit, which states no hashes and no plan, the questions are fewer; its program is read where it lies.
 
     Args:
-        path: of the bundle.
+        path: of the bundle, or of the run directory of the kit.
         like: a known-good bundle; the structure of both is compared then.
 
     Raises:
         NotFoundError: there is nothing at one of the paths.
         BundleError: it is not a bundle.
+        UsageError: a run of the kit is to be compared with a good bundle.
     """
+    from opscope.workflows.analyze.sides import is_kit
+
+    if is_kit(Path(path)):
+        if like is not None:
+            raise UsageError("a run of the Arm kit has another structure", where="--like", hint="omit --like")
+        return _validated_kit_run(Path(path))
     opened = opened_bundle(Path(path))
     good = None if like is None else opened_bundle(Path(like))
     checks = _manifest_checks(opened)

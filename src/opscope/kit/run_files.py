@@ -1,0 +1,334 @@
+"""The other files of a run directory of the Arm kit, so that scripts made for them run on any profile.
+
+Names and fields are the kit's: ``manifest.json``, ``metrics.json``, ``MODEL_pipeline_summary.json`` and ``.md``,
+``analysis_summary.json``, and of each experiment its ``_robust_stats.json`` and the operator tables. What they mean:
+
+- Latencies are those of Method::execute in traced inferences, without warm-up, in ms.
+- Times of operators and categories are self times, so that they never exceed the latency. ``total_ms`` of an operator
+  table is of all inferences, ``avg_ms`` of one; in ``operator_details`` of the summary ``total_ms`` is of one inference
+  and ``avg_ms`` of one call, as the kit's documents show them.
+- Categories are told by whole names. ``category_totals_ms`` adds experiments up, as the kit does: use ``per_etdump``.
+- In a comparison the first name is the candidate, so that a speedup above 1 is a gain.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.program.operators.kinds import Category
+from opscope.reports.document.text import csv_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.operators.operators import Operator
+    from opscope.kit.readers.run import ExperimentKey
+
+Json: TypeAlias = Any
+"""Of a document with the kit's fields."""
+
+TIMELINE, RUN0, STATS = "_exec_all_runs_timeline.csv", "_exec_run0_timeline.csv", "_exec_ops_stats.csv"
+_TABLES = {
+    Category.CONVOLUTION: "CONV",
+    Category.GEMM: "GEMM",
+    Category.DATA_MOVEMENT: "DATA_MOVEMENT",
+    Category.ELEMENTWISE: "ELEMENTWISE",
+    Category.OTHER: "OTHER",
+}
+"""Categories as the kit's operator tables call them."""
+_FENCE = 1.5
+_OTHERS = 2
+_OF_NAMES = ("name", "operator", "model_name")
+
+
+class KitOutput(NamedTuple):
+    """An experiment that is written."""
+
+    key: ExperimentKey
+    stem: str  # of its files
+    trace: str  # the file that was read
+    analysis: Analysis
+    runs: int | None  # that were asked for
+    warmup: int | None
+
+    @property
+    def latency(self) -> Latency:
+        """Of Method::execute."""
+        return self.analysis.traced or self.analysis.latency
+
+
+class KitOutputs(NamedTuple):
+    """What is written of a run."""
+
+    model: str  # what the files are called after
+    program: str  # path of the program
+    created: str
+    experiments: Sequence[KitOutput]
+    pairs: Sequence[tuple[KitOutput, KitOutput]]  # candidate and baseline
+
+
+def run_files(run: KitOutputs) -> dict[str, bytes]:
+    """The content of each file by its name, but for the timelines and their statistics."""
+    results = [_result(own) for own in run.experiments]
+    manifest = {"generated_at": run.created, "config": None, "model": run.program, "results": results}
+    summary = {"model": run.program, "generated_at": run.created, "runs": [_run(own) for own in run.experiments]}
+    found = {
+        "manifest.json": _json(manifest),
+        "metrics.json": _json({"results": results}),
+        "analysis_summary.json": _json(_analysis_summary(run)),
+        f"{run.model}_pipeline_summary.json": _json(summary),
+        f"{run.model}_pipeline_summary.md": _markdown(run).encode(),
+    }
+    for own in run.experiments:
+        found[_robust_name(own)] = _json(_robust_stats(own))
+        found |= {f"{own.stem}_{name}.csv": table for name, table in _operator_tables(own).items()}
+    for candidate, baseline in run.pairs:
+        found[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
+    return found
+
+
+def _json(value: Json) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def _robust_name(own: KitOutput) -> str:
+    return f"{own.stem}{TIMELINE.removesuffix('.csv')}_robust_stats.json"
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6
+
+
+def _result(own: KitOutput) -> Json:
+    latency = own.latency
+    metrics = {
+        "runs": latency.n,
+        "threads": own.key.threads,
+        "latency_ms": [_ms(sample) for sample in latency.samples_ns],
+        "median_ms": _ms(latency.median_ns),
+        "min_ms": _ms(latency.min_ns),
+        "max_ms": _ms(latency.max_ns),
+        "etdump": own.trace,
+        "log": None,
+    }
+    return {"experiment": own.key.name, "metrics": metrics}
+
+
+def _run(own: KitOutput) -> Json:
+    latency = own.latency
+    return {
+        "experiment": own.key.name,
+        "threads": own.key.threads,
+        "mode": "timing",
+        "status": "ok",
+        "paths": {"etdump": own.trace, "timeline_all": f"{own.stem}{TIMELINE}", "timeline_run0": f"{own.stem}{RUN0}"},
+        "metrics": {
+            "median_ms": _ms(latency.median_ns),
+            "mean_ms": _ms(latency.mean_ns),
+            "cv_percent": _percent(latency.cv),
+            "robust_stats_path": _robust_name(own),
+        },
+        "runs": own.runs,
+        "warmup": own.warmup,
+    }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _robust_stats(own: KitOutput) -> Json:
+    """Of all measured inferences, and of those within the fences of Tukey."""
+    latency = own.latency
+    samples = np.asarray(latency.samples_ns, np.float64) / 1e6
+    low, high = np.percentile(samples, (25, 75))
+    lower, upper = float(low - _FENCE * (high - low)), float(high + _FENCE * (high - low))
+    inside = (samples >= lower) & (samples <= upper)
+    outside = samples[~inside].tolist()
+    whole = _spread(samples)
+    return {
+        **whole,
+        "min_ms": _ms(latency.min_ns),
+        "max_ms": _ms(latency.max_ns),
+        "percentiles": {f"p{part}": float(np.percentile(samples, part)) for part in (50, 75, 90, 95, 99)},
+        "outliers": {
+            "count": len(outside),
+            "percentage": 100 * len(outside) / len(samples),
+            "values": outside,
+            "bounds": {"lower": lower, "upper": upper},
+        },
+        "trimmed_mean_5_ms": _ms(latency.trimmed_mean_5_ns),
+        "trimmed_mean_10_ms": _ms(latency.trimmed_mean_10_ns),
+        "robust_stats": _spread(samples[inside]) if inside.any() else whole,
+        "latencies_ms": samples.tolist(),
+        "run_indices": list(range(len(samples))),
+        "name": own.key.text,
+    }
+
+
+def _spread(samples: np.ndarray[Any, np.dtype[np.float64]]) -> Json:
+    mean = float(samples.mean())
+    deviation = float(samples.std(ddof=1)) if len(samples) > 1 else None
+    return {
+        "count": len(samples),
+        "mean_ms": mean,
+        "median_ms": float(np.median(samples)),
+        "std_dev_ms": deviation,
+        "cv_percent": None if deviation is None or not mean else 100 * deviation / mean,
+    }
+
+
+def _operators(own: KitOutput) -> list[Operator]:
+    """Without the framework's own time and that of the calls of delegates and kernels, the longest first."""
+    found = [operator for operator in own.analysis.operators if operator.position is not None]
+    return sorted(found, key=lambda operator: -operator.traced_ns)
+
+
+def _categories(own: KitOutput) -> dict[Category, float]:
+    """Milliseconds of operators in an inference."""
+    found: dict[Category, float] = defaultdict(float)
+    for operator in _operators(own):
+        found[operator.category] += operator.traced_ns / 1e6
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _operator_tables(own: KitOutput) -> dict[str, bytes]:
+    latency, runs = own.latency, own.latency.n
+    mean = latency.mean_ns / 1e6
+    operators: list[dict[str, Any]] = []
+    for (name, category), alike in _grouped(own, lambda operator: operator.name).items():
+        each, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
+        times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
+        operators.append({"operator": name, "category": category, **times, "event_count": round(calls * runs)})
+    operators.sort(key=lambda row: -row["avg_ms"])
+    categories: list[dict[str, Any]] = []
+    for category, each in _categories(own).items():
+        name = _TABLES[category]
+        times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
+        kinds = sum(row["category"] == name for row in operators)
+        categories.append({"category": name, **times, "operator_count": kinds})
+    end = {
+        "model_name": own.stem,
+        "num_runs": runs,
+        "total_ms": sum(latency.samples_ns) / 1e6,
+        "avg_ms": mean,
+        "min_ms": latency.min_ns / 1e6,
+        "max_ms": latency.max_ns / 1e6,
+    }
+    others = [row for row in operators if row["category"] == _TABLES[Category.OTHER]][:_OTHERS]
+    tables = {"category_summary": categories, "operator_details": operators, "e2e_latency": [end]}
+    return {name: _table(rows) for name, rows in {**tables, "other_top_ops": others}.items() if rows}
+
+
+def _grouped(own: KitOutput, name: Callable[[Operator], str]) -> dict[tuple[str, str], list[Operator]]:
+    """Operators of one name and category, as the kit's tables call it."""
+    groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+    for operator in _operators(own):
+        groups[name(operator), _TABLES[operator.category]].append(operator)
+    return groups
+
+
+def _comparison(candidate: KitOutput, baseline: KitOutput) -> bytes:
+    """Categories of two experiments."""
+    first, second = _categories(candidate), _categories(baseline)
+    ends = candidate.latency.mean_ns / 1e6, baseline.latency.mean_ns / 1e6
+    rows = []
+    for category in sorted({*first, *second}, key=lambda own: _TABLES[own]):
+        times = first.get(category, 0.0), second.get(category, 0.0)
+        rows.append(
+            {
+                "category": _TABLES[category],
+                f"{candidate.key.text}_ms": times[0],
+                f"{baseline.key.text}_ms": times[1],
+                "speedup": times[1] / times[0] if times[0] else 0,
+                f"{candidate.key.text}_pct": 100 * times[0] / ends[0],
+                f"{baseline.key.text}_pct": 100 * times[1] / ends[1],
+            }
+        )
+    return _table(rows)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(csv_cell(name) for name in rows[0])
+    for row in rows:
+        writer.writerow(csv_cell(value) if name in _OF_NAMES else value for name, value in row.items())
+    return text.getvalue().encode()
+
+
+def _analysis_summary(run: KitOutputs) -> Json:
+    totals: dict[str, float] = defaultdict(float)
+    for own in run.experiments:
+        for category, each in _categories(own).items():
+            totals[category.value] += each
+    record = next((program.etrecord for own in run.experiments if (program := own.analysis.program)), None)
+    return {
+        "run_dir": ".",
+        "model": run.program,
+        "etrecord": record,
+        "etdump_count": len(run.experiments),
+        "category_totals_ms": dict(totals),
+        "kernel_hints": dict(_hints(run.experiments)),
+        "per_etdump": [_per_etdump(own) for own in run.experiments],
+        "csv_files": [f"{own.stem}{end}" for own in run.experiments for end in (TIMELINE, STATS)],
+        "operator_details": _details(run.experiments[0]) if run.experiments else [],
+    }
+
+
+def _hints(experiments: Iterable[KitOutput]) -> Counter[str]:
+    """How many operators ran a microkernel of each instruction set, where that is known."""
+    kernels = [operator.kernel for own in experiments for operator in _operators(own) if operator.kernel]
+    return Counter(kernel.rpartition("__")[2].partition("_")[0] for kernel in kernels)
+
+
+def _per_etdump(own: KitOutput) -> Json:
+    return {
+        "experiment": own.key.text,
+        "etdump": own.trace,
+        "categories_ms": {category.value: each for category, each in _categories(own).items()},
+        "rows": len(_operators(own)),
+        "csv_timeline": f"{own.stem}{RUN0}",
+        "csv_stats": f"{own.stem}{STATS}",
+        "operator_details": _details(own),
+    }
+
+
+def _details(own: KitOutput) -> list[Json]:
+    """Operators by type: those of one name but for its number."""
+    found = []
+    for (name, _), alike in _grouped(own, lambda operator: operator.name.rpartition(" #")[0] or operator.name).items():
+        total, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
+        kernels = list(dict.fromkeys(one.kernel for one in alike if one.kernel))
+        detail = {
+            "name": name,
+            "category": alike[0].category.value,
+            "avg_ms": total / calls if calls else None,
+            "count": int(calls) if calls % 1 == 0 else calls,
+            "total_ms": total,
+        }
+        found.append({**detail, "kernel_hint": kernels[0]} if len(kernels) == 1 else detail)
+    return sorted(found, key=lambda detail: -detail["total_ms"])
+
+
+def _markdown(run: KitOutputs) -> str:
+    lines = [f"# Pipeline Summary: {run.model}", "", f"- Generated: {run.created}", "", "## Timing Results"]
+    lines.append("| Experiment | Threads | Runs | Warmup | Median (ms) | Mean (ms) | CV (%) | Robust Stats |")
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for own in run.experiments:
+        latency = own.latency
+        cells = [
+            *(own.key.name, own.key.threads, own.runs, own.warmup),
+            *(f"{latency.median_ns / 1e6:.2f}", f"{latency.mean_ns / 1e6:.2f}"),
+            *(None if latency.cv is None else f"{100 * latency.cv:.2f}", f"`{_robust_name(own)}`"),
+        ]
+        lines.append(f"| {' | '.join('n/a' if cell is None else str(cell) for cell in cells)} |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,264 @@
+"""A run directory of the kit as a bundle: its program, its sides, what is checked, and how one is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kit_files
+from opscope.api import analyze, combined, content, convert, report, validate
+from opscope.bundle.manifest import Role
+from opscope.bundle.validation import CheckStatus
+from opscope.core.errors import MismatchError, NotFoundError, TraceFormatError, UsageError
+from opscope.kit.readers.directory import read_kit
+from opscope.reports.combined.combined import combined_markdown
+
+BUNDLE = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
+PROGRAM = next(BUNDLE.rglob("*.pte"))
+RECORD = next(BUNDLE.rglob("*.etrecord"))
+EXPERIMENTS = {"mac_sme2_on": "accelerated", "mac_sme2_off": "baseline"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run as the kit's default config makes it: no comparison asked for, and the program where its export put it."""
+    directory = tmp_path / "out_toy" / "runs" / "mac"
+    directory.mkdir(parents=True)
+    stem = PROGRAM.stem
+    for name, variant in EXPERIMENTS.items():
+        trace = min((BUNDLE / "variants" / variant).rglob("*.etdump"))
+        shutil.copyfile(trace, directory / f"{stem}_{name}_t1.etdump")
+        (directory / f"{stem}_{name}_t1_latency.log").write_text(kit_files.FINISHED)
+    artifacts = tmp_path / "out_toy" / "artifacts"
+    artifacts.mkdir()
+    shutil.copyfile(PROGRAM, artifacts / PROGRAM.name)
+    shutil.copyfile(RECORD, artifacts / f"{PROGRAM.name}.etrecord")
+    runs = [{"experiment": name, "threads": 1, "mode": "timing", "status": "ok"} for name in EXPERIMENTS]
+    kit_files.write_json(
+        directory / f"{stem}_pipeline_summary.json", {"model": f"out_toy/artifacts/{PROGRAM.name}", "runs": runs}
+    )
+    return directory
+
+
+def codes(path: object) -> set[str]:
+    """Codes of the warnings of an analysis."""
+    return {warning.code for warning in analyze(str(path)).trace.warnings}
+
+
+def test_the_program_that_the_kit_recorded_is_found_with_its_record(run: Path) -> None:
+    """Every experiment has the layers of the bundle that its trace is from."""
+    for name, variant in EXPERIMENTS.items():
+        found, expected = analyze(f"{run}#{name}", warmup=0), analyze(f"{BUNDLE}#{variant}", warmup=0)
+        assert found.program is not None
+        assert found.program.path.endswith(f"artifacts/{PROGRAM.name}")
+        assert found.program.etrecord is not None
+        assert [(o.name, o.module, o.category) for o in found.operators] == [
+            (o.name, o.module, o.category) for o in expected.operators
+        ]
+
+
+def test_a_program_that_is_gone_can_be_named(run: Path, tmp_path: Path) -> None:
+    """Without it operators have no layers; another one is refused where it is named, and said where it was found."""
+    home = tmp_path / "out_toy" / "artifacts"
+    moved = shutil.move(home, tmp_path / "elsewhere")
+    assert content(run).variants[0].analysis.program is None
+    named = content(run, program=Path(moved) / PROGRAM.name)
+    assert named.variants[0].analysis.program.etrecord.endswith(".etrecord")
+
+    other = Path(__file__).parents[1] / "data" / "two_methods.pte"
+    with pytest.raises(MismatchError, match="the trace is not of this program"):
+        content(run, program=other)
+    with pytest.raises(TraceFormatError, match="not an ExecuTorch program"):
+        content(run, program=Path(__file__))
+    home.mkdir()
+    shutil.copyfile(other, home / PROGRAM.name)
+    assert "program_unusable" in codes(f"{run}#mac_sme2_on")
+
+
+def test_two_experiments_that_are_named_are_compared(run: Path) -> None:
+    """They get their roles; a thread count may be left out where there is one."""
+    found = content(run, compared=("mac_sme2_off", "mac_sme2_on_t1"))
+    assert [(v.variant.name, v.variant.role) for v in found.variants] == [
+        ("mac_sme2_on_t1", Role.CANDIDATE),
+        ("mac_sme2_off_t1", Role.BASELINE),
+    ]
+    assert found.primary.baseline.label == "mac_sme2_off_t1"
+    assert found.primary.candidate.label == "mac_sme2_on_t1"
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "hint"),
+    [
+        (("mac_sme2_off", None), UsageError, "mac_sme2_on_t1"),
+        ((None, "mac_sme2_on"), UsageError, "mac_sme2_off_t1"),
+        (("mac_sme2_off", "mac_sme2_off_t1"), UsageError, "name two"),
+        (("mac_sme2_of", "mac_sme2_on"), NotFoundError, "mac_sme2_off_t1"),
+    ],
+)
+def test_sides_that_cannot_be_compared(run: Path, names: tuple, error: type[Exception], hint: str) -> None:
+    """One of two, the same twice, one that is not there: each is refused with names that there are."""
+    with pytest.raises(error) as caught:
+        content(run, compared=names)
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_bundle_has_its_own_sides_and_its_own_program() -> None:
+    """Nothing of it can be named."""
+    with pytest.raises(UsageError, match="a bundle has its own"):
+        content(BUNDLE, compared=("baseline", "accelerated"))
+    with pytest.raises(UsageError, match="a bundle has its own"):
+        content(BUNDLE, program=PROGRAM)
+
+
+def test_the_templates_pair_is_offered_and_never_taken(run: Path) -> None:
+    """By the command that compares; names that differ in more than on and off are not offered."""
+    found = content(run)
+    assert found.comparisons == []
+    assert [v.variant.role for v in found.variants] == [None, None]
+    (offer,) = found.not_compared
+    assert offer.endswith(f"opscope report {run} --baseline mac_sme2_off_t1 --candidate mac_sme2_on_t1")
+    for path in run.glob("*_on_t1*"):
+        path.rename(path.with_name(path.name.replace("_on_", "_office_")))
+    summary = next(run.glob("*_summary.json"))
+    summary.write_text(summary.read_text().replace("sme2_on", "sme2_office"))
+    assert read_kit(run).offered is None
+
+
+def compared_by_the_kit(run: Path, **medians: float) -> Path:
+    """The comparison that the kit wrote of the two experiments, in whose command the labels were swapped."""
+    stem = PROGRAM.stem
+    first, second = (f"{stem}_mac_sme2_{side}_t1_exec_all_runs_timeline" for side in ("off", "on"))
+    file = run / f"{first}_vs_{second}_robust_comparison.json"
+    sides = {
+        f"config{number}": {"name": label, "median_ms": medians.get(side)}
+        for number, label, side in ((1, "SME2-On", "off"), (2, "SME2-Off", "on"))
+    }
+    kit_files.write_json(file, sides)
+    return file
+
+
+def test_a_comparison_that_the_kit_made_is_made_again(run: Path) -> None:
+    """Of the timelines in its name, whatever it calls them; its medians are held against the traces."""
+    true = {side: analyze(f"{run}#mac_sme2_{side}", warmup=0).latency.median_ns / 1e6 for side in ("on", "off")}
+    file = compared_by_the_kit(run, **true)
+    found = read_kit(run)
+    assert [(pair.baseline, pair.candidate) for pair in found.comparisons] == [("mac_sme2_off_t1", "mac_sme2_on_t1")]
+    assert not codes(f"{run}#mac_sme2_off") & {"kit_median_differs", "kit_no_roles"}
+    compared_by_the_kit(run, on=true["on"], off=2 * true["off"])
+    assert "kit_median_differs" in codes(f"{run}#mac_sme2_off")
+    assert "kit_median_differs" not in codes(f"{run}#mac_sme2_on")
+    file.write_text("{")
+    with pytest.raises(TraceFormatError, match="not valid JSON"):
+        read_kit(run)
+
+
+def states(run: Path) -> dict[str, CheckStatus]:
+    """What became of each check."""
+    return {check.name: check.status for check in validate(run).checks}
+
+
+def test_a_whole_run_is_valid(run: Path) -> None:
+    """All is asked that there is; what was not asked for is skipped."""
+    assert states(run) == {
+        "manifest": CheckStatus.PASSED,
+        "pairs": CheckStatus.SKIPPED,
+        "complete": CheckStatus.PASSED,
+        "traces": CheckStatus.PASSED,
+        "program": CheckStatus.PASSED,
+        "stated": CheckStatus.PASSED,
+    }
+    assert validate(run).valid
+    with pytest.raises(UsageError, match="another structure"):
+        validate(run, like=BUNDLE)
+
+
+def test_what_is_wrong_with_a_run_is_found(run: Path, tmp_path: Path) -> None:
+    """Each damage by the check that it is of."""
+    trace, log = next(run.glob("*_on_t1.etdump")), next(run.glob("*_off_t1_latency.log"))
+    whole = trace.read_bytes()
+    trace.write_bytes(whole[:100])
+    assert states(run)["traces"] is CheckStatus.FAILED
+    trace.unlink()
+    assert states(run)["complete"] is CheckStatus.FAILED
+    trace.write_bytes(whole)
+    closing = log.read_text()
+    log.write_text("killed")
+    assert states(run)["complete"] is CheckStatus.FAILED
+    log.write_text(closing)
+    kit_files.write_json(run / "metrics.json", {"results": [kit_files.result("mac_sme2_on", 99.0)]})
+    assert states(run)["stated"] is CheckStatus.FAILED
+    kit_files.write_json(
+        run / "config.json", kit_files.config([kit_files.pair("mac_sme2_off", "mac_sme3_on")]) | {"experiments": []}
+    )
+    summary = next(run.glob("*_summary.json"))
+    summary.write_text(summary.read_text().replace('"model"', '"config": "config.json", "model"'))
+    assert states(run)["pairs"] is CheckStatus.FAILED
+    shutil.copyfile(
+        Path(__file__).parents[1] / "data" / "two_methods.pte", tmp_path / "out_toy/artifacts" / PROGRAM.name
+    )
+    assert states(run)["program"] is CheckStatus.FAILED
+    summary.write_text("{")
+    assert states(run) == {"manifest": CheckStatus.FAILED, **dict.fromkeys(list(states(run))[1:], CheckStatus.SKIPPED)}
+
+
+def test_in_a_combined_report_each_experiment_has_its_name(run: Path) -> None:
+    """None of them stands under a word that says that it was accelerated."""
+    text = combined_markdown(combined([run, BUNDLE])).replace("\\", "")
+    rows = [line for line in text.splitlines() if "| mac_sme2_" in line]
+    assert len(rows) == len(EXPERIMENTS)
+    assert "accelerated ms" not in text
+
+
+def test_reports_of_named_sides(run: Path) -> None:
+    """With a comparison, beside the kit's files."""
+    written = report(run, compared=("mac_sme2_off", "mac_sme2_on"))
+    assert run / "opscope" / "comparison.json" in written
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """A table."""
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_bundle_is_written_as_a_run_of_the_kit(tmp_path: Path) -> None:
+    """All its files with the figures of the analyses; what is written can be read again, and says the same."""
+    files = convert(BUNDLE, "kit", out=tmp_path / "run")
+    stem = f"{json.loads((BUNDLE / 'manifest.json').read_text())['model']['name']}_accelerated_t1"
+    names = {file.name for file in files}
+    ends = "category_summary operator_details e2e_latency comparison exec_run0_timeline exec_ops_stats".split()
+    assert {f"{stem}_{end}.csv" for end in ends} <= names
+    found = analyze(f"{BUNDLE}#accelerated")
+    latency = found.traced or found.latency
+    robust = json.loads((tmp_path / "run" / f"{stem}_exec_all_runs_timeline_robust_stats.json").read_text())
+    assert robust["median_ms"] == pytest.approx(latency.median_ns / 1e6)
+    assert robust["latencies_ms"] == pytest.approx([sample / 1e6 for sample in latency.samples_ns])
+    assert robust["outliers"]["count"] + robust["robust_stats"]["count"] == robust["count"] == latency.n
+    assert robust["std_dev_ms"] == pytest.approx(np.std(latency.samples_ns, ddof=1) / 1e6)
+
+    details = rows_of(tmp_path / "run" / f"{stem}_operator_details.csv")
+    operators = [operator for operator in found.operators if operator.position is not None]
+    assert sum(float(row["avg_ms"]) for row in details) == pytest.approx(sum(o.traced_ns for o in operators) / 1e6)
+    categories = rows_of(tmp_path / "run" / f"{stem}_category_summary.csv")
+    assert sum(float(row["pct_of_e2e"]) for row in categories) == pytest.approx(
+        sum(float(row["pct_of_e2e"]) for row in details)
+    )
+
+    again = read_kit(tmp_path / "run")
+    assert [e.key for e in again.experiments] == ["accelerated_t1", "baseline_t1"]
+    assert {stated.median_ms for e in again.experiments for stated in e.stated} == {
+        own["metrics"]["median_ms"] for own in json.loads((tmp_path / "run/metrics.json").read_text())["results"]
+    }
+
+
+def test_a_speedup_in_a_written_comparison_is_above_one_where_the_candidate_is_faster(tmp_path: Path) -> None:
+    """The first name is the candidate."""
+    files = convert(BUNDLE, "kit", out=tmp_path / "run")
+    (file,) = (path for path in files if path.name.endswith("_comparison.csv"))
+    for row in rows_of(file):
+        times = float(row["accelerated_t1_ms"]), float(row["baseline_t1_ms"])
+        assert float(row["speedup"]) == pytest.approx(times[1] / times[0] if times[0] else 0)
