@@ -19,9 +19,7 @@ def command(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help=(
-                "One of csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv and kit."
-            ),
+            help="csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv or kit.",
         ),
     ],
     out: Annotated[

@@ -22,7 +22,6 @@ from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
 from opscope.kit.readers.json import (
     AnalysisSummary,
-    ComparedSide,
     KitConfigFields,
     Listing,
     PairFields,
@@ -30,6 +29,7 @@ from opscope.kit.readers.json import (
     PlannedExperiment,
     Result,
     StatedComparison,
+    StatedSide,
     decode,
     pairs_of,
 )
@@ -469,7 +469,7 @@ def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[
     return found
 
 
-def _sides_of(key: ExperimentKey, made: Sequence[_Compared]) -> list[tuple[_Compared, ComparedSide]]:
+def _sides_of(key: ExperimentKey, made: Sequence[_Compared]) -> list[tuple[_Compared, StatedSide]]:
     """What the kit's comparisons state of an experiment."""
     sides = [(one, zip(one.keys, (one.stated.config1, one.stated.config2), strict=True)) for one in made]
     return [(one, side) for one, both in sides for own, side in both if own == key]

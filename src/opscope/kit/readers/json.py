@@ -116,7 +116,7 @@ class KitConfigFields(msgspec.Struct, frozen=True):
     comparisons: list[PairFields] = []
 
 
-class ComparedSide(msgspec.Struct, frozen=True):
+class StatedSide(msgspec.Struct, frozen=True):
     """One side of a comparison that the kit made: as it was called, and its median."""
 
     name: str = ""
@@ -126,8 +126,8 @@ class ComparedSide(msgspec.Struct, frozen=True):
 class StatedComparison(msgspec.Struct, frozen=True):
     """A ``*_robust_comparison.json``: the first side is the baseline of the speedup."""
 
-    config1: ComparedSide = ComparedSide()
-    config2: ComparedSide = ComparedSide()
+    config1: StatedSide = StatedSide()
+    config2: StatedSide = StatedSide()
 
 
 class AnalysisSummary(msgspec.Struct, frozen=True):

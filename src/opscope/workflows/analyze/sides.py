@@ -73,11 +73,12 @@ def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None)
 
 def _side_of(place: Path, variant: str | None, warmup: Warmup) -> Side:
     """The side of a bundle, or of traces."""
-    from opscope.bundle.bundle import Bundle, is_bundle
-    from opscope.measurements.sides import bundle_side
+    if place.is_dir():
+        from opscope.bundle.bundle import Bundle, is_bundle
+        from opscope.measurements.sides import bundle_side
 
-    if place.is_dir() and is_bundle(place):
-        return bundle_side(Bundle.open(place), variant, warmup)
+        if is_bundle(place):
+            return bundle_side(Bundle.open(place), variant, warmup)
     if variant:
         raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=place)
     return trace_side(place, warmup)
