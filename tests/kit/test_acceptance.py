@@ -66,7 +66,7 @@ def test_the_sections_are_there_in_order(text):
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("word", ["Latency Comparison", "Operator Category Breakdown", "Config file"])
+@pytest.mark.parametrize("word", ["Latency Comparison", "Operator Category Breakdown", "Config File"])
 def test_the_kits_own_check_of_a_report_passes(word, text):
     """It looks for these words with grep."""
     assert word in text

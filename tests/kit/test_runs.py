@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import kit_files
+from command_line import opscope as command
 from opscope.api import analyze, combined, content, convert, report, validate
 from opscope.bundle.manifest import Role
 from opscope.bundle.validation import CheckStatus
-from opscope.core.errors import MismatchError, NotFoundError, TraceFormatError, UsageError
+from opscope.core.errors import MismatchError, NotFoundError, OverwriteError, TraceFormatError, UsageError
 from opscope.kit.readers.directory import read_kit
 from opscope.reports.combined.combined import combined_markdown
 
@@ -218,6 +219,36 @@ def test_reports_of_named_sides(run: Path) -> None:
     """With a comparison, beside the kit's files."""
     written = report(run, compared=("mac_sme2_off", "mac_sme2_on"))
     assert run / "opscope" / "comparison.json" in written
+
+
+@pytest.mark.parametrize("name", ["answer.md", "answer.html"])
+def test_one_file_is_written_where_one_is_named(run: Path, tmp_path: Path, name: str) -> None:
+    """In the format of its name; it is replaced, and what another program wrote is not."""
+    file = tmp_path / name
+    assert report(run, out=file) == report(run, out=file) == [file]
+    assert "Config File" in file.read_text()
+    file.write_text("mine")
+    with pytest.raises(OverwriteError):
+        report(run, out=file)
+    assert file.read_text() == "mine"
+
+
+def test_the_report_that_a_run_of_the_kits_config_names_is_there(run: Path, tmp_path: Path) -> None:
+    """Analysed alone, from a directory that the kit filled."""
+    runner = {"runner_path": "cmake-out/executor_runner", "mode": "timing", "runs": 3, "warmup": 1, "threads": [1]}
+    config = tmp_path / "config.json"
+    kit_files.write_json(
+        config,
+        {
+            "model": str(tmp_path / "out_toy" / "artifacts" / PROGRAM.name),
+            "output_root": str(run),
+            "experiments": [{"name": name, **runner} for name in EXPERIMENTS],
+        },
+    )
+    done = command("run", config, "--analysis-only")
+    assert done.returncode == 0
+    (named,) = (line.removeprefix("report: ") for line in done.stdout.splitlines() if line.startswith("report: "))
+    assert Path(named).is_file()
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -134,7 +134,7 @@ def test_an_experiment_of_a_file_is_repeated_by_its_file(toy_program: Path, tmp_
     assert done.returncode == 0, done.stderr
     first = tmp_path / "opscope-out/two models/one, two-local"
     assert_same(first, run_again(first, tmp_path))
-    assert "| Config file | two models.toml |" in (first / "report.md").read_text()
+    assert "| Config File | two models.toml |" in (first / "report.md").read_text()
     assert "config.toml in the bundle" in (first / "report.md").read_text()
 
 

@@ -21,7 +21,8 @@ def command(
         str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
     ] = "html,md,json",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Output directory; required for several bundles.")
+        Path | None,
+        typer.Option(metavar="DIR|FILE", help="Output directory, required for several; of one FILE.md or FILE.html."),
     ] = None,
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Title of the report, in place of the model's name.")

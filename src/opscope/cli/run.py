@@ -164,6 +164,7 @@ def _words(config: Path, **options: Path | str | None) -> list[str]:
 
 def _tell(done: RunReport) -> None:
     from opscope.reports.report import summary
+    from opscope.workflows.reports.reports import report_directory
 
     for number, result in enumerate(done.experiments):
         if number:
@@ -176,7 +177,7 @@ def _tell(done: RunReport) -> None:
         for compared in result.comparisons:
             say(_line(compared))
         say()
-        say(f"report: {Path(result.path) / 'report.html'}")
+        say(f"report: {report_directory(Path(result.path)) / 'report.html'}")
     for evidence in done.evidence:
         told = f"failed: {evidence.failure}" if evidence.failure else f"{evidence.kernels} kernels registered"
         say(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")

@@ -75,6 +75,9 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     choice = Choice(dtype, backend)
     path = Path(out) if out is not None else DEFAULT_OUT / EXPORTER.export_stem(model, choice, own)
     _check_tolerance(tolerance)
+    if path.suffix == EXPORTER.suffix and not path.is_dir():
+        hint = f"name its directory, such as {path.with_suffix('')}: the program is called by model, backend and type"
+        raise UsageError("an export is several files", where="--out", hint=hint)
     _check_place(path, overwrite=overwrite)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +15,13 @@ from opscope.api import export, write_model
 from opscope.core.errors import BundleError, NotFoundError, OverwriteError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.json import to_json
+from opscope.runtimes.executorch.export.foreign import file_module
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
 from opscope.runtimes.executorch.export.user_models import user_models
 from opscope.runtimes.exports import Choice, check_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_a_file_is_named_with_or_without_its_callable(tmp_path: Path) -> None:
 
 def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
     """Files that begin with an underscore are not models."""
-    (tmp_path / "mine.py").write_text('"""Two layers.\n\nMore."""\nraise SystemExit("never run")\n')
+    (tmp_path / "mine.py").write_text('"""Two layers.\n\nMore."""\nraise SystemExit("never run")\ndef build(): ...\n')
     (tmp_path / "_shared.py").write_text("")
     (tmp_path / "broken.py").write_text("def (")
     assert source_of("mine", tmp_path).place == str(tmp_path / "mine.py")
@@ -82,6 +87,69 @@ def test_the_template_is_written_once(tmp_path: Path) -> None:
             write_model(name, tmp_path / "new")
 
 
+def test_a_directory_of_models_lists_models_alone(tmp_path: Path) -> None:
+    """Files that define or import ``build``; what they share is none, and what cannot be read is listed with that."""
+    files = {
+        "defined.py": "def build(): ...",
+        "imported.py": "from defined import build",
+        "given.py": "build = None",
+        "shared.py": "class Base: ...",
+        "_hidden.py": "def build(): ...",
+        "broken.py": "def build(:",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert [own.name for own in user_models(tmp_path)] == ["broken", "defined", "given", "imported"]
+
+
+@pytest.fixture
+def kit_layout(tmp_path: Path) -> Iterator[Path]:
+    """A model of the Arm kit: packages with relative imports, below a directory that is none."""
+    names = set(sys.modules)
+    models = tmp_path / "model_profiling" / "kit_models"
+    (models / "my_model").mkdir(parents=True)
+    (models / "model_base.py").write_text("class Base: ...\n")
+    (models / "__init__.py").write_text("from .model_base import Base\nREGISTRY = {}\n")
+    (models / "my_model" / "__init__.py").write_text("from .model import MyModel\nfrom .. import REGISTRY\n")
+    (models / "my_model" / "model.py").write_text("from ..model_base import Base\nclass MyModel(Base): ...\n")
+    path = list(sys.path)
+    yield models / "my_model"
+    sys.path[:] = path
+    for name in set(sys.modules) - names:
+        if name.startswith("kit_models"):
+            del sys.modules[name]
+
+
+@pytest.mark.runtime
+def test_a_file_in_a_package_is_imported_with_its_packages(kit_layout: Path) -> None:
+    """Relative imports find what they mean, and packages run once."""
+    module = file_module(kit_layout / "model.py")
+    assert module.__name__ == "kit_models.my_model.model"
+    assert sys.modules["kit_models.my_model"].MyModel is module.MyModel
+    assert sys.modules["kit_models"].REGISTRY == {}
+
+
+@pytest.mark.runtime
+def test_a_package_is_named_by_its_directory(kit_layout: Path) -> None:
+    """It is called like the class; a directory without a package is no model."""
+    source = source_of(f"{kit_layout}:MyModel")
+    assert (source.kind, source.name) == (SourceKind.FILE, "MyModel")
+    assert file_module(Path(source.place)).MyModel.__mro__[1].__name__ == "Base"
+    with pytest.raises(UsageError, match="not the name of a model"):
+        source_of(f"{kit_layout.parent.parent}:MyModel")
+
+
+@pytest.mark.runtime
+def test_directories_without_init_are_packages_as_far_as_the_dots_lead(kit_layout: Path) -> None:
+    """The kit's own documents leave the files out; too many dots are refused."""
+    for file in kit_layout.parent.rglob("__init__.py"):
+        file.unlink()
+    assert file_module(kit_layout / "model.py").MyModel.__mro__[1].__name__ == "Base"
+    (kit_layout / "lost.py").write_text(f"from {'.' * 99}x import y\n")
+    with pytest.raises(UsageError, match="lead up 99 directories"):
+        file_module(kit_layout / "lost.py")
+
+
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
@@ -108,6 +176,8 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: 
     for name, told in (("file", "is a file"), ("other", "not empty"), ("export", "already holds an export")):
         with pytest.raises(BundleError, match=told):
             export("toy_cnn", out=tmp_path / name)
+    with pytest.raises(UsageError, match="several files"):
+        export("toy_cnn", out=tmp_path / "toy_cnn.pte")
     with pytest.raises(UsageError, match="not a tolerance"):
         export("toy_cnn", out=tmp_path / "new", tolerance=-1.0)
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
@@ -139,7 +209,7 @@ def test_what_an_export_did_not_write_is_not_replaced(change: str, tmp_path: Pat
 
 def test_the_list_names_all_sources(tmp_path: Path) -> None:
     """Registered models, those of the directory, ExecuTorch's with what they need; names are plain text."""
-    (tmp_path / "mine.py").write_text('"""A net\x1b[31m in red."""\n')
+    (tmp_path / "mine.py").write_text('"""A net\x1b[31m in red."""\ndef build(): ...\n')
     environment = {**os.environ, "OPSCOPE_MODELS": str(tmp_path)}
     command = [sys.executable, "-m", "opscope", "models"]
     told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

@@ -44,7 +44,7 @@ def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
         yield f"Model of {name}", _model(own)
     yield "Number type", manifest.model.dtype or ""
     yield "Delegates", ", ".join(manifest.model.backends or []) or "none"
-    yield "Config file", content.config or _config(manifest) or "none is recorded"
+    yield "Config File", content.config or _config(manifest) or "none is recorded"
     yield "Target", f"{manifest.target.kind} {manifest.target.address}".strip()
     yield "Device", machine_text(manifest)
     yield "Features", _features(environment)

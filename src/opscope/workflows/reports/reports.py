@@ -38,6 +38,7 @@ KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
+_ONE_FILE = {".md": "md", ".html": "html"}
 ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "comparisons"
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -149,7 +150,8 @@ def report(
     Args:
         path: the bundle or the run directory.
         formats: any of ``html``, ``md`` and ``json``.
-        out: directory to write to; None: the bundle itself, or ``opscope`` in the run directory of the kit.
+        out: directory to write to, or the one file, ``FILE.md`` or ``FILE.html``; None: the bundle itself, or
+            ``opscope`` in the run directory of the kit.
         title: of the report; None: the model's name.
         program: the .pte that a run of the kit ran; see :func:`content`.
         compared: two experiments of a run of the kit; see :func:`content`.
@@ -165,13 +167,27 @@ def report(
     """
     check_formats(formats)
     place = Path(path)
-    usual = place / KIT_REPORTS if is_kit(place) else place
-    directory = Path(out) if out else usual
+    if out is not None and Path(out).suffix in _ONE_FILE and not Path(out).is_dir():
+        return _one_file(Path(out), lambda: content(place, program=program, compared=compared), title)
+    directory = Path(out) if out else report_directory(place)
     with tracebacks_kept(directory):
         shown = msgspec.structs.replace(content(place, program=program, compared=compared), title=title or None)
         files = write_reports(directory, shown, formats, follow=out is not None)
         check_reported(shown, place, directory)
         return files
+
+
+def report_directory(place: Path) -> Path:
+    """Where the reports of a bundle, or of a run directory of the kit, are unless they are to be elsewhere."""
+    return place / KIT_REPORTS if is_kit(place) else place
+
+
+def _one_file(file: Path, made: Callable[[], ReportContent], title: str | None) -> list[Path]:
+    """The report in the format that the file's name tells."""
+    with tracebacks_kept(file.parent):
+        shown = msgspec.structs.replace(made(), title=title or None)
+        (content_of_file,) = report_files(shown, [_ONE_FILE[file.suffix]]).values()
+        return write_outputs({file: content_of_file}, follow=True)
 
 
 def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:

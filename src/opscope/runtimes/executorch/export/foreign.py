@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+_PACKAGE = "__init__.py"
 _WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
 _INPUTS = "(torch.randn(1, 3, 224, 224),)"
 _INTERFACE = ("get_eager_model", "get_example_inputs")
@@ -49,8 +52,10 @@ def named_module(name: str) -> ModuleType:
 def file_module(path: Path) -> ModuleType:
     """The module in a file; what stands beside the file, or in the current directory, can be imported by it.
 
-    Both come last, see :func:`named_module`.
+    Both come last, see :func:`named_module`. A file with relative imports is imported as a part of its packages.
     """
+    if path.name == _PACKAGE or (dots := _most_dots(path)):
+        return _in_packages(path.resolve(), 0 if path.name == _PACKAGE else dots)
     name = _free_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
@@ -64,6 +69,53 @@ def file_module(path: Path) -> ModuleType:
     except Exception as error:  # likewise
         raise _import_error(str(path), error) from error
     return module
+
+
+def _most_dots(path: Path) -> int:
+    """The dots of the relative import that leads up farthest; 0 without any, and of what is no Python."""
+    try:
+        found = ast.walk(ast.parse(path.read_bytes()))
+        return max((node.level for node in found if isinstance(node, ast.ImportFrom)), default=0)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return 0
+
+
+def _in_packages(file: Path, dots: int) -> ModuleType:
+    """The module of a file, in the directories above it that are packages or that its imports take for ones."""
+    directory = file.parent
+    chain = [directory]
+    while (chain[0].parent / _PACKAGE).is_file() or len(chain) < dots:
+        if chain[0] == chain[0].parent:
+            problem = f"its relative imports lead up {dots} directories, and there are not so many"
+            raise UsageError(problem, where=file, hint="give the file in its package")
+        chain.insert(0, chain[0].parent)
+    name = _free_name(_identifier(chain[0].name))
+    _also_found_in(chain[0].parent)
+    _also_found_in(Path.cwd())
+    try:
+        for number, place in enumerate(chain):
+            name = f"{name}.{_identifier(place.name)}" if number else name
+            _package(name, place)
+        return sys.modules[name] if file.name == _PACKAGE else importlib.import_module(f"{name}.{file.stem}")
+    except Exception as error:  # likewise
+        raise _import_error(str(file), error) from error
+
+
+def _package(name: str, directory: Path) -> None:
+    """Import a directory as a package of this name; one without a file of its own holds modules and nothing else."""
+    if name in sys.modules:
+        return
+    file = directory / _PACKAGE
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(directory)])
+    assert spec is not None  # noqa: S101 - it is a Python file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if file.is_file() and spec.loader is not None:
+        spec.loader.exec_module(module)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name) or "_"
 
 
 def _also_found_in(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 NAME                      a registered model, or NAME.py in the user's directory of models
 FILE.py[:CALLABLE]        a file; the callable is ``build`` unless it is named
+DIR:CALLABLE              a package, by its directory
 MODULE:CALLABLE           an importable module
 transformers:CONFIGCLASS  a small random model of Hugging Face's transformers
 executorch:NAME           a model of ExecuTorch's own example registry
@@ -17,14 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import NotFoundError, UsageError, did_you_mean
 from opscope.runtimes.executorch.export.registry import MODELS, known
-from opscope.runtimes.executorch.export.user_models import model_file, model_names
+from opscope.runtimes.executorch.export.user_models import BUILD, model_file, model_names
 
 if TYPE_CHECKING:
     from opscope.runtimes.executorch.export.eager import EagerModel
 
 MODELS_VARIABLE = "OPSCOPE_MODELS"
 DEFAULT_MODELS = Path("opscope-models")
-BUILD = "build"
 _PREFIXES = ("transformers", "executorch")
 
 
@@ -57,6 +57,8 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
     place, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
     if place.endswith(".py"):
         return _file(Path(place), target if colon else BUILD)
+    if colon and (Path(place) / "__init__.py").is_file():
+        return _file(Path(place) / "__init__.py", target)
     if colon:
         return _outside(model, place, target)
     if known(model):

@@ -11,6 +11,8 @@ from opscope.runtimes.executorch.export.registry import known
 if TYPE_CHECKING:
     from pathlib import Path
 
+BUILD = "build"
+"""What a file of the directory defines, without arguments: it gives the model."""
 TEMPLATE = '''"""{title}: say in one line what it is; `opscope models` shows this line."""
 
 import torch
@@ -61,14 +63,36 @@ class UserModel(NamedTuple):
 
 
 def model_names(directory: Path) -> list[str]:
-    """Names of the models in a directory; none when there is no such directory."""
+    """Names of the models in a directory, files that define ``build``; none when there is no such directory."""
     files = sorted(directory.glob("*.py")) if directory.is_dir() else []
-    return [file.stem for file in files if not file.stem.startswith("_")]
+    return [file.stem for file in files if not file.stem.startswith("_") and _builds(file)]
+
+
+def _builds(file: Path) -> bool:
+    """Whether a file is a model, and not code that models share; one that cannot be read is listed with that."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return True
+    named = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    given = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return BUILD in named | defined | given
 
 
 def model_file(directory: Path, name: str) -> Path | None:
     """The file of a model in a directory; None when there is none."""
-    return directory / f"{name}.py" if name in model_names(directory) else None
+    file = directory / f"{name}.py"
+    inside = bool(name) and file.name == f"{name}.py" and not name.startswith("_")
+    return file if inside and file.is_file() else None
 
 
 def user_models(directory: Path) -> list[UserModel]:
