@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-NO_RUNTIME = "pip install 'opscope[executorch]'"
-NO_STORE = "pip install 'opscope[store]'"
+NO_RUNTIME = "[executorch]'"
+NO_STORE = "[store]'"
 MISSING = 5
 TIMEOUT = 120
 

@@ -18,6 +18,7 @@ from opscope.api import check, compare, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role, Status
 from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.core.install import install_command
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.runtimes.litert.target import litert_here
@@ -224,7 +225,7 @@ def test_a_runtime_that_is_missing_refuses_both(tmp_path: Path, monkeypatch: pyt
     (experiment,) = read_experiments(written(tmp_path, PAIR)).experiments
     with pytest.raises(MissingDependencyError, match="not installed") as caught:
         target_of(experiment)
-    assert caught.value.hint == "pip install 'opscope[litert]'"
+    assert caught.value.hint == install_command("litert")
 
 
 def test_one_program_under_two_names_is_refused(tmp_path: Path) -> None:

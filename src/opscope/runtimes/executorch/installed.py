@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
 
 BACKEND = "libexecutorch_backend_xnnpack"
 THREADPOOL = "libexecutorch_threadpool"
-INSTALL_HINT = "pip install 'opscope[executorch]'"
-RUNTIME_HINT = "pip install 'opscope[runtime]'; with torch, to export models: pip install 'opscope[executorch]'"
 TRACES_SINCE = "1.5.0"
 """The first executorch whose wheels trace events, and whose libraries other programs can link."""
 TRIED = {"executorch": ("0.7.0", "1.4.0", "1.4.1", "1.5.0", "1.5.1"), "torch": ("2.8.0", "2.13.0")}
@@ -33,12 +32,18 @@ class InstalledRuntime(NamedTuple):
     traces: bool  # whether it can write traces of events
 
 
+def runtime_hint() -> str:
+    """How to install what runs programs, and what exports them."""
+    with_torch = install_command("executorch")
+    return f"{install_command('runtime')}; with torch, to export models: {with_torch}"
+
+
 def installed_runtime() -> InstalledRuntime:
     """What is installed; neither executorch nor torch is imported."""
     package = _package("executorch")
     if package is None:
         check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("executorch is not installed", hint=RUNTIME_HINT)
+        raise MissingDependencyError("executorch is not installed", hint=runtime_hint())
     found = _version()
     directory = package / "lib"
     pool, backend = library_path(directory, THREADPOOL), library_path(directory, BACKEND)
@@ -47,11 +52,11 @@ def installed_runtime() -> InstalledRuntime:
     bindings = next(iter(sorted((package / "extension/pybindings").glob(f"{_BINDINGS}*.so"))), None)
     if bindings is None:
         problem = f"executorch {found} has no runtime for this system"
-        raise MissingDependencyError(problem, where=package, hint=INSTALL_HINT)
+        raise MissingDependencyError(problem, where=package, hint=install_command("executorch"))
     torch = _package("torch")
     if torch is None:
         problem = f"torch is not installed, which executorch {found} needs to run models"
-        raise MissingDependencyError(problem, hint=INSTALL_HINT)
+        raise MissingDependencyError(problem, hint=install_command("executorch"))
     return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
 from opscope.experiment.checks import Check, State, problem_check
 from opscope.runtimes.executorch.installed import (
-    RUNTIME_HINT,
     TRACES_SINCE,
     TRIED,
     installed_runtime,
     library_directory,
+    runtime_hint,
 )
-from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
+from opscope.runtimes.executorch.runners.interpreters import local_obstacle, no_runner_hint
 from opscope.runtimes.native.building import find_compiler
 
 
@@ -32,7 +33,7 @@ def _installed(name: str) -> str | None:
 def _executorch() -> Check:
     name, found = "executorch", _installed("executorch")
     if found is None:
-        return Check(name, State.PROBLEM, "not installed: traces can be analysed, models cannot be run", RUNTIME_HINT)
+        return Check(name, State.PROBLEM, "not installed: traces can be analysed, models cannot be run", runtime_hint())
     try:
         runtime = installed_runtime()
     except MissingDependencyError as error:
@@ -54,7 +55,7 @@ def _tried(name: str, found: str) -> Check:
 def _torch() -> Check:
     found = _installed("torch")
     if found is None:
-        hint = "to export models: pip install 'opscope[executorch]'"
+        hint = f"to export models: {install_command('executorch')}"
         return Check("torch", State.NOTE, "not installed: programs (.pte) can be profiled, models not exported", hint)
     return _tried("torch", found)
 
@@ -67,7 +68,7 @@ def _runner() -> Check:
         compiler = find_compiler()
     except MissingDependencyError as error:
         if local_obstacle():
-            return Check(name, State.PROBLEM, f"nothing runs programs here: {error.problem}", NO_RUNNER_HINT)
+            return Check(name, State.PROBLEM, f"nothing runs programs here: {error.problem}", no_runner_hint())
         limit = f"Python bindings: {error.problem}; each process takes over a second to start"
         return Check(name, State.NOTE, limit, error.hint or "")
     return Check(name, State.OK, f"native, built with {compiler.version}")

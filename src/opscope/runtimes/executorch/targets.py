@@ -15,7 +15,7 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
+from opscope.runtimes.executorch.runners.interpreters import local_obstacle, no_runner_hint
 from opscope.runtimes.executorch.runners.native import native_emulated, native_here, native_on
 from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.hosted import FROM_PYTHON
@@ -80,7 +80,7 @@ def _here(kind: TargetKind) -> RunTarget:
     obstacle = local_obstacle()
     if kind is LOCAL:
         if obstacle:
-            raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
+            raise MissingDependencyError(obstacle, hint=no_runner_hint())
         return python_here()
     try:
         return native_here()
@@ -88,5 +88,5 @@ def _here(kind: TargetKind) -> RunTarget:
         if kind is NATIVE or (obstacle and obstacle == error.problem):
             raise
         if obstacle:
-            raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
+            raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=no_runner_hint()) from None
         return python_here(stand_in=f"{error.problem}; {_FROM_BINDINGS}")

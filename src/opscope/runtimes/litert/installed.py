@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
 
 PACKAGE = "ai-edge-litert"
-INSTALL_HINT = "pip install 'opscope[litert]'"
 KNOWN = ("2.3.0",)
 """Versions whose C structures were read from a running library: docs/reference/versions.md."""
 MODULE = "ai_edge_litert"
@@ -31,7 +31,7 @@ def installed_litert() -> InstalledLitert:
     spec = find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=INSTALL_HINT)
+        raise MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=install_command("litert"))
     package = Path(next(iter(spec.submodule_search_locations)))
     found = _version()
     if found not in KNOWN:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
 
 PACKAGE = "onnxruntime"
-INSTALL_HINT = "pip install 'opscope[onnxruntime]'"
 _LIBRARIES = "capi/onnxruntime_pybind11_state*"
 
 
@@ -27,11 +27,13 @@ def installed_onnxruntime() -> InstalledOnnxRuntime:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("ONNX Runtime (onnxruntime) is not installed", hint=INSTALL_HINT)
+        raise MissingDependencyError("ONNX Runtime (onnxruntime) is not installed", hint=install_command("onnxruntime"))
     package = Path(next(iter(spec.submodule_search_locations)))
     library = next((file for file in sorted(package.glob(_LIBRARIES)) if file.is_file()), None)
     if library is None:
-        raise MissingDependencyError("onnxruntime has no library for this Python", where=package, hint=INSTALL_HINT)
+        raise MissingDependencyError(
+            "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
+        )
     return InstalledOnnxRuntime(_version(), library)
 
 

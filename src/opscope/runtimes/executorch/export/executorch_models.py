@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError, NotFoundError, did_you_mean
+from opscope.core.install import install_command
 from opscope.runtimes.executorch.export.foreign import built
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def executorch_model(name: str) -> EagerModel:
         registry = import_module("executorch.examples.models").MODEL_NAME_TO_MODEL
     except (ModuleNotFoundError, AttributeError) as error:
         problem = "the installed executorch has no registry of example models"
-        raise MissingDependencyError(problem, hint="pip install 'opscope[executorch]'") from error
+        raise MissingDependencyError(problem, hint=install_command("executorch")) from error
     if name not in registry:
         hint = f"{did_you_mean(name, registry)}; they are those of executorch.examples.models"
         raise NotFoundError(f"ExecuTorch's registry has no model {name!r}", hint=hint)

@@ -12,6 +12,7 @@ import msgspec
 
 from opscope.core import errors
 from opscope.core.errors import ExportError, MissingDependencyError, OpscopeError
+from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
@@ -80,7 +81,7 @@ def check_installed() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         problem = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        raise MissingDependencyError(problem, hint="install them with: pip install 'opscope[executorch]'")
+        raise MissingDependencyError(problem, hint=f"install them with: {install_command('executorch')}")
 
 
 def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> ExportFinished:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import MissingDependencyError, NotFoundError, UsageError, did_you_mean
+from opscope.core.install import install_command
 from opscope.runtimes.executorch.export.foreign import built
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_tok
 def transformers_model(config_class: str) -> EagerModel:
     """A small random model of a configuration class, as ``BertConfig``."""
     if find_spec("transformers") is None:
-        hint = "install it with: pip install 'opscope[transformers]'"
+        hint = f"install it with: {install_command('transformers')}"
         raise MissingDependencyError("transformers is not installed", where=f"transformers:{config_class}", hint=hint)
     import transformers
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
 from opscope.hosts.process import log_tail
@@ -41,11 +42,13 @@ _PACKAGE = "opscope.zip"
 _ASK_SECONDS = 120.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
-NO_RUNNER_HINT = (
-    "install a C++17 compiler for the native runner (Debian: apt install g++, macOS: xcode-select --install), "
-    "or torch for the Python bindings (pip install 'opscope[executorch]')"
-)
 _INSTALL = "on the device: PYTHON -m pip install executorch==1.5.1 torch==2.13.0 msgspec numpy"
+
+
+def no_runner_hint() -> str:
+    """What runs programs here, once it is installed."""
+    compiler = "install a C++17 compiler for the native runner (Debian: apt install g++, macOS: xcode-select --install)"
+    return f"{compiler}, or torch for the Python bindings ({install_command('executorch')})"
 
 
 def local_obstacle() -> str | None:

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opscope.core.errors import ClusterError, MissingDependencyError, UsageError
+from opscope.core.install import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -189,6 +190,6 @@ def distributed_module() -> Any:  # noqa: ANN401 - the module, which may be abse
     try:
         import distributed
     except ImportError:
-        hint = "pip install 'opscope[store]'"
+        hint = install_command("store")
         raise MissingDependencyError("Dask is not installed", where="--scheduler", hint=hint) from None
     return distributed

@@ -1,0 +1,75 @@
+"""The command that adds extras: from where opscope was installed, as pip records it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opscope.core.install import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ASKED = "from opscope.core.install import install_command; print(install_command('litert', 'store'))"
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    install_command.cache_clear()
+    yield
+    install_command.cache_clear()
+
+
+def installed_as(place: Path, recorded: object) -> str:
+    """The command in an environment whose record of the installation is this one; None for no record."""
+    info = place / "opscope-0.2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: opscope\nVersion: 0.2.0\n")
+    if recorded is not None:
+        (info / "direct_url.json").write_text(recorded if isinstance(recorded, str) else json.dumps(recorded))
+    path = f"import sys; sys.path[:0] = [{str(place)!r}, {str(ROOT / 'src')!r}]; "
+    done = subprocess.run([sys.executable, "-c", path + ASKED], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        (
+            {"url": "file:///a%20b/opscope", "dir_info": {"editable": True}},
+            "pip install -e '/a b/opscope[litert,store]'",
+        ),
+        ({"url": "file:///x/opscope", "dir_info": {}}, "pip install '/x/opscope[litert,store]'"),
+        ({"url": "file:///x/o-1.whl", "archive_info": {}}, "pip install '/x/o-1.whl[litert,store]'"),
+        (
+            {"url": "https://h/o.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
+            "pip install 'opscope[litert,store] @ git+https://h/o.git'",
+        ),
+        (None, "pip install 'opscope[litert,store]'"),
+        ("not json", "pip install 'opscope[litert,store]'"),
+        ([1], "pip install 'opscope[litert,store]'"),
+        ({"url": 5}, "pip install 'opscope[litert,store]'"),
+    ],
+)
+def test_extras_come_from_where_the_installation_did(tmp_path: Path, recorded: object, command: str) -> None:
+    """Checkout, directory, wheel, repository; an index where nothing else is recorded."""
+    assert installed_as(tmp_path / "site", recorded) == command
+
+
+def test_no_page_and_no_skill_names_an_index_that_does_not_have_opscope() -> None:
+    """Until it is published: the address of the project in the metadata is a placeholder as long as it is not."""
+    address = distribution("opscope").metadata.get_all("Project-URL")
+    if not any(".invalid" in one for one in address):
+        pytest.skip("opscope has a public address")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("SKILL.md"), *ROOT.glob("*.md")]
+    asked = re.compile(r"(?:pip|pipx|uvx?|uv tool|uv pip)\s+(?:install\s+|run\s+)?(?:-\S+\s+)*['\"]?opscope\b(?!\.)")
+    named = {path.name: found.group() for path in pages if (found := asked.search(path.read_text(encoding="utf-8")))}
+    assert named == {}
