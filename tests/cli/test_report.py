@@ -31,6 +31,20 @@ def test_one_directory_has_its_report(runs, tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'report.md'}\n")
 
 
+def test_one_file_and_named_sides(runs, tmp_path):
+    """A file by its suffix; the sides and the program of one run cannot be those of several."""
+    file, sides = tmp_path / "answer.md", ("--baseline", "beta", "--candidate", "alpha")
+    done = opscope(runs[0], "--out", file, *sides)
+    assert (done.returncode, done.stdout) == (0, f"{file}\n")
+    assert "as alpha_t1" in file.read_text().replace("\\", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["answer.md"]
+    for given in (sides, ("--program", file)):
+        done = opscope(*runs, "--out", tmp_path / "both", *given)
+        assert (done.returncode, f"error: {given[0]}: it is of one run" in done.stderr) == (2, True)
+    done = opscope(runs[0], "--baseline", "beta")
+    assert (done.returncode, "--baseline needs --candidate" in done.stderr) == (2, True)
+
+
 def test_several_directories_have_one_report(runs, tmp_path):
     """Of the formats that were asked for; directories of one name are told apart."""
     done = opscope(*runs, "--format", "md,html", "--out", tmp_path / "both")

@@ -410,7 +410,9 @@ def _output(parameter: Parameter, word: str) -> Output:
     from opscope.core.outputs import Output
 
     path, metavar = Path(word), str(getattr(parameter, "metavar", "") or "")
-    return Output(_option(parameter), path, metavar == "DIR" or (metavar == "PATH|-" and path.is_dir()))
+    either = metavar in {"PATH|-", "DIR|FILE"} and path.is_dir()
+    new = metavar == "DIR|FILE" and path.suffix not in {".md", ".html"}
+    return Output(_option(parameter), path, metavar == "DIR" or either or new)
 
 
 def _option(parameter: Parameter) -> str:
