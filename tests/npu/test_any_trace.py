@@ -21,12 +21,13 @@ from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.iterations import find_iterations, without_damaged
 from opscope.npu.analysis.kinds import find_kinds, multiplying
-from opscope.npu.analysis.prediction import against, cost_model, repeated_calls, repeated_iterations
+from opscope.npu.analysis.prediction import against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import iteration_rates, rate
 from opscope.npu.analysis.roofline import roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.cost_model import cost_model
 from opscope.npu.readers.json import read_json
 from opscope.program.cost.gemm import tiling
 

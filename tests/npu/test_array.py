@@ -15,10 +15,11 @@ from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, he
 from opscope.npu.analysis.calls import CallSpans
 from opscope.npu.analysis.damage import TraceDamage
 from opscope.npu.analysis.iterations import Iteration, Iterations
-from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
+from opscope.npu.analysis.prediction import against, repeated_iterations
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.cost_model import cost_model
 from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 

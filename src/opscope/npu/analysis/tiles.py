@@ -22,7 +22,7 @@ from opscope.npu.analysis.damage import TraceDamage, find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
-from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
+from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.cost_model import CostModel
 
     Known = TypeVar("Known")
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from opscope.core.errors import OpscopeError
     from opscope.core.table.tiles import TileTraceSet
-    from opscope.npu.analysis.prediction import CostModel
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
+    from opscope.npu.cost_model import CostModel
     from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
     from opscope.reports.notebook.card import Card
@@ -301,7 +301,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
 
 def _model(request: TilesRequest) -> CostModel | None:
     """The cost model, as given in numbers or by a file of Stream's."""
-    from opscope.npu.analysis.prediction import cost_model
+    from opscope.npu.cost_model import cost_model
     from opscope.npu.readers.stream_model import read_stream_model
 
     given = cost_model(
@@ -316,15 +316,7 @@ def _model(request: TilesRequest) -> CostModel | None:
     if given is not None:
         hint = "give the file, or the numbers by --predicted-step and the others"
         raise UsageError("the numbers of the cost model are in the file already", where="--predicted", hint=hint)
-    found = read_stream_model(request.predicted)
-    return cost_model(
-        iteration_step=found.step,
-        overlap=found.overlap,
-        latency_per_iteration=found.latency,
-        total=found.total,
-        iterations=found.iterations,
-        of_slots=True,
-    )
+    return read_stream_model(request.predicted)
 
 
 def _all(values: Sequence[int | None]) -> list[int] | None:
