@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import rate_text, share_text
@@ -98,22 +98,13 @@ _TWO_DIGITS = 0.1
 """Width of an interval from which on the second decimal of a gain says nothing."""
 
 
-class _CallStallRule(NamedTuple):
-    """Rule of a stall in calls: its name, what the core waits for, and what to do besides looking for its cause."""
-
-    rule: str
-    what: str
-    step: str
-
-
 _IN_CALLS = {
-    "lock_stall": _CallStallRule("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
-    "stream_stall": _CallStallRule("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
-    "cascade_stall": _CallStallRule("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
-    "memory_stall": _CallStallRule(
-        "memory_stalls", "the data memory", "put buffers that are read in the same cycle into different banks"
-    ),
+    "lock_stall": ("a lock", "acquire buffers before event0(), to see the work alone"),
+    "stream_stall": ("a stream", "let a DMA fill buffers while the kernel computes"),
+    "cascade_stall": ("the cascade", "give the cores of the cascade equal work"),
+    "memory_stall": ("the data memory", "put buffers that are read in the same cycle into different banks"),
 }
+"""What calls with such stalls wait for, and what to do besides looking for the cause."""
 
 
 def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
@@ -121,12 +112,12 @@ def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     for own in core.stalls:
         if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
             continue
-        rule = _IN_CALLS[own.stall]
-        title = f"calls wait for {rule.what} in {share_text(own.share)} of their cycles"
+        what, remedy = _IN_CALLS[own.stall]
+        title = f"calls wait for {what} in {share_text(own.share)} of their cycles"
         evidence = f"{own.cycles:,} of {core.account.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
         look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
-        step = f"{rule.step}; {look(core.tile, around)}"
-        yield tile_finding(rule.rule, _stall_severity(own), title, evidence, place(core.tile), step)
+        step = f"{remedy}; {look(core.tile, around)}"
+        yield tile_finding(f"{own.stall}s", _stall_severity(own), title, evidence, place(core.tile), step)
 
 
 def _stall_severity(own: CallStall) -> Severity:
