@@ -142,26 +142,6 @@ class Anomalies(NamedTuple):
         return len(np.unique(self.call[self.call >= 0]))
 
 
-class _Lengths(NamedTuple):
-    """Shortest and longest call beside which nothing is wrong; None without one."""
-
-    least: int | None
-    most: int | None
-
-    def fit(self, whole: Ints, apart: Ints) -> Mask:
-        """Whether a second start or end can belong to the same call."""
-        if self.least is None or self.most is None:
-            return np.ones(len(whole), bool)
-        return (whole <= self.most) | (apart < self.least)
-
-    @property
-    def said(self) -> str:
-        """In words."""
-        if self.least is None or self.most is None:
-            return "no other call is whole, so neither is more likely"
-        return f"the other calls last {self.least:,} to {self.most:,}"
-
-
 def anomalies(marks: Marks, found: Matched) -> Anomalies:
     """All of them."""
     is_end, lengths = marks.is_end[found.loose], _lengths(marks, found)
@@ -180,28 +160,37 @@ def anomalies(marks: Marks, found: Matched) -> Anomalies:
     return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
 
 
-def _lengths(marks: Marks, found: Matched) -> _Lengths:
+def _lengths(marks: Marks, found: Matched) -> tuple[int, int] | None:
+    """Shortest and longest call beside which nothing is wrong; None without one."""
     loose = np.zeros(len(marks.time) + 2, bool)
     loose[found.loose + 1] = True
     clean = found.first[~loose[found.first] & ~loose[found.first + 3]]
     if not len(clean):
-        return _Lengths(None, None)
+        return None
     durations = marks.time[clean + 1] - marks.time[clean]
-    return _Lengths(int(durations.min()), int(durations.max()))
+    return int(durations.min()), int(durations.max())
 
 
-def _starts(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+def _fit(lengths: tuple[int, int] | None, whole: Ints, apart: Ints) -> Mask:
+    """Whether a second start or end can belong to the same call."""
+    if lengths is None:
+        return np.ones(len(whole), bool)
+    least, most = lengths
+    return (whole <= most) | (apart < least)
+
+
+def _starts(at: Ints, marks: Marks, found: Matched, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
     time = marks.time
-    fits = (pair >= 0) & lengths.fit(time[pair + 1] - time[at], time[pair] - time[at])
+    fits = (pair >= 0) & _fit(lengths, time[pair + 1] - time[at], time[pair] - time[at])
     rule = np.where(fits, _CODES[PairingRule.START_REPEATED], _CODES[PairingRule.END_MISSING])
     return np.where(at == len(time) - 1, _CODES[PairingRule.ENDS_INSIDE], rule), at, pair
 
 
-def _ends(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+def _ends(at: Ints, marks: Marks, found: Matched, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
     time = marks.time
-    fits = (pair >= 0) & lengths.fit(time[at] - time[pair], time[at] - time[pair + 1])
+    fits = (pair >= 0) & _fit(lengths, time[at] - time[pair], time[at] - time[pair + 1])
     rule = np.where(fits, _CODES[PairingRule.END_REPEATED], _CODES[PairingRule.START_MISSING])
     return np.where(at == 0, _CODES[PairingRule.BEGINS_INSIDE], rule), at, pair
 
@@ -236,7 +225,10 @@ _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[Message]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
-    said = _lengths(marks, found).said
+    lengths = _lengths(marks, found)
+    said = "no other call is whole, so neither is more likely"
+    if lengths is not None:
+        said = f"the other calls last {lengths[0]:,} to {lengths[1]:,}"
     for code in np.unique(listed.rule).tolist():
         rule = list(PairingRule)[code]
         own = np.flatnonzero(listed.rule == code)
