@@ -71,6 +71,11 @@ class Activity(NamedTuple):
     covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
     claims: Mapping[tuple[str, ...], Cover]  # what several claimed before it was made apart, by who did
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Events that were not traced; their cycles count as other."""
+        return tuple(event for category, event in EVENTS.items() if category not in self.covers)
+
 
 def activity(tile: TileTrace) -> Activity:
     """The cycles of each category, made apart."""

@@ -350,7 +350,7 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
         window_cycles=window,
         mac_per_cycle=rate,
         utilisation=used,
-        in_call=sum(core.account.in_call.total for core in sure) / (window * len(sure)) if window else None,
+        in_call=sum(core.cycles.in_call.total for core in sure) / (window * len(sure)) if window else None,
         left_out=left_out,
     )
 
@@ -553,19 +553,18 @@ def _all(places: Iterable[int]) -> tuple[int, ...]:
 
 
 def _figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
-    inside, between = core.account.in_call, core.account.between_calls
-    window = core.account.window_cycles
+    cycles, window = core.cycles, core.cycles.window
 
-    def share(cycles: int) -> float | None:
-        return cycles / window if window else None
+    def share(spent: int) -> float | None:
+        return spent / window if window else None
 
     return {
         "iteration_cycles": iteration,
         "calls": float(len(core.pairing.calls)),
-        "in_call": share(inside.total),
-        "vector": share(inside.vector + between.vector),
-        "memory_stall": share(inside.memory_stall + between.memory_stall),
-        "lock_stall": share(inside.lock_stall + between.lock_stall),
+        "in_call": share(cycles.in_call.total),
+        "vector": share(cycles.of("vector")),
+        "memory_stall": share(cycles.of("memory_stall")),
+        "lock_stall": share(cycles.of("lock_stall")),
         "mac_per_cycle": core.rate.mac_per_cycle,
         "utilisation": core.rate.utilisation,
     }

@@ -48,20 +48,25 @@ class CycleSplit(msgspec.Struct, frozen=True):
         return sum(msgspec.structs.astuple(self))
 
 
-class CycleAccount(msgspec.Struct, frozen=True):
-    """The cycles from the start of the first call to the end of the last, each counted once."""
+class Cycles(msgspec.Struct, frozen=True):
+    """Cycles of the window by what the core did; together they are the window.
 
-    window_cycles: int  # how many; 0 without calls
-    in_call: CycleSplit  # those within calls
-    between_calls: CycleSplit  # those between them
-    overlapping: int = 0  # cycles that more than one event claims; they are counted for one of them only
-    missing: tuple[str, ...] = ()  # events that were not traced; their cycles are in `other`
-    findings: tuple[Message, ...] = ()  # what limits this
+    Attributes:
+        in_call: from the start of a call to its end.
+        between_calls: from there to the next start.
+    """
+
+    in_call: CycleSplit
+    between_calls: CycleSplit
 
     @property
-    def unaccounted(self) -> int:
-        """Cycles of the window in neither of the two: 0, since also overlapping ones are counted once."""
-        return self.window_cycles - self.in_call.total - self.between_calls.total
+    def window(self) -> int:
+        """All of them, from the start of the first call to the end of the last; 0 without calls."""
+        return self.in_call.total + self.between_calls.total
+
+    def of(self, category: str) -> int:
+        """Cycles of a category, within calls and between them."""
+        return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
 def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> dict[str, Ints]:
@@ -91,32 +96,27 @@ def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> l
     return [CycleSplit(**dict(zip(found, own, strict=True))) for own in cycles]
 
 
-def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
-    """Account for every cycle from the start of the first call to the end of the last."""
+def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Cycles:
+    """Account for every cycle from the start of the first call to the end of the last, each counted once."""
     known = known or activity(tile)
-    window = together(split_by(known, calls.start[:1], calls.end[-1:]))
+    window = split_by(known, calls.start[:1], calls.end[-1:])
     inside = together(split_by(known, calls.start, calls.end))
-    between = _without(window, inside)
-    missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
-    claimed = {
-        categories: cycles
-        for categories, own in known.claims.items()
-        if (cycles := int(own.within(calls.start[:1], calls.end[-1:]).sum()))
-    }
-    findings = (*_missing(tile, missing), *_claimed(tile, claimed, known, calls), *_outside(tile, inside, between))
-    return CycleAccount(
-        window_cycles=window.total,
-        in_call=inside,
-        between_calls=between,
-        overlapping=sum(claimed.values()),
-        missing=missing,
-        findings=findings,
-    )
+    between = {category: int(own.sum()) - getattr(inside, category) for category, own in window.items()}
+    return Cycles(inside, CycleSplit(**between))
 
 
-def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
-    pairs = zip(msgspec.structs.astuple(whole), msgspec.structs.astuple(part), strict=True)
-    return CycleSplit(*(one - other for one, other in pairs))
+def claimed_twice(calls: CallSpans, known: Activity) -> dict[tuple[str, ...], int]:
+    """Cycles of the window that several categories claim, by which do; they are counted for the first of these only."""
+    window = calls.start[:1], calls.end[-1:]
+    each = {categories: int(own.within(*window).sum()) for categories, own in known.claims.items()}
+    return {categories: cycles for categories, cycles in each.items() if cycles}
+
+
+def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: Cycles) -> Iterator[Message]:
+    """What limits an account of cycles."""
+    yield from _missing(tile, known.missing)
+    yield from _claimed(tile, claimed_twice(calls, known), known, calls)
+    yield from _outside(tile, cycles)
 
 
 def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[Message]:
@@ -142,10 +142,10 @@ def _claimed(
         yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
 
 
-def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[Message]:
-    vector = inside.vector + between.vector
-    if between.vector > _OUTSIDE * vector:
+def _outside(tile: TileTrace, cycles: Cycles) -> Iterator[Message]:
+    outside, vector = cycles.between_calls.vector, cycles.of("vector")
+    if outside > _OUTSIDE * vector:
         title = "vector instructions run between calls: the calls do not enclose all the work"
-        seen = f"{between.vector:,} of {vector:,} vector cycles"
+        seen = f"{outside:,} of {vector:,} vector cycles"
         step = "call event0() before and event1() after all work of the kernel"
         yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

@@ -52,10 +52,10 @@ def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple
 
 def _no_vector(core: TracedCore) -> Iterator[Message]:
     """That the kernel is scalar."""
-    split = core.account.in_call
-    if not split.total or "INSTR_VECTOR" in core.account.missing:
+    split = core.cycles.in_call
+    if not split.total or "INSTR_VECTOR" in core.known.missing:
         return
-    if split.vector or core.account.between_calls.vector:
+    if split.vector or core.cycles.between_calls.vector:
         return
     title = "no vector instruction in any call: the kernel is scalar"
     evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
@@ -114,7 +114,7 @@ def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
             continue
         what, remedy = _IN_CALLS[own.stall]
         title = f"calls wait for {what} in {share_text(own.share)} of their cycles"
-        evidence = f"{own.cycles:,} of {core.account.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
+        evidence = f"{own.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
         look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
         step = f"{remedy}; {look(core.tile, around)}"
         yield tile_finding(f"{own.stall}s", _stall_severity(own), title, evidence, place(core.tile), step)
@@ -129,13 +129,13 @@ def _stall_severity(own: CallStall) -> Severity:
 
 def _scalar(core: TracedCore) -> Iterator[Message]:
     """That the kernel spends much time without vector instructions."""
-    split = core.account.in_call
-    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.account.missing):
+    split = core.cycles.in_call
+    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.known.missing):
         return
     share = split.other / split.total
     if share < SCALAR:
         return
-    unseen = f" (not traced: {', '.join(core.account.missing)})" if core.account.missing else ""
+    unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
     worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound))

@@ -17,7 +17,7 @@ from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
 from opscope.npu.analysis.bound import TileBound, bound, call_stalls
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import CycleSplit, account, split_each
+from opscope.npu.analysis.cycles import Cycles, CycleSplit, account, claimed_twice, cycle_findings, split_each
 from opscope.npu.analysis.damage import TraceDamage, find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
@@ -30,7 +30,6 @@ from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
     BoundRow,
     CallCounts,
-    Cycles,
     IterationRow,
     SlotRow,
     TileRow,
@@ -157,8 +156,8 @@ def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None
 
 def _waits(core: TracedCore) -> bool:
     """Whether a core waits for buffers or streams."""
-    cycles, window = Cycles(core.account.in_call, core.account.between_calls), core.account.window_cycles
-    return core.only_waits is not None or cycles.of("lock_stall") + cycles.of("stream_stall") > WAITING * window
+    waits = core.cycles.of("lock_stall") + core.cycles.of("stream_stall")
+    return core.only_waits is not None or waits > WAITING * core.cycles.window
 
 
 def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
@@ -184,7 +183,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
             chosen=work.reason,
             calls=work.number,
             macs=None,
-            window_cycles=cycles.window_cycles,
+            window_cycles=cycles.window,
             reason=why,
         ),
     )
@@ -199,7 +198,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         kinds=kinds,
         work=work,
         iterations=without_damaged(iterations, lost),
-        account=cycles,
+        cycles=cycles,
         rate=rated,
         bound=paced,
         roofline=_as_far_as_known(
@@ -264,7 +263,10 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     yield from core.damage.findings
     yield from core.pairing.findings
-    for found in (core.kinds, core.iterations, core.account, core.rate, core.bound):
+    yield from core.kinds.findings
+    yield from core.iterations.findings
+    yield from cycle_findings(core.tile, core.pairing.calls, core.known, core.cycles)
+    for found in (core.rate, core.bound):
         yield from found.findings
     yield from core.advice.findings
     yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
@@ -288,10 +290,10 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         unit=tile.unit.value,
         calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
         kinds=[msgspec.structs.replace(kind, multiplies=kind.kind in core.work.kinds) for kind in core.kinds.kinds],
-        window_cycles=core.account.window_cycles,
-        cycles=Cycles(core.account.in_call, core.account.between_calls),
-        not_traced=core.account.missing,
-        overlapping_cycles=core.account.overlapping,
+        window_cycles=core.cycles.window,
+        cycles=core.cycles,
+        not_traced=core.known.missing,
+        overlapping_cycles=sum(claimed_twice(pairing.calls, core.known).values()),
         mac_per_cycle=found.mac_per_cycle,
         utilisation=found.utilisation,
         coverage=found.coverage,

@@ -10,7 +10,7 @@ from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, Gain, Period
-from opscope.npu.analysis.cycles import CycleSplit
+from opscope.npu.analysis.cycles import Cycles, CycleSplit
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.ports import Port
@@ -52,22 +52,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     paired: int
     dropped: int
     ambiguous: int
-
-
-class Cycles(msgspec.Struct, frozen=True):
-    """Cycles of the window by what the core did; together they are the window.
-
-    Attributes:
-        in_call: from the start of a call to its end.
-        between_calls: from there to the next start.
-    """
-
-    in_call: CycleSplit
-    between_calls: CycleSplit
-
-    def of(self, category: str) -> int:
-        """Cycles of a category, within calls and between them."""
-        return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
 class IterationRow(msgspec.Struct, frozen=True):

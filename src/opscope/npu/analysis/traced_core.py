@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.advice import TraceAdvice
     from opscope.npu.analysis.bound import CallStall, TileBound
     from opscope.npu.analysis.calls import Pairing
-    from opscope.npu.analysis.cycles import CycleAccount
+    from opscope.npu.analysis.cycles import Cycles
     from opscope.npu.analysis.damage import TraceDamage
     from opscope.npu.analysis.iterations import Iterations
     from opscope.npu.analysis.kinds import Kinds, MacCalls
@@ -27,7 +27,7 @@ class TracedCore(NamedTuple):
     kinds: Kinds
     work: MacCalls
     iterations: Iterations
-    account: CycleAccount
+    cycles: Cycles
     rate: MacRate
     bound: TileBound
     roofline: TileRoofline
