@@ -46,7 +46,7 @@ def looked_at(tile: TileTrace, said: RunSpecification) -> TracedCore:
     for found in (
         rated.mac_per_cycle,
         rated.in_call_mac_per_cycle,
-        *iteration_rates(iterations.iterations, work, said),
+        *(per_cycle for _, per_cycle in iteration_rates(iterations.iterations, work, said)),
     ):
         assert found is None or 0 < found <= said.ceiling * 1.000001
     assert rated.coverage is None or 0 < rated.coverage <= 1

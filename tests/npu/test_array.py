@@ -44,7 +44,10 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
             end=int(calls.end[min(at + each, len(calls)) - 1]),
             phase="measured" if at + each <= len(calls) else "partial",
             complete=at + each <= len(calls),
-            work_calls=min(at + each, len(calls)) - at,
+            calls=min(at + each, len(calls)) - at,
+            cycles=int(calls.end[min(at + each, len(calls)) - 1] - calls.start[at]),
+            macs=None,
+            mac_per_cycle=None,
         )
         for at in range(0, len(calls), each)
     )

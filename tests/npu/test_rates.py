@@ -193,12 +193,24 @@ def test_rates_of_iterations() -> None:
     tile = traced(Gemm())[0]
     calls = pair_calls(tile).calls
     start, end = int(calls.start[5]), int(calls.end[9])
-    second = Iteration(2, 5, 9, start, end, "measured", complete=True, work_calls=4)
+    second = Iteration(
+        number=2,
+        phase="measured",
+        complete=True,
+        calls=5,
+        first_call=5,
+        last_call=9,
+        start=start,
+        end=end,
+        cycles=end - start,
+        macs=None,
+        mac_per_cycle=None,
+    )
     work = worked(tile, SMALL)
-    assert iteration_rates([second], work, SMALL) == (pytest.approx(4 * MACS / (end - start)),)
-    assert iteration_rates([second], work, run_specification()) == (None,)
-    absurd = msgspec.structs.replace(second, end=start + 10)
-    assert iteration_rates([absurd], work, SMALL) == (None,)
+    assert iteration_rates([second], work, SMALL) == [(4 * MACS, pytest.approx(4 * MACS / (end - start)))]
+    assert iteration_rates([second], work, run_specification()) == [(None, None)]
+    absurd = msgspec.structs.replace(second, end=start + 10, cycles=10)
+    assert iteration_rates([absurd], work, SMALL) == [(None, None)]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from opscope.core.stats.effect import Effect
     from opscope.npu.analysis.cycles import CycleSplit
-    from opscope.npu.analysis.tiles_result import IterationRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
 STALLS = tuple(category for category in EVENTS if category != "vector")
 """Categories of cycles in which a core waits."""
@@ -50,7 +51,7 @@ def cycles_per_call(analysis: TilesAnalysis, category: str) -> float | None:
     return mean_known(_of_calls(row, category) for row in analysis.working)
 
 
-def _measured(row: TileRow) -> list[IterationRow]:
+def _measured(row: TileRow) -> list[Iteration]:
     return [one for one in row.iterations if one.complete and one.phase == "measured"]
 
 

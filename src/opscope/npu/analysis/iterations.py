@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS, event_cover
+from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.pattern import By, IterationSplit, find_pattern
 
@@ -159,7 +160,6 @@ def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSp
     return pattern._replace(starts=_behind_waits(pattern.starts, kinds, long), reason=reason)
 
 
-Phase = Literal["warmup", "measured", "extra", "partial"]
 _TWICE = 2
 """Iterations that must end alike for the end of the trace to be recognised as one."""
 _RARE = 3
@@ -181,24 +181,45 @@ class CallGap(msgspec.Struct, frozen=True):
 
 
 class Iteration(msgspec.Struct, frozen=True):
-    """One repetition."""
+    """A repetition of the whole product on one core.
 
-    number: int  # from 1
-    first_call: int  # its first call, counted from 0
-    last_call: int  # its last call, counted from 0
-    start: int  # of the first call, in cycles
-    end: int  # of the last call
-    # `warmup`, `measured`, `extra` beyond those expected; `partial` when it would be measured but calls of it are
-    # missing
-    phase: Phase
-    complete: bool  # whether all its calls are in the trace
-    work_calls: int  # calls of it that count as those of the tiling
+    Attributes:
+        number: from 1.
+        phase: warmup, measured, extra beyond those expected; or partial, when it would be measured but calls of it are
+            missing.
+        complete: whether all its calls are in the trace.
+        calls: in the trace.
+        first_call: from 0.
+        last_call: likewise.
+        start: first cycle.
+        end: of the last call.
+        cycles: from start to end.
+        macs: of its calls that multiply; null without a tiling.
+        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
+        split: cycles by what the core did in them; null in analyses of opscope 0.1.
+        gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
+    """
+
+    number: int
+    phase: str
+    complete: bool
+    calls: int
+    first_call: int
+    last_call: int
+    start: int
+    end: int
+    cycles: int
+    macs: int | None
+    mac_per_cycle: float | None
+    split: CycleSplit | None = None
+    gap: CycleSplit | None = None
 
 
 class Iterations(msgspec.Struct, frozen=True):
     """All repetitions that a tile's calls form."""
 
-    iterations: tuple[Iteration, ...]  # in order of time; empty where nothing tells them apart
+    # in order of time, without what the core did in them; empty where nothing tells them apart
+    iterations: tuple[Iteration, ...]
     by: By | None  # what they were found by
     reason: str  # why these, or why none, and whether LOCK_STALL supports it, in words
     expected: int | None  # warm-up and measured ones that were asked for; None where that was not said
@@ -206,6 +227,11 @@ class Iterations(msgspec.Struct, frozen=True):
     findings: tuple[Message, ...] = ()  # what does not fit
     # of those before the last that lack working calls, or have too many; empty where most differ
     gaps: tuple[CallGap, ...] = ()
+
+    @property
+    def missing_calls(self) -> int:
+        """Working calls that are missing before the end, at least."""
+        return sum(gap.missing for gap in self.gaps if gap.missing > 0)
 
 
 def find_iterations(
@@ -258,7 +284,7 @@ def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
 def _if_damaged(row: Iteration, cycles: Ints) -> Iteration:
     if np.searchsorted(cycles, row.end) == np.searchsorted(cycles, row.start, side="right"):
         return row
-    phase: Phase = "partial" if row.phase == "measured" else row.phase
+    phase = "partial" if row.phase == "measured" else row.phase
     return msgspec.structs.replace(row, complete=False, phase=phase)
 
 
@@ -270,18 +296,18 @@ def _gaps(
     None where that is not rare and no tiling says how many there must be: then the work itself is uneven.
     """
     tile, calls, kinds = seen
-    whole = split.whole
-    alike = sum(row.work_calls == whole for row in found)
-    uneven = sum(row.work_calls != whole for row in found[1:-1])
+    whole, work = split.whole, split.work[split.work > 0].tolist()
+    alike = work.count(whole)
+    uneven = len(work[1:-1]) - work[1:-1].count(whole)
     if not whole or not alike or (split.by != "tiling" and alike < _RARE * uneven):
         return
-    counted, odd = _units([row.work_calls for row in found], whole, expected), _odd_steps(calls, kinds, found)
+    counted, odd = _units(work, whole, expected), _odd_steps(calls, kinds, found)
     ended = len(found) if _end_seen(tile, calls, found) else len(found) - 1
-    for row, units in zip(found[:ended], counted, strict=False):
-        missing = units * whole - row.work_calls
+    for row, units, worked in zip(found[:ended], counted, work, strict=False):
+        missing = units * whole - worked
         if missing:
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
-            why = f"iteration {row.number} has {row.work_calls:,} working calls, {what} are usual"
+            why = f"iteration {row.number} has {worked:,} working calls, {what} are usual"
             last = found[row.number].start if row.number < len(found) else tile.last
             yield _gap(calls, odd, row, CallGap(missing, row.start, last, row.number == 1 and units == 1, why))
 
@@ -347,15 +373,27 @@ def _iterations(
     solid = np.flatnonzero(~kinds.fills)
     last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[kept]) - 1]
     first = split.starts[kept]
-    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept], split.work[kept])
+    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept])
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return tuple(
-        Iteration(number + 1, a, b, start, end, _phase(number, *asked, complete=complete), complete, work)
-        for number, (a, b, start, end, complete, work) in enumerate(rows)
+        Iteration(
+            number=number + 1,
+            phase=_phase(number, *asked, complete=complete),
+            complete=complete,
+            calls=b - a + 1,
+            first_call=a,
+            last_call=b,
+            start=start,
+            end=end,
+            cycles=end - start,
+            macs=None,
+            mac_per_cycle=None,
+        )
+        for number, (a, b, start, end, complete) in enumerate(rows)
     )
 
 
-def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> Phase:
+def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> str:
     if number < warmup:
         return "warmup"
     if expected is not None and number >= expected:
@@ -382,7 +420,7 @@ def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit
     yield split.reason
     if split.by != "lock_stall":
         yield support(gaps, split.starts)
-    ahead = len(calls) - sum(own.last_call - own.first_call + 1 for own in found)
+    ahead = len(calls) - sum(own.calls for own in found)
     if ahead:
         yield f"zero-fills that ran ahead of an iteration are in none: {ahead:,}"
 
@@ -431,16 +469,16 @@ def _unexpected(
 
 
 def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
-    partial = [own for own in found if not own.complete]
-    sizes = Counter(own.last_call - own.first_call + 1 for own in found if own.complete)
+    work = split.work[split.work > 0].tolist()
+    partial = [(own, worked) for own, worked in zip(found, work, strict=True) if not own.complete]
+    sizes = Counter(own.calls for own in found if own.complete)
     every = f" of {max(sizes, key=lambda size: (sizes[size], -size)):,}" if sizes else ""
-    for own in partial[:_SHOWN]:
+    for own, worked in partial[:_SHOWN]:
         edge = own.number in {1, len(found)}
         title = f"iteration {own.number} is partial"
-        calls = own.last_call - own.first_call + 1
-        seen = f"{own.work_calls:,} of {split.whole:,} working calls, {calls:,}{every} calls with zero-fills"
-        if own.work_calls > split.whole:
-            seen = f"{own.work_calls:,} working calls, where {split.whole:,} are usual"
+        seen = f"{worked:,} of {split.whole:,} working calls, {own.calls:,}{every} calls with zero-fills"
+        if worked > split.whole:
+            seen = f"{worked:,} working calls, where {split.whole:,} are usual"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
         severity = Severity.INFO if edge else Severity.MEDIUM

@@ -97,21 +97,23 @@ def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificati
 
 def iteration_rates(
     iterations: Sequence[Iteration], work: MacCalls, said: RunSpecification
-) -> tuple[float | None, ...]:
-    """Multiply-accumulates a cycle of each iteration, from the start of its first call to the end of its last.
+) -> list[tuple[int | None, float | None]]:
+    """Multiply-accumulates of each iteration, in all and a cycle, from the start of its first call to its last end.
 
-    None where none of its calls multiplies, without a tiling, and where it would be above the peak.
+    None where none of its calls multiplies, without a tiling, and where the rate would be above the peak.
     """
-    return tuple(_iteration_rate(iteration, work, said) for iteration in iterations)
+    return [_iteration_rate(iteration, work, said) for iteration in iterations]
 
 
-def _iteration_rate(iteration: Iteration, work: MacCalls, said: RunSpecification) -> float | None:
+def _iteration_rate(
+    iteration: Iteration, work: MacCalls, said: RunSpecification
+) -> tuple[int, float] | tuple[None, None]:
     number = int(work.multiplies[iteration.first_call : iteration.last_call + 1].sum())
-    cycles = iteration.end - iteration.start
-    if said.tiling is None or not number or cycles <= 0:
-        return None
-    found = number * said.tiling.macs_per_call / cycles
-    return None if _above(found, said.ceiling) else found
+    if said.tiling is None or not number or iteration.cycles <= 0:
+        return None, None
+    macs = number * said.tiling.macs_per_call
+    found = macs / iteration.cycles
+    return (None, None) if _above(found, said.ceiling) else (macs, found)
 
 
 def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:

@@ -30,7 +30,6 @@ from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
     BoundRow,
     CallCounts,
-    IterationRow,
     SlotRow,
     TileRow,
     TilesAnalysis,
@@ -360,30 +359,14 @@ def _bound(found: TileBound) -> BoundRow | None:
     return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason, found.gain)
 
 
-def _iterations(core: TracedCore, said: RunSpecification) -> list[IterationRow]:
+def _iterations(core: TracedCore, said: RunSpecification) -> list[Iteration]:
+    """The iterations of a core with what it did in them."""
     rows = core.iterations.iterations
     rates = iteration_rates(rows, core.work, said)
     starts, ends = [row.start for row in rows], [row.end for row in rows]
     splits = split_each(core.tile, starts, ends)
     gaps = [*split_each(core.tile, ends[:-1], starts[1:]), None][: len(rows)]
-    found = [_iteration(row, rate, core, said) for row, rate in zip(rows, rates, strict=True)]
     return [
-        msgspec.structs.replace(row, split=split, gap=gap) for row, split, gap in zip(found, splits, gaps, strict=True)
+        msgspec.structs.replace(row, macs=macs, mac_per_cycle=rate, split=split, gap=gap)
+        for row, (macs, rate), split, gap in zip(rows, rates, splits, gaps, strict=True)
     ]
-
-
-def _iteration(row: Iteration, found: float | None, core: TracedCore, said: RunSpecification) -> IterationRow:
-    worked = int(core.work.multiplies[row.first_call : row.last_call + 1].sum())
-    return IterationRow(
-        number=row.number,
-        phase=row.phase,
-        complete=row.complete,
-        calls=row.last_call - row.first_call + 1,
-        first_call=row.first_call,
-        last_call=row.last_call,
-        start=row.start,
-        end=row.end,
-        cycles=row.end - row.start,
-        macs=worked * said.tiling.macs_per_call if said.tiling and found is not None else None,
-        mac_per_cycle=found,
-    )

@@ -10,8 +10,9 @@ from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, Gain, Period
-from opscope.npu.analysis.cycles import Cycles, CycleSplit
+from opscope.npu.analysis.cycles import Cycles
 from opscope.npu.analysis.damage import LostPackets
+from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
@@ -52,40 +53,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     paired: int
     dropped: int
     ambiguous: int
-
-
-class IterationRow(msgspec.Struct, frozen=True):
-    """A repetition of the whole product on one core.
-
-    Attributes:
-        number: from 1.
-        phase: warmup, measured, extra or partial.
-        complete: whether all its calls are in the trace.
-        calls: in the trace.
-        first_call: from 0.
-        last_call: likewise.
-        start: first cycle.
-        end: of the last call.
-        cycles: from start to end.
-        macs: of its calls that multiply; null without a tiling.
-        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
-        split: cycles by what the core did in them; null in analyses of opscope 0.1.
-        gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
-    """
-
-    number: int
-    phase: str
-    complete: bool
-    calls: int
-    first_call: int
-    last_call: int
-    start: int
-    end: int
-    cycles: int
-    macs: int | None
-    mac_per_cycle: float | None
-    split: CycleSplit | None = None
-    gap: CycleSplit | None = None
 
 
 class BoundRow(msgspec.Struct, frozen=True):
@@ -174,7 +141,7 @@ class TileRow(msgspec.Struct, frozen=True):
     utilisation: float | None
     coverage: float | None
     bound: BoundRow | None
-    iterations: list[IterationRow]
+    iterations: list[Iteration]
     iterations_by: str | None
     iterations_reason: str
     expected_iterations: int | None
