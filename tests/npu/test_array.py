@@ -13,7 +13,6 @@ from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
 from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
 from opscope.npu.analysis.calls import CallSpans
-from opscope.npu.analysis.damage import TraceDamage
 from opscope.npu.analysis.iterations import Iteration, Iterations
 from opscope.npu.analysis.prediction import against, repeated_iterations
 from opscope.npu.analysis.specification import RunSpecification, run_specification
@@ -57,7 +56,7 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
 def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> TracedCore:
     """A core with all that the view needs."""
     core = examine(tile, TilesTerms(said))
-    return core._replace(iterations=grouped(core.pairing.calls, each), damage=TraceDamage())
+    return core._replace(iterations=grouped(core.pairing.calls, each), lost=())
 
 
 def viewed(*cores: Gemm, said: RunSpecification = SMALL, at: AlignAt = "auto", each: int = 4) -> ArrayView:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
-    from opscope.npu.analysis.damage import TraceDamage
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
 
@@ -192,13 +191,18 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advise(
-    tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None, damage: TraceDamage | None = None
+    tile: TileTrace,
+    work: MacCalls | None = None,
+    rate: MacRate | None = None,
+    *,
+    missing_calls: int = 0,
+    lost: bool = False,
 ) -> TraceAdvice:
-    """Advice on the tracing of a tile."""
+    """Advice on the tracing of a tile, in which calls may be missing before the end, and packets may be lost."""
     seen = levels(tile)
     commands, size = traffic(seen)
     coverage = rate.coverage if rate else None
-    cut, why = _end(work, rate, damage)
+    cut, why = _end(work, rate, missing_calls, lost=lost)
     used = [_cost(slot, seen, commands, size) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
     steps = () if cut is False or (cut and tile.room) else _steps(seen, size, costs, coverage)
@@ -215,12 +219,13 @@ def advise(
     )
 
 
-def _end(work: MacCalls | None, rate: MacRate | None, damage: TraceDamage | None) -> tuple[bool | None, str]:
+def _end(work: MacCalls | None, rate: MacRate | None, before: int, *, lost: bool) -> tuple[bool | None, str]:
     """Whether a trace ends too early, and what says so; calls that are missing before the end do not."""
     coverage = rate.coverage if rate else None
     if rate is not None and coverage is not None and coverage < 1:
         seen = f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
-        return _missing(seen, (rate.calls_needed or 0) - rate.calls, damage, begun=bool(work and work.begun))
+        missing = (rate.calls_needed or 0) - rate.calls
+        return _missing(seen, missing, before, unsure=lost and not (work and work.begun))
     if work is not None and work.begun:
         return True, "it ends within a call"
     if coverage is not None:
@@ -228,14 +233,13 @@ def _end(work: MacCalls | None, rate: MacRate | None, damage: TraceDamage | None
     return None, "how many calls there should be is not known: give M, K, N, m, k, n, row and col"
 
 
-def _missing(seen: str, missing: int, damage: TraceDamage | None, *, begun: bool) -> tuple[bool | None, str]:
+def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[bool | None, str]:
     """The same where calls are missing."""
-    before = damage.missing_calls if damage else 0
     if before >= missing:
         return False, f"{seen}; the others are missing before its end"
     if before:
         return True, f"{seen}, of which {before:,} are missing before its end"
-    if damage and damage.lost and not begun:
+    if unsure:
         return None, f"{seen}, and packets were lost: whether the end is missing is not known"
     return True, seen
 

@@ -325,8 +325,8 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
 
 def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
     """All cores together."""
-    left_out = tuple(_left_out(core) for core in cores if core.damage.lost) if len(cores) > 1 else ()
-    sure = [core for core in cores if not core.damage.lost] if left_out else list(cores)
+    left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
+    sure = [core for core in cores if not core.lost] if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
     numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
     each = [_Own.of(core, numbers) for core in sure] if numbers else []
@@ -356,8 +356,8 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
 
 
 def _left_out(core: TracedCore) -> LeftOutCore:
-    more = f" and in {counted_text(len(core.damage.lost) - 1, 'more place')}" if len(core.damage.lost) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.damage.lost[0])}{more}")
+    more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
+    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.lost[0])}{more}")
 
 
 def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import CallStall, Gain
+    from opscope.npu.analysis.ports import Port
     from opscope.npu.analysis.traced_core import TracedCore
 
 LARGE_GAIN = 1.2
@@ -65,9 +66,8 @@ def _no_vector(core: TracedCore) -> Iterator[Message]:
 
 def _stream(core: TracedCore) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
-    found = core.bound
-    paced = next((port for port in found.ports if port.name == found.port), None)
-    if paced is None or paced.cycles_per_call is None or found.gain is None or found.measured_period_cycles is None:
+    found, paced = core.bound, _paced(core)
+    if found is None or paced is None or paced.cycles_per_call is None or found.gain is None:
         return
     gain = found.gain.at_most
     title = f"the {paced.label if paced.operands else paced.name + ' stream'} sets the pace, not the kernel"
@@ -81,6 +81,11 @@ def _stream(core: TracedCore) -> Iterator[Message]:
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
     told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
     yield told.about(subject=paced.label)
+
+
+def _paced(core: TracedCore) -> Port | None:
+    """The port that sets the pace."""
+    return next((port for port in core.ports if core.bound and port.name == core.bound.port), None)
 
 
 def gain_text(gain: Gain) -> str:
@@ -138,7 +143,7 @@ def _scalar(core: TracedCore) -> Iterator[Message]:
     unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
-    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound))
+    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports))
     evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
     step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
     yield tile_finding("scalar_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
@@ -158,15 +163,16 @@ def _vector(core: TracedCore) -> Iterator[Message]:
 def _worth(core: TracedCore, gain: Gain | None) -> str:
     """What removing cycles from the calls would bring."""
     if gain is None:
-        port = next((port.label for port in core.bound.ports if port.name == core.bound.port), "another")
+        paced = _paced(core)
+        port = paced.label if paced else "another"
         return f"no gain while the {port.removesuffix(' stream')} stream sets the pace"
-    unknown = "" if core.bound.is_call else "; what sets the pace is not known"
+    unknown = "" if core.bound and core.bound.is_call else "; what sets the pace is not known"
     return f"{gain_text(gain)} without them{unknown}"
 
 
 def _kernel_severity(core: TracedCore) -> Severity:
     """What is in the call matters when the call sets the pace."""
-    return Severity.MEDIUM if core.bound.is_call else Severity.INFO
+    return Severity.MEDIUM if core.bound and core.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:

@@ -15,20 +15,20 @@ from opscope.core.parts import PartFailure, explained, failures_heard, part
 from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
-from opscope.npu.analysis.bound import TileBound, bound, call_stalls
+from opscope.npu.analysis.bound import bound, call_stalls
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import Cycles, CycleSplit, account, claimed_twice, cycle_findings, split_each
-from opscope.npu.analysis.damage import TraceDamage, find_damage
+from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
+from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
-    BoundRow,
     CallCounts,
     SlotRow,
     TileRow,
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
     from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.ports import Port
     from opscope.npu.cost_model import CostModel
 
     Known = TypeVar("Known")
@@ -56,6 +58,8 @@ _OF_CALLS = (
     *("in_call_mac_per_cycle", "peak_mac_per_cycle", "gmac_per_s", "macs", "calls_needed"),
 )
 """Figures of a row that only a core has."""
+_NO_DAMAGE: tuple[tuple[LostPackets, ...], tuple[Message, ...]] = (), ()
+_NO_PORTS: tuple[Port, ...] = ()
 
 
 class TilesTerms(NamedTuple):
@@ -141,7 +145,7 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
         return None
     if not terms.model_of_calls:
         return against(terms.model, repeated_iterations(array))
-    slow = max(working, key=lambda core: core.bound.measured_period_cycles or 0.0)
+    slow = max(working, key=lambda core: core.bound.measured_period_cycles if core.bound else 0.0)
     tiling = terms.said.tiling
     needed = tiling.calls_per_core if tiling and terms.cores_known else None
     return against(terms.model, repeated_calls(slow.work, slow.tile.tile), needed)
@@ -172,42 +176,42 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         (unsorted(calls, why), none_multiplying(tile, calls, why)) if isinstance(sorts, PartFailure) else sorts
     )
     iterations = Iterations((), None, why, None) if why else _iterations_of(tile, calls, (kinds, work), terms)
-    damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), TraceDamage())
-    lost = [own.cycle for own in damage.lost if own.cycle == own.last_cycle]
+    lost, damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), _NO_DAMAGE)
     rated = _as_far_as_known(
         f"the rate {of}",
         lambda: rate(tile, calls, work, said),
-        lambda why: MacRate(
-            kinds=work.kinds,
-            chosen=work.reason,
-            calls=work.number,
-            macs=None,
-            window_cycles=cycles.window,
-            reason=why,
-        ),
+        lambda why: MacRate(calls=work.number, macs=None, reason=why),
     )
-    paced = _as_far_as_known(
+    moved = part(f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), _NO_PORTS)
+    paced, pace_reason, doubts = _as_far_as_known(
         f"what sets the pace {of}",
-        lambda: bound(tile, calls, work, said, known, around),
-        lambda why: TileBound(call_cycles=work.median_cycles, ports=(), reason=why),
+        lambda: bound(tile, calls, work, moved, known, around),
+        lambda why: (None, why, ()),
     )
+    advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=iterations.missing_calls, lost=bool(lost)))
     return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=without_damaged(iterations, lost),
+        iterations=without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle]),
         cycles=cycles,
         rate=rated,
+        ports=moved,
         bound=paced,
+        bound_reason=pace_reason,
         roofline=_as_far_as_known(
-            f"the roofline {of}", lambda: roofline(rated, paced, said), lambda why: TileRoofline(reason=why)
+            f"the roofline {of}", lambda: roofline(rated, paced, moved, said), lambda why: TileRoofline(reason=why)
         ),
-        advice=_advice(tile, lambda: advise(tile, work, rated, damage)),
-        damage=damage,
+        advice=advice,
+        lost=lost,
         known=known,
-        stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced), ()),
+        stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced, moved), ()),
         only_waits=part(f"the waits {of}", lambda: core_wait(tile, pairing.paired), None),
+        findings=(
+            *(*damage, *pairing.findings, *kinds.findings, *iterations.findings),
+            *(*cycle_findings(tile, calls, known, cycles), *rated.findings, *doubts, *advice.findings),
+        ),
     )
 
 
@@ -260,14 +264,7 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
 
 
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
-    yield from core.damage.findings
-    yield from core.pairing.findings
-    yield from core.kinds.findings
-    yield from core.iterations.findings
-    yield from cycle_findings(core.tile, core.pairing.calls, core.known, core.cycles)
-    for found in (core.rate, core.bound):
-        yield from found.findings
-    yield from core.advice.findings
+    yield from core.findings
     yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 
@@ -296,7 +293,7 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         mac_per_cycle=found.mac_per_cycle,
         utilisation=found.utilisation,
         coverage=found.coverage,
-        bound=_bound(core.bound),
+        bound=core.bound,
         iterations=part(f"the cycles of iterations of tile {tile.tile}", lambda: _iterations(core, said), []),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
@@ -306,13 +303,13 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         gmac_per_s=found.gmac_per_s,
         macs=found.macs,
         rate_reason=found.reason,
-        bound_reason=core.bound.reason,
+        bound_reason=core.bound_reason,
         calls_needed=found.calls_needed,
         roofline=core.roofline,
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(core.advice, findings=()),
-        lost_packets=core.damage.lost,
+        lost_packets=core.lost,
         call_stalls=core.stalls,
         only_waits=core.only_waits,
     )
@@ -348,15 +345,6 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
 def _slot(slot: SlotTrace) -> SlotRow:
     spans = slot.spans
     return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
-
-
-def _bound(found: TileBound) -> BoundRow | None:
-    """The verdict; None when there is none."""
-    by, predicted, measured = found.by, found.predicted_period_cycles, found.measured_period_cycles
-    residual, call, period = found.residual_cycles, found.call_cycles, found.measured
-    if by is None or predicted is None or measured is None or residual is None or call is None or period is None:
-        return None
-    return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason, found.gain)
 
 
 def _iterations(core: TracedCore, said: RunSpecification) -> list[Iteration]:

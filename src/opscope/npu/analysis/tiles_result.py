@@ -9,12 +9,11 @@ import msgspec
 from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
-from opscope.npu.analysis.bound import CallStall, Gain, Period
+from opscope.npu.analysis.bound import CallStall, TileBound
 from opscope.npu.analysis.cycles import Cycles
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
-from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.roofline import TileRoofline
@@ -53,35 +52,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     paired: int
     dropped: int
     ambiguous: int
-
-
-class BoundRow(msgspec.Struct, frozen=True):
-    """What sets the pace of the calls that multiply.
-
-    Attributes:
-        by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand, the name
-            of a port, or ``not explained``.
-        predicted_period_cycles: the longest of the call and each port's transfers.
-        measured_period_cycles: the median period.
-        residual_cycles: measured less predicted.
-        call_cycles: median duration of these calls.
-        port: event of the port behind the verdict; null when it is another.
-        period: all measured periods.
-        ports: that were traced and used.
-        reason: how the verdict was reached.
-        gain: without the port that sets the pace, at most; null when none does.
-    """
-
-    by: str
-    predicted_period_cycles: float
-    measured_period_cycles: float
-    residual_cycles: float
-    call_cycles: float
-    port: str | None
-    period: Period
-    ports: tuple[Port, ...]
-    reason: str
-    gain: Gain | None = None
 
 
 class SlotRow(msgspec.Struct, frozen=True):
@@ -140,7 +110,7 @@ class TileRow(msgspec.Struct, frozen=True):
     mac_per_cycle: float | None
     utilisation: float | None
     coverage: float | None
-    bound: BoundRow | None
+    bound: TileBound | None
     iterations: list[Iteration]
     iterations_by: str | None
     iterations_reason: str

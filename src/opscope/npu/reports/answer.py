@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.prediction import Against
     from opscope.npu.analysis.rates import GmacRange
-    from opscope.npu.analysis.tiles_result import BoundRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",
@@ -150,7 +151,7 @@ def pace_text(analysis: TilesAnalysis) -> str:
     )
 
 
-def verdict_text(found: BoundRow) -> str:
+def verdict_text(found: TileBound) -> str:
     """A verdict in a cell of a table; without an explanation how many periods there are."""
     return f"{found.by}, n = {found.period.n}" if found.by == NOTHING_TRACED else found.by
 

@@ -60,11 +60,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.kinds import KindRow
     from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import BoundRow, SlotRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis
     from opscope.npu.analysis.traced_core import TracedCore
     from opscope.reports.document.blocks import Picture, TableBlock
 
@@ -358,7 +359,7 @@ _OF_ROOFLINE = (
 )
 
 
-def _ports(bound: BoundRow) -> TableBlock:
+def _ports(bound: TileBound) -> TableBlock:
     return table(
         bound.ports,
         column("port", Format.NAME, lambda port: port.name),

@@ -146,7 +146,7 @@ def kind_colour(number: int) -> str:
 
 def _slot_lanes(core: TracedCore) -> list[Lane]:
     """What is active besides calls; marks of calls are not drawn again."""
-    labels, found = {port.name: port.label for port in core.bound.ports}, []
+    labels, found = {port.name: port.label for port in core.ports}, []
     for slot in core.tile.slots:
         if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
             active = cover(slot.spans.start, slot.spans.end)
