@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core
 from opscope.analysis.findings.message import Message
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.activity import EVENTS, activity
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import Cycles, CycleSplit, account, claimed_twice, cycle_findings, split_spans
+from opscope.npu.analysis.cycles import (
+    EVENTS,
+    Cycles,
+    CycleSplit,
+    account,
+    activity,
+    claimed_twice,
+    cycle_findings,
+    split_spans,
+)
 
 MARKS = "0@100 1@200 0@300 1@400"
 

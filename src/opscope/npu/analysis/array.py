@@ -12,7 +12,7 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import split_spans
+from opscope.npu.analysis.cycles import category_name, split_spans
 from opscope.npu.analysis.damage import where_text
 from opscope.npu.analysis.findings import tile_finding
 
@@ -211,7 +211,7 @@ def _calls(own: _Own) -> float:
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:
-    more = f"{growth:,.0f} more cycles an iteration in {_WORDS.get(category, category.replace('_', ' '))}"
+    more = f"{growth:,.0f} more cycles an iteration in {_WORDS.get(category, category_name(category))}"
     share = f", {share_text(min(1.0, growth / excess))} of the difference" if excess > 0 else ""
     work = f"; it makes {calls:g} more calls an iteration" if calls > 0 else ""
     waits = "; it waits for data or buffers, so look at what feeds or empties it" if category in _WAITING else ""

@@ -17,11 +17,10 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.summary import FEWEST, ratio_interval, summarise
 from opscope.core.units import range_text, share_text
-from opscope.npu.analysis.activity import Activity, activity, cover
-from opscope.npu.analysis.cycles import split_by, together
+from opscope.npu.analysis.cycles import STALLS, Activity, activity, category_name, cover, split_by, together
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import Port
-from opscope.npu.analysis.waits import STALLS, stall_step
+from opscope.npu.analysis.waits import stall_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -233,13 +232,8 @@ def _by_call(found: TileBound, paced: _Paced) -> TileBound:
     if spent[most] <= spent["vector"] + spent["other"]:
         return msgspec.structs.replace(found, by=CALL)
     share = share_text(spent[most] / sum(spent.values()))
-    reason = f"{found.reason}; {share} of the cycles in calls are {stall_name(most)}"
-    return msgspec.structs.replace(found, by=f"{stall_name(most)}{IN_CALLS}", reason=reason)
-
-
-def stall_name(category: str) -> str:
-    """A category of stalls in words: ``lock stall``."""
-    return category.replace("_", " ")
+    reason = f"{found.reason}; {share} of the cycles in calls are {category_name(most)}"
+    return msgspec.structs.replace(found, by=f"{category_name(most)}{IN_CALLS}", reason=reason)
 
 
 def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> Message | None:
@@ -317,7 +311,7 @@ def _residual(
         spent = together(split_by(paced.known, calls.end[:-1], calls.start[1:]))
         shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
         most = max(shares, key=lambda name: shares[name])
-        evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
+        evidence += f"; of the cycles between calls {share_text(shares[most])} are {category_name(most)}"
         step = stall_step(most, tile, around) if most in STALLS else _CODE
     return _doubted(tile, title, evidence, step).about(subject="" if left > 0 else "too short")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import mean_known
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
-from opscope.npu.analysis.activity import EVENTS, cover, event_cover
+from opscope.npu.analysis.cycles import EVENTS, cover, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:

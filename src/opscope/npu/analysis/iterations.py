@@ -10,8 +10,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS, event_cover
-from opscope.npu.analysis.cycles import CycleSplit
+from opscope.npu.analysis.cycles import EVENTS, CycleSplit, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.pattern import By, IterationSplit, find_pattern
 

@@ -12,9 +12,8 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.modes import modes
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS, Activity, activity, event_cover
 from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import split_by
+from opscope.npu.analysis.cycles import EVENTS, Activity, activity, event_cover, split_by
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:

@@ -12,12 +12,20 @@ import msgspec
 
 from opscope.analysis.findings.message import Message, Severity, part_warning
 from opscope.core.parts import PartFailure, explained, failures_heard, part
-from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
 from opscope.npu.analysis.bound import bound, call_stalls
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import Cycles, CycleSplit, account, claimed_twice, cycle_findings, split_each
+from opscope.npu.analysis.cycles import (
+    Activity,
+    Cycles,
+    CycleSplit,
+    account,
+    activity,
+    claimed_twice,
+    cycle_findings,
+    split_each,
+)
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged

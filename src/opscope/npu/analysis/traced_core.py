@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.activity import Activity
     from opscope.npu.analysis.advice import TraceAdvice
     from opscope.npu.analysis.bound import CallStall, TileBound
     from opscope.npu.analysis.calls import Pairing
-    from opscope.npu.analysis.cycles import Cycles
+    from opscope.npu.analysis.cycles import Activity, Cycles
     from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iterations
     from opscope.npu.analysis.kinds import Kinds, MacCalls

@@ -16,8 +16,8 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.table.tiles import Unit
 from opscope.core.units import share_text
-from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.calls import END, START
+from opscope.npu.analysis.cycles import EVENTS, STALLS
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import PORT
 
@@ -230,8 +230,6 @@ def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
 
 ONLY_WAITS = 0.9
 """Share of its trace that a core without a call must wait for it to do nothing else."""
-STALLS = tuple(category for category in EVENTS if category != "vector")
-"""Categories of cycles in which a core waits."""
 WAITED_FOR = {
     "lock_stall": "a lock",
     "stream_stall": "a stream",

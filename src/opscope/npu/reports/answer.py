@@ -9,10 +9,10 @@ import msgspec
 
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.array import APART
 from opscope.npu.analysis.bound import NOTHING_TRACED
 from opscope.npu.analysis.calls import END, START, UNNAMED
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.reports.answer import CATEGORY_NAMES, answer, told, units_text, verdict_text
 from opscope.npu.reports.comparison import (
     HEAD,

@@ -11,7 +11,7 @@ import numpy as np
 from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 from opscope.npu.reports import pictures as aie_pictures
 from opscope.npu.reports.answer import (

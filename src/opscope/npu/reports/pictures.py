@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS, cover
+from opscope.npu.analysis.cycles import EVENTS, cover
 from opscope.npu.reports.answer import CATEGORY_NAMES
 from opscope.npu.reports.drawing import (
     COLOURS,
