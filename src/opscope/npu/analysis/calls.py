@@ -199,27 +199,28 @@ def _pairs(starts: Ints, rule: PairingRule) -> _Part:
     return np.full(len(starts), _CODES[rule]), starts, starts
 
 
-_TITLES = {
-    PairingRule.END_MISSING: "the end of a call is missing",
-    PairingRule.START_MISSING: "the start of a call is missing",
-    PairingRule.START_REPEATED: "a call has a second start: it may have begun at this one",
-    PairingRule.END_REPEATED: "a call has a second end: it may have lasted to this one",
-    PairingRule.ENDS_INSIDE: "the trace ends inside a call",
-    PairingRule.BEGINS_INSIDE: "the trace begins inside a call",
-    PairingRule.BACKWARDS: "a call would end before it starts",
-    PairingRule.OVERLAPS: "a call lies before one that the stream has earlier",
-}
 _LOST = "look for lost packets, and for a path through the kernel that leaves out event0() or event1()"
-_STEPS = {
-    PairingRule.END_MISSING: _LOST,
-    PairingRule.START_MISSING: _LOST,
-    PairingRule.START_REPEATED: "call event0() once a call, at its start; look for lost packets where few have two",
-    PairingRule.END_REPEATED: "call event1() once a call, at its end; look for lost packets where few have two",
-    PairingRule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
-    PairingRule.BEGINS_INSIDE: "start the trace before the first call",
-    PairingRule.BACKWARDS: "times run backwards here: decode the raw words again",
-    PairingRule.OVERLAPS: "times run backwards here: decode the raw words again",
+_BACKWARDS = "times run backwards here: decode the raw words again"
+_WORDS = {
+    PairingRule.END_MISSING: ("the end of a call is missing", _LOST),
+    PairingRule.START_MISSING: ("the start of a call is missing", _LOST),
+    PairingRule.START_REPEATED: (
+        "a call has a second start: it may have begun at this one",
+        "call event0() once a call, at its start; look for lost packets where few have two",
+    ),
+    PairingRule.END_REPEATED: (
+        "a call has a second end: it may have lasted to this one",
+        "call event1() once a call, at its end; look for lost packets where few have two",
+    ),
+    PairingRule.ENDS_INSIDE: (
+        "the trace ends inside a call",
+        "a larger trace buffer, or fewer events, reaches further",
+    ),
+    PairingRule.BEGINS_INSIDE: ("the trace begins inside a call", "start the trace before the first call"),
+    PairingRule.BACKWARDS: ("a call would end before it starts", _BACKWARDS),
+    PairingRule.OVERLAPS: ("a call lies before one that the stream has earlier", _BACKWARDS),
 }
+"""What is wrong, and what to do."""
 _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 
@@ -231,16 +232,18 @@ def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies
         said = f"the other calls last {lengths[0]:,} to {lengths[1]:,}"
     for code in np.unique(listed.rule).tolist():
         rule = list(PairingRule)[code]
+        severity, (title, step) = Severity.INFO if rule in _MINOR else Severity.MEDIUM, _WORDS[rule]
         own = np.flatnonzero(listed.rule == code)
         for number in own[:_SHOWN].tolist():
             mark, after = int(listed.mark[number]), int(listed.after[number])
             where = place(tile, _after(after), f"cycle {marks.time[mark]}")
-            yield _finding(rule, _TITLES[rule], _evidence(rule, mark, int(listed.pair[number]), marks, said), where)
+            evidence = _evidence(rule, mark, int(listed.pair[number]), marks, said)
+            yield tile_finding(rule.value, severity, title, evidence, where, step)
         rest = own[_SHOWN:]
         if len(rest):
-            times = marks.time[listed.mark[rest]]
+            times, more = marks.time[listed.mark[rest]], f"{title}: {len(rest):,} more times"
             where = place(tile, _after(int(listed.after[rest[0]])), f"cycles {times[0]} to {times[-1]}")
-            yield _finding(rule, f"{_TITLES[rule]}: {len(rest):,} more times", f"{len(own):,} in all", where)
+            yield tile_finding(rule.value, severity, more, f"{len(own):,} in all", where, step)
 
 
 def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) -> str:
@@ -265,11 +268,6 @@ def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) 
             f"the next end is at cycle {end:,}: {end - own:,} cycles from here, {end - start:,} from the last start"
         )
     return f"{around}; {said}"
-
-
-def _finding(rule: PairingRule, title: str, evidence: str, where: str) -> Message:
-    severity = Severity.INFO if rule in _MINOR else Severity.MEDIUM
-    return tile_finding(rule.value, severity, title, evidence, where, _STEPS[rule])
 
 
 def _after(calls: int) -> str:
@@ -349,7 +347,7 @@ def _broken(marks: Marks, listed: Anomalies, calls: int) -> Iterator[tuple[int, 
         return
     for number in inner.tolist():
         rule = list(PairingRule)[int(listed.rule[number])]
-        yield int(marks.time[listed.mark[number]]), _TITLES[rule].partition(":")[0]
+        yield int(marks.time[listed.mark[number]]), _WORDS[rule][0].partition(":")[0]
 
 
 def _slot(tile: TileTrace, event: str) -> SlotTrace | None:
