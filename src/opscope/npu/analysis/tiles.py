@@ -6,6 +6,7 @@ single calls are made from.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from opscope.core.table.events import TraceWarning
-    from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
+    from opscope.core.table.tiles import TileTrace, TileTraceSet
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iteration
@@ -86,19 +87,19 @@ class Examined(NamedTuple):
     """A result, and the calls that it rests on."""
 
     analysis: TilesAnalysis
-    traces: TileTraceSet
     cores: tuple[TracedCore, ...]
-
-    def row_of(self, core: TracedCore) -> TileRow:
-        """What the result says of a core."""
-        place = next(number for number, tile in enumerate(self.traces.tiles) if tile is core.tile)
-        return self.analysis.tiles[place]
+    rows: tuple[TileRow, ...]  # what the result says of each of these
 
 
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
     """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings."""
     with failures_heard() as failures:
-        looked = {id(tile): _core(tile, terms, traces.tiles) for tile in traces.cores}
+        looked = {
+            id(tile): explained(
+                f"tile {tile.tile}", partial(examine, tile, terms, traces.tiles), lambda failure: failure
+            )
+            for tile in traces.cores
+        }
         cores = {name: core for name, core in looked.items() if isinstance(core, TracedCore)}
         rows = [_row(tile, looked.get(id(tile)), terms.said) for tile in traces.tiles]
         array = part("the cores together", lambda: _array(tuple(cores.values()), terms), None)
@@ -113,7 +114,9 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
             *(array.findings if array and terms.cores_known else ()),
             *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
             *(prediction.findings if prediction else ()),
-            *_told("waits of other units", lambda: _waits_of_others(cores.values(), traces.tiles)),
+            *_told(
+                "waits of other units", lambda: wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values())))
+            ),
             *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
         ]
     found += [_warned(part_warning(failure)) for failure in failures]
@@ -125,12 +128,8 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
         findings=ordered(found),
     )
-    return Examined(analysis, traces, tuple(cores.values()))
-
-
-def _core(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace]) -> TracedCore | PartFailure:
-    """What the trace of a core tells, or the bug of ours that keeps it from being known."""
-    return explained(f"tile {tile.tile}", lambda: examine(tile, terms, around), lambda failure: failure)
+    of_cores = tuple(row for tile, row in zip(traces.tiles, rows, strict=True) if id(tile) in cores)
+    return Examined(analysis, tuple(cores.values()), of_cores)
 
 
 def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
@@ -140,10 +139,6 @@ def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
 
 def _waiting(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterator[Message]:
     return (waiting_core(core.tile, core.only_waits, around) for core in cores if core.only_waits)
-
-
-def _waits_of_others(cores: Iterable[TracedCore], units: Sequence[TileTrace]) -> Iterable[Message]:
-    return wait_findings(units, cores_wait=any(map(_waits, cores)))
 
 
 def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
@@ -178,7 +173,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     calls = pairing.calls
     known = activity(tile)
     cycles = account(tile, calls, known)
-    sorts = explained(f"the kinds of calls {of}", lambda: _sorted(tile, calls, known, said), lambda own: own)
+    sorts = explained(f"the kinds of calls {of}", lambda: _kinds_of(tile, calls, known, said), lambda own: own)
     why = _unknown(sorts) if isinstance(sorts, PartFailure) else ""
     kinds, work = (
         (unsorted(calls, why), none_multiplying(tile, calls, why)) if isinstance(sorts, PartFailure) else sorts
@@ -223,7 +218,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     )
 
 
-def _sorted(tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification) -> tuple[Kinds, MacCalls]:
+def _kinds_of(tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification) -> tuple[Kinds, MacCalls]:
     kinds = find_kinds(tile, calls, known)
     return kinds, multiplying(tile, calls, kinds, said)
 
@@ -285,7 +280,10 @@ def _warned(warning: TraceWarning) -> Message:
 
 
 def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecification) -> TileRow:
-    slots = [_slot(slot) for slot in tile.slots]
+    slots = [
+        SlotRow(slot.number, slot.name, len(slot.spans.start), int((slot.spans.end - slot.spans.start).sum()))
+        for slot in tile.slots
+    ]
     if not isinstance(core, TracedCore):
         return _silent(tile, slots, "calls are of cores; this is another unit" if core is None else _unknown(core))
     found, pairing, iterations = core.rate, core.pairing, core.iterations
@@ -348,11 +346,6 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
         only_waits=None,
         **unknown,
     )
-
-
-def _slot(slot: SlotTrace) -> SlotRow:
-    spans = slot.spans
-    return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
 
 
 def _iterations(core: TracedCore, said: RunSpecification) -> list[Iteration]:

@@ -120,7 +120,7 @@ class Index(msgspec.Struct, frozen=True):
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Name and content of each file."""
-    reports = [published_core(core, examined.row_of(core), run) for core in examined.cores]
+    reports = [published_core(core, row, run) for core, row in zip(examined.cores, examined.rows, strict=True)]
     names = distinct(report.tile_name for report in reports)
     files = {f"{name}.json": _json(report) for name, report in zip(names, reports, strict=True)}
     details = details_markdown(reports, run)
