@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
+    from opscope.core.table.tiles import SlotTrace, TileTrace
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
 
@@ -47,7 +47,8 @@ def levels(tile: TileTrace) -> Levels:
     most = _MOST_CHANGES // 2
     if len(starts) > most:
         last = np.partition(starts, most)[most]
-        used = {number: _until(spans, int(last)) for number, spans in used.items()}
+        used = {number: spans.only(spans.start < last) for number, spans in used.items()}
+        used = {number: spans._replace(end=np.minimum(spans.end, last)) for number, spans in used.items()}
     ends = [np.concatenate([spans.start, spans.end]) for spans in used.values()]
     time = np.unique(np.concatenate(ends)) if ends else starts
     mask = np.zeros(len(time), np.int64)
@@ -57,11 +58,6 @@ def levels(tile: TileTrace) -> Levels:
         mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(number)
     seen = sum(len(spans.start) for spans in used.values())
     return Levels(time, mask, seen / len(starts) if len(starts) else 1.0)
-
-
-def _until(spans: Spans, last: int) -> Spans:
-    kept = spans.only(spans.start < last)
-    return kept._replace(end=np.minimum(kept.end, last))
 
 
 def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> tuple[int, int]:

@@ -71,7 +71,8 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
     broadcast, so their times are a common time already. A broadcast that was traced everywhere, or the timers that the
     raw words hold, place them exactly.
     """
-    spread = _spread(tiles)
+    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
+    spread = max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
         found = _by_start(tiles, spread)
     elif at == "auto":
@@ -108,12 +109,6 @@ def _at_event(
     earliest = min(own[event] for own in firsts)
     shifts = tuple(TimerOffset(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
     return TimeAlignment(event, shifts, reason, by)
-
-
-def _spread(tiles: Sequence[TileTrace]) -> int | None:
-    """From the first start of a trace to the last, by their timers; None where one is not known."""
-    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
-    return max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
 
 
 def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment | None:
@@ -189,19 +184,14 @@ def slowest(each: Sequence[_Own]) -> Slowest | None:
     usual = median(spent[tile] for tile in others)
     if spent[name] <= usual * (1 + ALIKE):
         return None
-    cycles = {tile: _cycles(own) for tile, own in seen.items()}
+    split = {tile: split_spans(own.core.tile, own.start, own.end) for tile, own in seen.items()}
+    cycles = {tile: {name: float(spent.mean()) for name, spent in own.items()} for tile, own in split.items()}
     growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
     excess = spent[name] - usual
     calls = _calls(seen[name]) - median(_calls(seen[tile]) for tile in others)
     why = _why(category, growth[category], excess, calls)
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
-
-
-def _cycles(own: _Own) -> dict[str, float]:
-    """Cycles of an iteration by category, means."""
-    split = split_spans(own.core.tile, own.start, own.end)
-    return {category: float(values.mean()) for category, values in split.items()}
 
 
 def _calls(own: _Own) -> float:
@@ -219,9 +209,6 @@ def _why(category: str, growth: float, excess: float, calls: float) -> str:
 
 
 _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
-
-
-_MEASURED = "measured"
 
 
 class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -419,15 +406,13 @@ class _Own(NamedTuple):
         return cls(core, start, end, np.array(calls))
 
 
-def _numbers(core: TracedCore) -> set[int]:
-    return {own.number for own in core.iterations.iterations if own.complete and own.phase == _MEASURED}
-
-
 def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     """Iterations measured and complete everywhere, and what is to be said about them."""
     if not cores:
         return [], "there is no core"
-    each = [_numbers(core) for core in cores]
+    each = [
+        {own.number for own in core.iterations.iterations if own.complete and own.phase == "measured"} for core in cores
+    ]
     common = sorted(set.intersection(*each))
     if not common:
         empty = [core.tile.tile for core, own in zip(cores, each, strict=True) if not own]
@@ -444,7 +429,9 @@ def _system(
     starts = [int(own.start[place]) + shift for own, shift in zip(each, shifts, strict=True)]
     ends = [int(own.end[place]) + shift for own, shift in zip(each, shifts, strict=True)]
     spans = [end - start for start, end in zip(starts, ends, strict=True)]
-    runtime = max(ends) - min(starts)
+    runtime, rate = max(ends) - min(starts), None
+    if said.tiling is not None and runtime and all(own.core.rate.mac_per_cycle is not None for own in each):
+        rate = sum(int(own.multiplying[place]) for own in each) * said.tiling.macs_per_call / runtime
     return SystemIteration(
         number=number,
         start=min(starts),
@@ -455,20 +442,13 @@ def _system(
         first_tile=each[starts.index(min(starts))].core.tile.tile,
         last_tile=each[ends.index(max(ends))].core.tile.tile,
         balance=_balance(spans),
-        mac_per_cycle=_system_rate(place, each, said, runtime),
+        mac_per_cycle=rate,
         starts_last=each[starts.index(max(starts))].core.tile.tile,
     )
 
 
 def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
-
-
-def _system_rate(place: int, each: Sequence[_Own], said: RunSpecification, runtime: int) -> float | None:
-    if said.tiling is None or not runtime or any(own.core.rate.mac_per_cycle is None for own in each):
-        return None
-    calls = sum(int(own.multiplying[place]) for own in each)
-    return calls * said.tiling.macs_per_call / runtime
 
 
 def _times(own: _Own, ends_last: int) -> TileTimes:

@@ -235,35 +235,22 @@ def claimed_twice(calls: CallSpans, known: Activity) -> dict[tuple[str, ...], in
 
 def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: Cycles) -> Iterator[Message]:
     """What limits an account of cycles."""
-    yield from _missing(tile, known.missing)
-    yield from _claimed(tile, claimed_twice(calls, known), known, calls)
-    yield from _outside(tile, cycles)
-
-
-def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[Message]:
-    if missing and not unnamed(tile):
-        title = f"{', '.join(missing)} not traced: such cycles are counted as other"
+    if known.missing and not unnamed(tile):
+        title = f"{', '.join(known.missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
         step = "give them a slot where other cycles are many"
         yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
-
-
-def _claimed(
-    tile: TileTrace, claimed: dict[tuple[str, ...], int], known: Activity, calls: CallSpans
-) -> Iterator[Message]:
+    claimed = claimed_twice(calls, known)
     if claimed:
         starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
         where = place(tile, f"cycle {int(np.concatenate(list(starts)).min())}")
         title = "events overlap that exclude each other; such cycles are counted for the first of them only"
         seen = "; ".join(
-            f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
-            for categories, cycles in claimed.items()
+            f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
+            for categories, count in claimed.items()
         )
         step = "decode the raw words again: a lost packet or an event without end does this"
         yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
-
-
-def _outside(tile: TileTrace, cycles: Cycles) -> Iterator[Message]:
     outside, vector = cycles.between_calls.vector, cycles.of("vector")
     if outside > _OUTSIDE * vector:
         title = "vector instructions run between calls: the calls do not enclose all the work"

@@ -65,7 +65,8 @@ def find_damage(
     points = [LostPackets(lost.cycle, lost.cycle, lost.why, "lost") for lost in tile.lost]
     points += [LostPackets(cycle, cycle, why, "damaged") for cycle, why in pairing.broken]
     points += [LostPackets(at, at, why, "lost") for at, why in kinds.lacking]
-    lost = _merged(points, iterations.gaps, _period(calls))
+    period = int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
+    lost = _merged(points, iterations.gaps, period)
     return lost, (
         *_lost(tile, lost, iterations.missing_calls),
         *_late(tile, iterations.gaps, lost),
@@ -73,11 +74,6 @@ def find_damage(
         *_unlike(tile, calls, kinds),
         *_waits(tile, calls),
     )
-
-
-def _period(calls: CallSpans) -> int:
-    """Median cycles from the start of a call to that of the next; 0 with fewer than two."""
-    return int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
 
 
 def _merged(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int) -> tuple[LostPackets, ...]:

@@ -57,7 +57,9 @@ def find_pattern(kinds: Kinds) -> IterationSplit | None:
 
     Its reason is the sequence, such as `zero-fill, 12 x kernel 1`; the first repetition may begin within one.
     """
-    runs = _runs(kinds.labels)
+    labels = kinds.labels
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(labels), 1), bool), labels[1:] != labels[:-1]]))
+    runs = Runs(first, labels[first], np.diff(np.append(first, len(labels))))
     period = _period(runs)
     if period is None:
         return None
@@ -70,11 +72,6 @@ def find_pattern(kinds: Kinds) -> IterationSplit | None:
     return _pattern(runs, ordered, _openings(runs, phases, opener), kinds)
 
 
-def _runs(labels: Ints) -> Runs:
-    first = np.flatnonzero(np.concatenate([np.ones(min(len(labels), 1), bool), labels[1:] != labels[:-1]]))
-    return Runs(first, labels[first], np.diff(np.append(first, len(labels))))
-
-
 def _period(runs: Runs) -> int | None:
     """Number of runs after which they repeat."""
     some = Runs(*(column[:_LOOKED_AT] for column in runs))
@@ -82,17 +79,13 @@ def _period(runs: Runs) -> int | None:
     fits = []
     for period in range(2, longest + 1):
         fits.append((period, _fit(some, period)))
-        if fits[-1][1] >= _AS_GOOD or _but_for_one(fits[-1][1], period, len(some.first)):
+        unlike = round((1 - fits[-1][1]) * len(some.first))
+        if fits[-1][1] >= _AS_GOOD or (len(some.first) >= _OFTEN * period and unlike <= 1):
             return period
     best = max((fit for _, fit in fits), default=0.0)
     if best < _FITS:
         return None
     return next(period for period, fit in fits if fit >= _AS_GOOD * best)
-
-
-def _but_for_one(fit: float, period: int, runs: int) -> bool:
-    """Whether a period that is there several times explains all runs but one."""
-    return runs >= _OFTEN * period and round((1 - fit) * runs) <= 1
 
 
 def _fit(runs: Runs, period: int) -> float:

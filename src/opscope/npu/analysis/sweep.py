@@ -90,7 +90,9 @@ def sweep(rows: Sequence[SweepRow], notes: Sequence[str] = ()) -> Sweep:
 def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
     """What a sweep shows of one trace."""
     rows = analysis.working
-    row = _sizes(label, analysis)
+    own, trace = analysis.given.tiling, analysis.trace
+    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")} if own else {}
+    row = SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
     if not rows:
         return msgspec.structs.replace(row, problem="no kernel call of a core is in it")
     window = sum(one.window_cycles for one in rows)
@@ -113,11 +115,3 @@ def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
         stall=category_name(worst) if stalls[worst] else None,
         stall_share=stalls[worst] / window if stalls[worst] else None,
     )
-
-
-def _sizes(label: str, analysis: TilesAnalysis) -> SweepRow:
-    own, trace = analysis.given.tiling, analysis.trace
-    if own is None:
-        return SweepRow(label=label, path=trace.path, complete=trace.complete)
-    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")}
-    return SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)

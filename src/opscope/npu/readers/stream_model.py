@@ -62,19 +62,16 @@ class _File(msgspec.Struct, rename={"other_data": "otherData"}):
 def read_stream_model(path: Path) -> CostModel:
     """The latencies in a file of Stream's, with the step from the two that make it where it is not there itself."""
     data = file_bytes(path)
-    found = _numbers_of(_from_json(data, path) if data.lstrip()[:1] == b"{" else _from_yaml(data, path))
+    try:
+        file = from_json(data, _File) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"not a file of Stream's: {error}", where=path, hint=_HINT) from None
+    found = _numbers_of(file)
     numbers = {**msgspec.structs.asdict(found), "iteration_step": found.step, "of_slots": True}
     model = cost_model(**numbers)
     if model is None:
         raise UsageError("no latency of Stream's cost model is in the file", where=path, hint=_HINT)
     return model
-
-
-def _from_json(data: bytes, path: Path) -> _File:
-    try:
-        return from_json(data, _File)
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"not a file of Stream's: {error}", where=path, hint=_HINT) from None
 
 
 def _from_yaml(data: bytes, path: Path) -> _File:

@@ -364,5 +364,4 @@ def without_calls(cores: Sequence[TileRow]) -> CallsMissing:
 
 
 _NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are not known"
-_NAME = "name them in order: --slots NAME,NAME,..."
 _MARK = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"

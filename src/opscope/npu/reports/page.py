@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
     from opscope.npu.analysis.traced_core import TracedCore
     from opscope.reports.document.blocks import Picture, TableBlock
 
@@ -173,7 +173,7 @@ def _first(examined: Examined) -> list[Block]:
     pale = f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}"
     cycles = [
         picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
-        picture("legend", _legend, pale),
+        picture("legend", lambda: legend((CATEGORY_NAMES[name], colour) for name, colour in COLOURS.items()), pale),
     ]
     own: list[Block] = [Section("Where the cycles go", cycles)]
     if len(rows) > 1:
@@ -183,10 +183,6 @@ def _first(examined: Examined) -> list[Block]:
         own.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
     figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
     return [Figures(figures), Beside(own, [steps])]
-
-
-def _legend() -> str:
-    return legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items())
 
 
 def _close(core: TracedCore) -> Picture:
@@ -206,14 +202,15 @@ def _of_calls(examined: Examined) -> Iterator[Section]:
 
 
 def _timeline(examined: Examined, shown: TracedCore) -> Section:
-    cores = [core for core in examined.cores if core.pairing.paired]
+    cores, array = [core for core in examined.cores if core.pairing.paired], examined.analysis.array
+    shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
     timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
     timed = f"{timers} The stronger a colour, the more of a stretch is active."
     stretches = part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
-        picture("whole", lambda: aie_pictures.whole_timeline(cores, _shifts(examined)), timed),
+        picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed),
         Details(f"Tile {shown.tile.tile} in order of time", [_stretches(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
@@ -235,14 +232,22 @@ def _stretches(rows: Sequence[CallSequence]) -> TableBlock:
 def _calls(examined: Examined, shown: TracedCore) -> Section:
     rows = examined.analysis.working
     many = [] if len(rows) <= aie_pictures.FEW else [picture("all_cycles", lambda: aie_pictures.cycle_bars(rows))]
+    within = _OF_SHARES if len(rows) > 1 else ""
     drawn = picture("durations", lambda: aie_pictures.call_durations(shown))
     blocks = [
         Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
         kinds_table(rows),
         Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is left out as an outlier.", Tone.DIM),
-        Section("Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), _inside(rows)]),
+        Section(
+            "Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), Sentence(within, Tone.DIM)]
+        ),
     ]
     return Section("Calls", blocks, "calls", "Calls")
+
+
+_OF_SHARES = (
+    "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
+)
 
 
 def _map_table(rows: Sequence[TileRow]) -> list[Block]:
@@ -253,13 +258,6 @@ def _map_table(rows: Sequence[TileRow]) -> list[Block]:
     columns, lines = part("the map of the array", lambda: array_rows(rows), no_map)
     heads = ["", *(f"column {number}" for number in columns)]
     return [Details(f"{_map_note(rows)} as a table", [words_table(heads, ([f"row {n}", *own] for n, own in lines))])]
-
-
-def _inside(rows: Sequence[TileRow]) -> Sentence:
-    told_of = (
-        "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
-    )
-    return Sentence(told_of if len(rows) > 1 else "", Tone.DIM)
 
 
 def cycles_table(rows: Sequence[TileRow]) -> TableBlock:
@@ -449,7 +447,11 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
         column("event", Format.NAME, lambda pair: pair[1].event),
         column("times", Format.COUNT, lambda pair: pair[1].spans),
         column("cycles", Format.COUNT, lambda pair: pair[1].cycles),
-        column("of the trace", Format.SHARE, _of_trace),
+        column(
+            "of the trace",
+            Format.SHARE,
+            lambda pair: pair[1].cycles / pair[0].last_cycle if pair[0].last_cycle else None,
+        ),
         sortable=True,
     )
     steps = table(
@@ -469,22 +471,12 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
     return Section("What was traced", [*blocks, facts([("file", file), *_given(analysis.given)])], "trace", "Trace")
 
 
-def _of_trace(pair: tuple[TileRow, SlotRow]) -> float | None:
-    row, slot = pair
-    return slot.cycles / row.last_cycle if row.last_cycle else None
-
-
 def _shown(examined: Examined) -> TracedCore | None:
     """The core that stands for all; None without calls."""
     if not examined.analysis.working:
         return None
     name = shown_core(examined.analysis).tile
     return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
-
-
-def _shifts(examined: Examined) -> dict[str, int]:
-    array = examined.analysis.array
-    return {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
 
 
 def _aligned(analysis: TilesAnalysis) -> str:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from opscope.core.errors import OpscopeError
     from opscope.core.table.tiles import TileTraceSet
-    from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.npu.cost_model import CostModel
@@ -231,33 +230,20 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
     """Name and content of the published tool's files."""
     from opscope.npu.reports.published import Index, published_files
 
-    request = tiles.request
+    request, given = tiles.request, tiles.analysis.given
+    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
     run = Index(
-        hwid=request.hwid,
-        M=request.M,
-        K=request.K,
-        N=request.N,
-        m=request.m,
-        k=request.k,
-        n=request.n,
+        **{name: getattr(request, name) for name in ("hwid", "M", "K", "N", "m", "k", "n", "warmup", "iterations")},
         rows=request.row,
         cols=request.col,
         input_path=tiles.analysis.trace.path,
         output_dir=out,
-        warmup=request.warmup,
-        iterations=request.iterations,
-        clock_GHz=_gigahertz(tiles.analysis.given),
+        clock_GHz=None if mhz is None else mhz / 1e3,
         notes=[f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS],
         details_md=None,
-        assumed_clock=tiles.analysis.given.assumed_clock or msgspec.UNSET,
+        assumed_clock=given.assumed_clock or msgspec.UNSET,
     )
     return published_files(tiles.examined, run)
-
-
-def _gigahertz(given: RunSpecification) -> float | None:
-    """The clock that was given, else the assumed one; None without either."""
-    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    return None if mhz is None else mhz / 1e3
 
 
 def _slots(request: TilesRequest) -> Slots | None:

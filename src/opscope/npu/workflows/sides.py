@@ -78,20 +78,16 @@ def _files_in(directory: Path) -> list[Path]:
 
 def tiles_side(path: str | Path) -> TilesTraces:
     """The side that a path names; files that hold the same trace count once."""
+    from opscope.npu.workflows.aie import analyze_tiles
+
     place = Path(path)
     files = _files_in(place) if place.is_dir() else [place]
     if not files:
         raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
-    analyses = [_analysis(file) for file in files]
+    analyses = [written_analysis(file) or analyze_tiles(file).analysis for file in files]
     once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
     side = TilesSide(place.name or str(place), str(path), len(once), len(analyses) - len(once))
     return TilesTraces(side, once)
-
-
-def _analysis(path: Path) -> TilesAnalysis:
-    from opscope.npu.workflows.aie import analyze_tiles
-
-    return written_analysis(path) or analyze_tiles(path).analysis
 
 
 def written_analysis(path: Path) -> TilesAnalysis | None:
@@ -191,17 +187,14 @@ def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
     hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
     if hashes[0] == hashes[1]:
         found.append("both sides are the same traces")
+    given = [[one.given for one in side.analyses] for side in (baseline, candidate)]
     for what, values in (
-        ("architecture", [{_arch(one) for one in side.analyses} - {None} for side in (baseline, candidate)]),
-        ("clock", [{one.given.clock_mhz for one in side.analyses} - {None} for side in (baseline, candidate)]),
+        ("architecture", [{one.device.name for one in own if one.device} for own in given]),
+        ("clock", [{one.clock_mhz for one in own} - {None} for own in given]),
     ):
         if all(values) and values[0] != values[1]:
             found.append(f"the {what} differs")
     return found
-
-
-def _arch(analysis: TilesAnalysis) -> str | None:
-    return analysis.given.device.name if analysis.given.device else None
 
 
 class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
