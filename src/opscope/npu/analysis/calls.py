@@ -26,16 +26,11 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """Starts and ends in stream order; arrays of shape (events,)."""
+    """Starts and ends in stream order, of shape (events,), and what became of them: ascending places among them."""
 
     time: Ints  # in cycles
     is_end: Mask  # whether it is an end
     swapped: int  # ends that the stream has behind a start in the same cycle, and that were put before it
-
-
-class Matched(NamedTuple):
-    """What became of the marks; arrays of places among them, each ascending."""
-
     first: Ints  # start of each call; its end is the next mark
     backwards: Ints  # starts whose end has a smaller time; neither is in a call
     overlapping: Ints  # starts of pairs that lie before calls which the stream has earlier; neither mark is in a call
@@ -43,8 +38,8 @@ class Matched(NamedTuple):
     pairs: Ints  # starts of all pairs, those that were given up included
 
 
-def marks_of(starts: Spans, ends: Spans) -> Marks:
-    """Both slots in stream order.
+def paired_marks(starts: Spans, ends: Spans) -> Marks:
+    """Both slots in stream order, starts and ends put together.
 
     A unit reports all slots of a cycle at once, in the order of their numbers. When a call ends in the cycle in which
     the next one starts, the start may so stand first; inside a call the end is taken first.
@@ -54,7 +49,14 @@ def marks_of(starts: Spans, ends: Spans) -> Marks:
     is_end = order >= len(starts.start)
     swapped = _inside(time, is_end)
     is_end[swapped], is_end[swapped + 1] = True, False
-    return Marks(time, is_end, len(swapped))
+    pairs = np.flatnonzero(~is_end[:-1] & is_end[1:])
+    loose = np.ones(len(time), bool)
+    loose[pairs] = loose[pairs + 1] = False
+    start, end = time[pairs], time[pairs + 1]
+    forwards = end >= start
+    first, backwards = pairs[forwards], pairs[~forwards]
+    kept = _in_order(start[forwards], end[forwards])
+    return Marks(time, is_end, len(swapped), first[kept], backwards, first[~kept], np.flatnonzero(loose), pairs)
 
 
 def _inside(time: Ints, is_end: Mask) -> Ints:
@@ -66,18 +68,6 @@ def _inside(time: Ints, is_end: Mask) -> Ints:
     head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
     inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
     return inside
-
-
-def matched(marks: Marks) -> Matched:
-    """Put starts and ends together."""
-    pairs = np.flatnonzero(~marks.is_end[:-1] & marks.is_end[1:])
-    loose = np.ones(len(marks.time), bool)
-    loose[pairs] = loose[pairs + 1] = False
-    start, end = marks.time[pairs], marks.time[pairs + 1]
-    forwards = end >= start
-    first, backwards = pairs[forwards], pairs[~forwards]
-    kept = _in_order(start[forwards], end[forwards])
-    return Matched(first[kept], backwards, first[~kept], np.flatnonzero(loose), pairs)
 
 
 def _in_order(start: Ints, end: Ints) -> Mask:
@@ -142,12 +132,12 @@ class Anomalies(NamedTuple):
         return len(np.unique(self.call[self.call >= 0]))
 
 
-def anomalies(marks: Marks, found: Matched) -> Anomalies:
+def anomalies(found: Marks) -> Anomalies:
     """All of them."""
-    is_end, lengths = marks.is_end[found.loose], _lengths(marks, found)
+    is_end, lengths = found.is_end[found.loose], _lengths(found)
     parts = [
-        _starts(found.loose[~is_end], marks, found, lengths),
-        _ends(found.loose[is_end], marks, found, lengths),
+        _starts(found.loose[~is_end], found, lengths),
+        _ends(found.loose[is_end], found, lengths),
         _pairs(found.backwards, PairingRule.BACKWARDS),
         _pairs(found.overlapping, PairingRule.OVERLAPS),
     ]
@@ -160,14 +150,14 @@ def anomalies(marks: Marks, found: Matched) -> Anomalies:
     return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
 
 
-def _lengths(marks: Marks, found: Matched) -> tuple[int, int] | None:
+def _lengths(found: Marks) -> tuple[int, int] | None:
     """Shortest and longest call beside which nothing is wrong; None without one."""
-    loose = np.zeros(len(marks.time) + 2, bool)
+    loose = np.zeros(len(found.time) + 2, bool)
     loose[found.loose + 1] = True
     clean = found.first[~loose[found.first] & ~loose[found.first + 3]]
     if not len(clean):
         return None
-    durations = marks.time[clean + 1] - marks.time[clean]
+    durations = found.time[clean + 1] - found.time[clean]
     return int(durations.min()), int(durations.max())
 
 
@@ -179,17 +169,17 @@ def _fit(lengths: tuple[int, int] | None, whole: Ints, apart: Ints) -> Mask:
     return (whole <= most) | (apart < least)
 
 
-def _starts(at: Ints, marks: Marks, found: Matched, lengths: tuple[int, int] | None) -> _Part:
+def _starts(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
-    time = marks.time
+    time = found.time
     fits = (pair >= 0) & _fit(lengths, time[pair + 1] - time[at], time[pair] - time[at])
     rule = np.where(fits, _CODES[PairingRule.START_REPEATED], _CODES[PairingRule.END_MISSING])
     return np.where(at == len(time) - 1, _CODES[PairingRule.ENDS_INSIDE], rule), at, pair
 
 
-def _ends(at: Ints, marks: Marks, found: Matched, lengths: tuple[int, int] | None) -> _Part:
+def _ends(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
-    time = marks.time
+    time = found.time
     fits = (pair >= 0) & _fit(lengths, time[at] - time[pair], time[at] - time[pair + 1])
     rule = np.where(fits, _CODES[PairingRule.END_REPEATED], _CODES[PairingRule.START_MISSING])
     return np.where(at == 0, _CODES[PairingRule.BEGINS_INSIDE], rule), at, pair
@@ -224,9 +214,9 @@ _WORDS = {
 _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 
-def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[Message]:
+def findings_of(tile: TileTrace, marks: Marks, listed: Anomalies) -> Iterator[Message]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
-    lengths = _lengths(marks, found)
+    lengths = _lengths(marks)
     said = "no other call is whole, so neither is more likely"
     if lengths is not None:
         said = f"the other calls last {lengths[0]:,} to {lengths[1]:,}"
@@ -321,16 +311,15 @@ def pair_calls(tile: TileTrace) -> Pairing:
     start, end = _slot(tile, START), _slot(tile, END)
     if start is None or end is None:
         return _without_calls(tile, start or end)
-    marks = marks_of(start.spans, end.spans)
-    found = matched(marks)
-    calls = CallSpans(marks.time[found.first], marks.time[found.first + 1])
-    listed = anomalies(marks, found)
+    marks = paired_marks(start.spans, end.spans)
+    calls = CallSpans(marks.time[marks.first], marks.time[marks.first + 1])
+    listed = anomalies(marks)
     return Pairing(
         calls=calls,
         paired=len(calls),
         dropped=len(marks.time) - 2 * len(calls),
         ambiguous=listed.ambiguous,
-        findings=(*findings_of(tile, marks, found, listed), *_remarks(tile, (start, end), marks, calls)),
+        findings=(*findings_of(tile, marks, listed), *_remarks(tile, (start, end), marks, calls)),
         broken=tuple(_broken(marks, listed, len(calls))),
     )
 
