@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -12,17 +12,19 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import category_name, split_spans
+from opscope.npu.analysis.cycles import category_name, split_by
 from opscope.npu.analysis.damage import where_text
 from opscope.npu.analysis.findings import tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.traced_core import TracedCore
+
+    _Common = tuple[TracedCore, list[Iteration]]  # a core, and those of its iterations that all cores have
 
 
 AlignAt = Literal["auto", "trace-start", "first-call"]
@@ -173,31 +175,30 @@ class Slowest(msgspec.Struct, frozen=True):
     why: str
 
 
-def slowest(each: Sequence[_Own]) -> Slowest | None:
+def slowest(each: Sequence[_Common]) -> Slowest | None:
     """The slowest tile; None with fewer than two, and when it is no slower than the others."""
-    seen = {own.core.tile.tile: own for own in each}
+    seen = {core.tile.tile: (core, own) for core, own in each}
     if len(seen) < 2:  # noqa: PLR2004 - one tile has no others
         return None
-    spent = {tile: float(np.median(own.end - own.start)) for tile, own in seen.items()}
+    spent = {tile: float(median(one.cycles for one in own)) for tile, (_, own) in seen.items()}
     name = max(spent, key=lambda tile: spent[tile])
     others = [tile for tile in seen if tile != name]
     usual = median(spent[tile] for tile in others)
     if spent[name] <= usual * (1 + ALIKE):
         return None
-    split = {tile: split_spans(own.core.tile, own.start, own.end) for tile, own in seen.items()}
-    cycles = {tile: {name: float(spent.mean()) for name, spent in own.items()} for tile, own in split.items()}
+    cycles = {tile: _categories(core, own) for tile, (core, own) in seen.items()}
     growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
     excess = spent[name] - usual
-    calls = _calls(seen[name]) - median(_calls(seen[tile]) for tile in others)
-    why = _why(category, growth[category], excess, calls)
+    calls = {tile: sum(one.calls for one in own) / len(own) for tile, (_, own) in seen.items()}
+    why = _why(category, growth[category], excess, calls[name] - median(calls[tile] for tile in others))
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _calls(own: _Own) -> float:
-    """Calls in an iteration, mean."""
-    starts = own.core.pairing.calls.start
-    return float((np.searchsorted(starts, own.end) - np.searchsorted(starts, own.start)).mean())
+def _categories(core: TracedCore, own: Sequence[Iteration]) -> dict[str, float]:
+    """Cycles of an iteration by category, means."""
+    split = split_by(core.known, np.array([one.start for one in own]), np.array([one.end for one in own]))
+    return {category: float(cycles.mean()) for category, cycles in split.items()}
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:
@@ -316,11 +317,12 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
     sure = [core for core in cores if not core.lost] if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
     numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
-    each = [_Own.of(core, numbers) for core in sure] if numbers else []
+    common = set(numbers)
+    each = [(core, [one for one in core.iterations.iterations if one.number in common]) for core in sure if common]
     shifts = [shift.cycles for shift in alignment.shifts]
     system = tuple(_system(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
-    times = tuple(_times(own, last[own.core.tile.tile]) for own in each)
+    times = tuple(_times(core.tile.tile, own, last[core.tile.tile]) for core, own in each)
     window = _window(sure, shifts) if len(sure) > 1 or not left_out else None
     rate, used = _whole_rate(sure, window)
     return ArrayView(
@@ -387,25 +389,6 @@ def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float 
     return found, found / sum(peaks) if len(peaks) == len(cores) else None
 
 
-class _Own(NamedTuple):
-    """The common iterations on one core, in its own time; arrays of shape (iterations,)."""
-
-    core: TracedCore
-    start: Ints
-    end: Ints
-    multiplying: Ints
-
-    @classmethod
-    def of(cls, core: TracedCore, numbers: Sequence[int]) -> _Own:
-        """Those of these numbers."""
-        known = {own.number: own for own in core.iterations.iterations}
-        chosen = [known[number] for number in numbers]
-        before = np.concatenate([[0], np.cumsum(core.work.multiplies)])
-        calls = [int(before[own.last_call + 1] - before[own.first_call]) for own in chosen]
-        start, end = np.array([own.start for own in chosen]), np.array([own.end for own in chosen])
-        return cls(core, start, end, np.array(calls))
-
-
 def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     """Iterations measured and complete everywhere, and what is to be said about them."""
     if not cores:
@@ -424,14 +407,16 @@ def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
 
 
 def _system(
-    place: int, number: int, each: Sequence[_Own], shifts: Sequence[int], said: RunSpecification
+    place: int, number: int, each: Sequence[_Common], shifts: Sequence[int], said: RunSpecification
 ) -> SystemIteration:
-    starts = [int(own.start[place]) + shift for own, shift in zip(each, shifts, strict=True)]
-    ends = [int(own.end[place]) + shift for own, shift in zip(each, shifts, strict=True)]
-    spans = [end - start for start, end in zip(starts, ends, strict=True)]
+    rows = [(core, own[place]) for core, own in each]
+    starts = [one.start + shift for (_, one), shift in zip(rows, shifts, strict=True)]
+    ends = [one.end + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     runtime, rate = max(ends) - min(starts), None
-    if said.tiling is not None and runtime and all(own.core.rate.mac_per_cycle is not None for own in each):
-        rate = sum(int(own.multiplying[place]) for own in each) * said.tiling.macs_per_call / runtime
+    if said.tiling is not None and runtime and all(core.rate.mac_per_cycle is not None for core, _ in rows):
+        calls = sum(int(core.work.multiplies[one.first_call : one.last_call + 1].sum()) for core, one in rows)
+        rate = calls * said.tiling.macs_per_call / runtime
+    tiles, spans = [core.tile.tile for core, _ in rows], [one.cycles for _, one in rows]
     return SystemIteration(
         number=number,
         start=min(starts),
@@ -439,11 +424,11 @@ def _system(
         runtime_cycles=runtime,
         longest_cycles=max(spans),
         start_skew_cycles=max(starts) - min(starts),
-        first_tile=each[starts.index(min(starts))].core.tile.tile,
-        last_tile=each[ends.index(max(ends))].core.tile.tile,
+        first_tile=tiles[starts.index(min(starts))],
+        last_tile=tiles[ends.index(max(ends))],
         balance=_balance(spans),
         mac_per_cycle=rate,
-        starts_last=each[starts.index(max(starts))].core.tile.tile,
+        starts_last=tiles[starts.index(max(starts))],
     )
 
 
@@ -451,9 +436,9 @@ def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _times(own: _Own, ends_last: int) -> TileTimes:
-    spans = own.end - own.start
-    return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
+def _times(tile: str, own: Sequence[Iteration], ends_last: int) -> TileTimes:
+    spans = [one.cycles for one in own]
+    return TileTimes(tile, float(median(spans)), min(spans), max(spans), ends_last)
 
 
 def _findings(cores: Sequence[TracedCore], said: RunSpecification) -> list[Message]:
