@@ -223,7 +223,9 @@ def seen_text(analysis: TilesAnalysis) -> str:
     known = all_known(row.coverage for row in rows)
     covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
     silent = [row for row in analysis.tiles if row.unit == "core" and not row.window_cycles and not row.only_waits]
-    covered += f"; no calls of {counted_text(len(silent), 'more core')} ({without_calls(silent).why})" if silent else ""
+    if silent:
+        _, why, _ = without_calls(silent)
+        covered += f"; no calls of {counted_text(len(silent), 'more core')} ({why})"
     return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
 
 
@@ -332,35 +334,26 @@ def _no_answer(analysis: TilesAnalysis) -> str:
         return "No core was traced: whether the cores are busy is not known"
     if analysis.bugs:
         return f"Whether the cores are busy is not known: {analysis.bugs[0]}"
-    lacking = without_calls(cores)
-    return (
-        f"{lacking.problem[:1].upper()}{lacking.problem[1:]} ({lacking.why}): whether the cores are busy is not known"
-    )
+    problem, why, _ = without_calls(cores)
+    return f"{problem[:1].upper()}{problem[1:]} ({why}): whether the cores are busy is not known"
 
 
-class CallsMissing(NamedTuple):
-    """Why cores have no calls."""
+def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
+    """That cores have no calls, or that these are not known; what says so; and what to do.
 
-    problem: str  # whether there are none, or none was traced
-    why: str  # what says so
-    hint: str  # what to do
-
-
-def without_calls(cores: Sequence[TileRow]) -> CallsMissing:
-    """Why cores have no calls: their marks have no slot, have no name, did not occur, or do not pair."""
+    The marks of calls have no slot, have no name, did not occur, or do not pair.
+    """
     events = [{slot.event: slot.spans for slot in row.slots} for row in cores]
     lacking = [event for event in (START, END) if any(event not in own for own in events)]
     names = {name for own in events for name in own}
     if names and all(name.startswith(UNNAMED) for name in names):
-        return CallsMissing(
-            _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
-        )
+        return _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
     if lacking:
         missing = " and ".join(lacking)
-        return CallsMissing(_NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well")
+        return _NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well"
     if any(own[event] for own in events for event in (START, END)):
-        return CallsMissing(_NO_CALL, f"no {START} is followed by an {END}", _MARK)
-    return CallsMissing(_NO_CALL, f"{START} and {END} were traced and never occurred", _MARK)
+        return _NO_CALL, f"no {START} is followed by an {END}", _MARK
+    return _NO_CALL, f"{START} and {END} were traced and never occurred", _MARK
 
 
 _NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are not known"

@@ -184,9 +184,8 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
 
         if analysis.bugs:
             return nothing_known(analysis.bugs[0], path, out)
-
-        lacking = without_calls(cores)
-        return EmptyTraceError(f"{lacking.problem}: {lacking.why}", where=path, hint=lacking.hint)
+        problem, why, hint = without_calls(cores)
+        return EmptyTraceError(f"{problem}: {why}", where=path, hint=hint)
     row, col = tiles.request.row, tiles.request.col
     if row is not None and col is not None and len(cores) > row * col:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"
