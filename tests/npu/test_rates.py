@@ -268,8 +268,8 @@ def test_doubts_about_options() -> None:
         "no_peak",
         "clock_is_no_level",
     ]
-    assert (
-        inconsistencies(run_specification(tiling=tiling((32, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1029)) == ()
+    assert not list(
+        inconsistencies(run_specification(tiling=tiling((32, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1029))
     )
 
 
