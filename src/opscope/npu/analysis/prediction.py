@@ -95,38 +95,38 @@ def repeated_calls(work: MacCalls, tile: str) -> Repeated:
     return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))
 
 
-def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
-    """The numbers of a model against what was seen."""
-    if model.of_slots:
-        return _of_slots(model, seen, needed)
-    rows = (
-        _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
-        _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
-        _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
-        _total(model, seen),
-    )
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), tuple(_contradictions(model)))
-
-
 _OF_SLOTS = "counts all slots of the schedule, transfers included; a trace of cores holds no such time"
 _WITH_LATENCY = "holds one such latency; from first to last start leaves it out"
 _FIRST_TO_LAST = "first_to_last_start"
 
 
-def _of_slots(model: CostModel, seen: Repeated, needed: int | None) -> Prediction:
-    """A model whose latency is a sum over slots: its step against the period, and the steps of all its iterations."""
-    other = list(_other_iteration(model, seen, needed))
-    steps = [] if other else _steps(seen)
-    reason = other[0].title if other else None
-    rows = (
-        _median("iteration_step", model.step, steps, "from one start to the next", reason),
-        _row_without("overlap", model.overlap, _OF_SLOTS),
-        _row_without("latency_per_iteration", model.latency_per_iteration, _OF_SLOTS),
-        _row_without("total", model.total, _WITH_LATENCY),
-        _first_to_last(model, seen, steps, reason),
-    )
-    findings = (*other, *_contradictions(model))
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, of_slots=True)
+def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
+    """The numbers of a model against what was seen.
+
+    Where its latency is a sum over slots, its step stands against the period, and the steps of all its iterations
+    against the time from the first start to the last.
+    """
+    findings = tuple(_contradictions(model))
+    rows: list[Against | None]
+    if model.of_slots:
+        other = tuple(_other_iteration(model, seen, needed))
+        reason, steps = (other[0].title, []) if other else (None, _steps(seen))
+        findings = (*other, *findings)
+        rows = [
+            _median("iteration_step", model.step, steps, "from one start to the next", reason),
+            _row_without("overlap", model.overlap, _OF_SLOTS),
+            _row_without("latency_per_iteration", model.latency_per_iteration, _OF_SLOTS),
+            _row_without("total", model.total, _WITH_LATENCY),
+            _first_to_last(model, seen, steps, reason),
+        ]
+    else:
+        rows = [
+            _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
+            _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
+            _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
+            _total(model, seen),
+        ]
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, model.of_slots)
 
 
 def _row_without(quantity: str, predicted: float | None, note: str) -> Against | None:
