@@ -70,6 +70,14 @@ def share(rows: Sequence[TileRow], *names: str) -> float:
     return sum(row.cycles.of(name) for row in rows for name in names) / sum(row.window_cycles for row in rows)
 
 
+def busyness(rows: Sequence[TileRow]) -> tuple[bool, list[float]]:
+    """Share of its peak of each core where that is known for all, else of its cycles in calls; and whether it is."""
+    of_peak = [row.utilisation for row in rows if row.utilisation is not None]
+    if len(of_peak) == len(rows):
+        return True, of_peak
+    return False, [row.cycles.in_call.total / row.window_cycles for row in rows]
+
+
 def stalled_share(rows: Sequence[TileRow]) -> float:
     """Part of the cycles in calls in which the cores wait."""
     stalled = sum(getattr(row.cycles.in_call, name) for row in rows for name in STALLS)

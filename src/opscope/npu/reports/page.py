@@ -20,6 +20,7 @@ from opscope.npu.reports.answer import (
     STALLS,
     answer,
     array_sentence,
+    busyness,
     category_cells,
     clock_text,
     iteration_lines,
@@ -115,20 +116,13 @@ def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
 def array_rows(rows: Sequence[TileRow]) -> tuple[list[int], list[tuple[int, list[str]]]]:
     """The heat map as a table: columns, and for each row, the highest first, the share of each core.
 
-    It is the share of the peak where that is known for all, else that of cycles in calls; empty without a core.
+    Empty without a core.
     """
-    places = {tuple(int(part) for part in row.tile.split(",")): row for row in rows}
-    known = all(row.utilisation is not None for row in rows)
+    places = [tuple(int(part) for part in row.tile.split(",")) for row in rows]
+    shares = dict(zip(places, map(share_text, busyness(rows)[1]), strict=True))
     columns = sorted({place[1] for place in places})
     lines = sorted({place[0] for place in places}, reverse=True)
-    return columns, [(line, [_share(places.get((line, column)), known) for column in columns]) for line in lines]
-
-
-def _share(row: TileRow | None, of_peak: bool) -> str:
-    if row is None:
-        return ""
-    inside = row.cycles.in_call.total / row.window_cycles
-    return share_text(row.utilisation if of_peak and row.utilisation is not None else inside)
+    return columns, [(line, [shares.get((line, column), "") for column in columns]) for line in lines]
 
 
 _MOST_ROWS = 200
@@ -561,5 +555,5 @@ def _clock(given: RunSpecification) -> str:
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:
-    of = "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"
+    of = "Share of the peak" if busyness(rows)[0] else "Share of cycles in calls"
     return f"{of}, where each core lies on the chip."
