@@ -276,15 +276,12 @@ def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
     if not cycles:
         return found
     at = np.sort(np.array(cycles, np.int64))
-    rows = tuple(_if_damaged(row, at) for row in found.iterations)
-    return msgspec.structs.replace(found, iterations=rows)
-
-
-def _if_damaged(row: Iteration, cycles: Ints) -> Iteration:
-    if np.searchsorted(cycles, row.end) == np.searchsorted(cycles, row.start, side="right"):
-        return row
-    phase = "partial" if row.phase == "measured" else row.phase
-    return msgspec.structs.replace(row, complete=False, phase=phase)
+    rows = list(found.iterations)
+    for number, row in enumerate(rows):
+        if np.searchsorted(at, row.end) != np.searchsorted(at, row.start, side="right"):
+            phase = "partial" if row.phase == "measured" else row.phase
+            rows[number] = msgspec.structs.replace(row, complete=False, phase=phase)
+    return msgspec.structs.replace(found, iterations=tuple(rows))
 
 
 def _gaps(

@@ -82,12 +82,7 @@ RULES = (
         _BY_STALL,
         {"MEMORY_STALLS": MEMORY_STALLS, "LARGE_GAIN": LARGE_GAIN},
     ),
-    Rule(
-        "scalar_cycles",
-        "Cycles in calls without a vector instruction or a stall.",
-        _BY_PLACE,
-        {"SCALAR": SCALAR},
-    ),
+    Rule("scalar_cycles", "Cycles in calls without a vector instruction or a stall.", _BY_PLACE, {"SCALAR": SCALAR}),
     Rule(
         "weak_vector_cycles",
         "Vector instructions that do much less than the unit can.",
