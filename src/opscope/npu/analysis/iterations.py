@@ -256,7 +256,7 @@ def find_iterations(
     else:
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
-        reason = _nothing(calls, kinds, (gaps, long))
+        reason = _nothing(calls, kinds, gaps, long)
         return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected, ())))
     found = _iterations(calls, kinds, split, (warmup, expected))
     uneven = tuple(_gaps((tile, calls, kinds), found, split, expected))
@@ -266,7 +266,11 @@ def find_iterations(
         reason="; ".join(_reasons(calls, found, split, gaps)),
         expected=expected,
         pattern=pattern.reason if pattern else None,
-        findings=tuple(_findings(tile, (found, uneven), split, expected, (pattern, long))),
+        findings=(
+            *_unexpected(tile, found, expected, uneven),
+            *_partial(tile, found, split),
+            *_against_tiling(tile, split, pattern, long),
+        ),
         gaps=uneven,
     )
 
@@ -289,6 +293,7 @@ def _gaps(
 ) -> Iterator[CallGap]:
     """Those that have not the working calls of the others; of the last only if its end is seen.
 
+    Its place is the one odd step in or behind the iteration, else all of it; of the first, from the start on.
     None where that is not rare and no tiling says how many there must be: then the work itself is uneven.
     """
     tile, calls, kinds = seen
@@ -305,16 +310,13 @@ def _gaps(
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
             why = f"iteration {row.number} has {worked:,} working calls, {what} are usual"
             last = found[row.number].start if row.number < len(found) else tile.last
-            yield _gap(calls, odd, row, CallGap(missing, row.start, last, row.number == 1 and units == 1, why))
-
-
-def _gap(calls: CallSpans, odd: Mask, row: Iteration, gap: CallGap) -> CallGap:
-    """With its place: the one odd step in or behind the iteration, else all of it; of the first, from the start on."""
-    places = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
-    if len(places) == 1:
-        at = int(places[0])
-        return CallGap(gap.missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=gap.why)
-    return msgspec.structs.replace(gap, cycle=0) if gap.at_start else gap
+            odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
+            at_start = row.number == 1 and units == 1
+            if len(odd_there) == 1:
+                at = int(odd_there[0])
+                yield CallGap(missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=why)
+            else:
+                yield CallGap(missing, 0 if at_start else row.start, last, at_start, why)
 
 
 def _end_seen(tile: TileTrace, calls: CallSpans, found: Sequence[Iteration]) -> bool:
@@ -397,9 +399,8 @@ def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) ->
     return "measured" if complete else "partial"
 
 
-def _nothing(calls: CallSpans, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
+def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> str:
     """Why no iterations were found."""
-    gaps, long = waits
     if not len(calls):
         return "there are no calls"
     what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a sequence that repeats"
@@ -421,23 +422,19 @@ def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit
         yield f"zero-fills that ran ahead of an iteration are in none: {ahead:,}"
 
 
-def _findings(
-    tile: TileTrace,
-    iterations: tuple[Sequence[Iteration], Sequence[CallGap]],
-    split: IterationSplit,
-    expected: int | None,
-    evidence: tuple[IterationSplit | None, Ints],
+def _against_tiling(
+    tile: TileTrace, split: IterationSplit, pattern: IterationSplit | None, long: Ints
 ) -> Iterator[Message]:
-    (found, uneven), (pattern, long) = iterations, evidence
-    yield from _unexpected(tile, found, expected, uneven)
-    yield from _partial(tile, found, split)
-    if split.by == "tiling" and pattern and split.whole % pattern.whole:
+    """That the sequence of kinds, or waits for a lock, contradict iterations of the tiling."""
+    if split.by != "tiling":
+        return
+    if pattern and split.whole % pattern.whole:
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
         seen = f"{split.whole:,} working calls an iteration, {pattern.whole:,} in {pattern.reason}"
         step = "check the sizes of matrices and tiles and the numbers of rows and columns"
         yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)
-    if split.by == "tiling" and len(astray):
+    if len(astray):
         title = "the core waits long within iterations of the tiling"
         seen = f"{len(astray):,} of {len(long):,} waits for a lock that are much longer than the others"
         where = place(tile, f"before call {astray[0] + 1}")
