@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,28 +41,17 @@ _BUSY, _IDLE = 0.8, 0.4
 _SMALL = 0.005
 
 
-class TilesSummary(NamedTuple):
-    """The first lines of every report."""
+def answer(analysis: TilesAnalysis) -> tuple[str, list[str]]:
+    """The first lines of every report: the headline, and what limits and explains it.
 
-    headline: str  # busy or not, and how far from the peak, in one sentence
-    stalls: str  # what the cores wait for
-    pace: str  # what sets the pace of the calls
-    together: str  # how the cores work together; empty for one core
-    seen: str  # how much of the run the trace holds
-
-    @property
-    def lines(self) -> list[str]:
-        """All but the headline, without the empty ones."""
-        return [line for line in (self.stalls, self.pace, self.together, self.seen) if line]
-
-
-def answer(analysis: TilesAnalysis) -> TilesSummary:
-    """The answers for all cores of a trace together."""
+    What the cores wait for, what sets the pace of their calls, how several work together, and how much of the run the
+    trace holds; none of it without calls.
+    """
     rows = analysis.working
     if not rows:
-        return TilesSummary(headline(analysis), "", "", "", "")
-    together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
-    return TilesSummary(headline(analysis), stalls_text(rows), pace_text(analysis), together, seen_text(analysis))
+        return headline(analysis), []
+    together = [f"together: {array_sentence(analysis.array)}"] if analysis.array and len(rows) > 1 else []
+    return headline(analysis), [stalls_text(rows), pace_text(analysis), *together, seen_text(analysis)]
 
 
 def share(rows: Sequence[TileRow], *names: str) -> float:

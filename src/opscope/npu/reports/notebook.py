@@ -68,7 +68,7 @@ _SWEEP: Schema = {
 
 def tiles_card(analysis: TilesAnalysis) -> Card:
     """Whether the cores are busy and how far from their peak; the cycles of the first cores."""
-    found = answer(analysis)
+    headline, told_of = answer(analysis)
     rows = [
         [
             row.tile,
@@ -83,11 +83,11 @@ def tiles_card(analysis: TilesAnalysis) -> Card:
     grid = words_table(["tile", "cycles", "in calls", "MAC/cycle", "of peak", "bound by"], rows)
     lines = [
         *more_rows(len(rows), len(analysis.working)),
-        *found.lines,
+        *told_of,
         *(sentence(message) for message in told(analysis.findings)),
     ]
     trace = analysis.trace
-    return Card(trace.path, found.headline, f"{trace.path} ({trace.format}), {units_text(analysis)}", [grid], lines)
+    return Card(trace.path, headline, f"{trace.path} ({trace.format}), {units_text(analysis)}", [grid], lines)
 
 
 def tiles_frame(analysis: TilesAnalysis) -> pl.DataFrame:

@@ -144,13 +144,13 @@ def tiles_document(examined: Examined) -> Document:
     analysis = examined.analysis
     name = PurePath(analysis.trace.path).name
     about = ", ".join(filter(None, (_device(analysis.given), units_text(analysis))))
-    found = answer(analysis)
+    headline, lines = answer(analysis)
     cut = [Sentence("Incomplete: part of the trace is missing; what is whole is shown.", Tone.BAD)]
     return Document(
         title=name,
         heading=f"{name}: {about}",
-        answer=found.headline,
-        trust=[*map(Sentence, found.lines), *([] if analysis.trace.complete else cut)],
+        answer=headline,
+        trust=[*map(Sentence, lines), *([] if analysis.trace.complete else cut)],
         blocks=_first(examined),
         sections=[*(_of_calls(examined) if analysis.working else []), _traced_section(analysis)],
     )
