@@ -37,13 +37,7 @@ from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
-from opscope.npu.analysis.tiles_result import (
-    CallCounts,
-    SlotRow,
-    TileRow,
-    TilesAnalysis,
-    TilesSource,
-)
+from opscope.npu.analysis.tiles_result import CallCounts, SlotRow, TileRow, TilesAnalysis, TilesSource
 from opscope.npu.analysis.traced_core import TracedCore
 from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
 
@@ -187,9 +181,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     )
     moved = part(f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), _NO_PORTS)
     paced, pace_reason, doubts = _as_far_as_known(
-        f"what sets the pace {of}",
-        lambda: bound(tile, calls, work, moved, known, around),
-        lambda why: (None, why, ()),
+        f"what sets the pace {of}", lambda: bound(tile, calls, work, moved, known, around), lambda why: (None, why, ())
     )
     advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=iterations.missing_calls, lost=bool(lost)))
     return TracedCore(

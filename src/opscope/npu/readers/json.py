@@ -284,11 +284,7 @@ def _warnings(
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]
     counts = (
-        (
-            gathered.counts["unreadable"],
-            "events_unreadable",
-            "events lack a name, a time or a slot; left out",
-        ),
+        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; left out"),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
         (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
         (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),

@@ -9,13 +9,7 @@ import polars as pl
 from opscope.core.units import rate_text, share_text
 from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.reports.answer import CATEGORY_NAMES, answer, told, units_text, verdict_text
-from opscope.npu.reports.comparison import (
-    HEAD,
-    comparison_sentence,
-    figure_cells,
-    shown_figures,
-    tiles_text,
-)
+from opscope.npu.reports.comparison import HEAD, comparison_sentence, figure_cells, shown_figures, tiles_text
 from opscope.npu.reports.sweep import sweep_sentence
 from opscope.reports.document.blocks import words_table
 from opscope.reports.document.messages import sentence

@@ -11,16 +11,7 @@ import altair as alt
 from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
-from opscope.reports.document.blocks import (
-    Document,
-    Format,
-    Messages,
-    Sentence,
-    TableCell,
-    Tone,
-    column,
-    table,
-)
+from opscope.reports.document.blocks import Document, Format, Messages, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
