@@ -391,21 +391,15 @@ def _work(
 ) -> MacCalls:
     names = tuple(kind.kind for kind in kinds)
     vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
-    begun = _begun(tile, calls) if kinds else 0
+    starts = tile.slot(START)
+    within = starts is not None and len(calls) > 0 and (starts.spans.start >= calls.end[-1]).any()
+    begun = int(bool(kinds and within))
     return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
 
 
 def none_multiplying(tile: TileTrace, calls: CallSpans, reason: str) -> MacCalls:
     """No call that is known to multiply, and why."""
     return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
-
-
-def _begun(tile: TileTrace, calls: CallSpans) -> int:
-    """Whether the trace ends within a call."""
-    starts = tile.slot(START)
-    if starts is None or not len(calls):
-        return 0
-    return int((starts.spans.start >= calls.end[-1]).any())
 
 
 def _alike(kind: KindRow, main: KindRow) -> bool:

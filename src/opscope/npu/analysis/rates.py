@@ -97,18 +97,13 @@ def iteration_rates(
 
     None where none of its calls multiplies, without a tiling, and where the rate would be above the peak.
     """
-    return [_iteration_rate(iteration, work, said) for iteration in iterations]
-
-
-def _iteration_rate(
-    iteration: Iteration, work: MacCalls, said: RunSpecification
-) -> tuple[int, float] | tuple[None, None]:
-    number = int(work.multiplies[iteration.first_call : iteration.last_call + 1].sum())
-    if said.tiling is None or not number or iteration.cycles <= 0:
-        return None, None
-    macs = number * said.tiling.macs_per_call
-    found = macs / iteration.cycles
-    return (None, None) if _above(found, said.ceiling) else (macs, found)
+    found: list[tuple[int | None, float | None]] = []
+    for one in iterations:
+        number = int(work.multiplies[one.first_call : one.last_call + 1].sum())
+        macs = number * said.tiling.macs_per_call if said.tiling else 0
+        known = macs > 0 and one.cycles > 0 and not _above(macs / one.cycles, said.ceiling)
+        found.append((macs, macs / one.cycles) if known else (None, None))
+    return found
 
 
 def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:

@@ -107,8 +107,12 @@ def run_specification(
         raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
     if dtype is not None and dtype not in dtypes():
         raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
-    device = _device(arch)
-    _fits(tiling, device)
+    device = None if arch is None else aie_devices().named(arch)
+    if arch is not None and device is None:
+        names = [known.name for known in aie_devices().devices]
+        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
+    if tiling is not None and device is not None:
+        _fits(tiling, device)
     return RunSpecification(
         tiling=tiling,
         device=device,
@@ -119,18 +123,8 @@ def run_specification(
     )
 
 
-def _device(arch: str | None) -> AieDevice | None:
-    device = None if arch is None else aie_devices().named(arch)
-    if arch is not None and device is None:
-        names = [known.name for known in aie_devices().devices]
-        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
-    return device
-
-
-def _fits(tiling: Tiling | None, device: AieDevice | None) -> None:
+def _fits(tiling: Tiling, device: AieDevice) -> None:
     """Refuse more cores than the device has."""
-    if tiling is None or device is None:
-        return
     if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
         raise UsageError(
             f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "

@@ -229,13 +229,12 @@ def seen_text(analysis: TilesAnalysis) -> str:
 def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
     """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
     groups = grouped(rows, lambda row: (len(row.iterations), row.expected_iterations, row.iterations_reason))
-    return [_iteration_line(*key, own) for key, own in groups.items()]
-
-
-def _iteration_line(found: int, expected: int | None, reason: str, rows: Sequence[TileRow]) -> str:
-    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    of = "" if expected is None else f" of {expected} expected"
-    return f"tile {rows[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(rows)}: {reason}"
+    lines = []
+    for (found, expected, reason), own in groups.items():
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        of = "" if expected is None else f" of {expected} expected"
+        lines.append(f"tile {own[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(own)}: {reason}")
+    return lines
 
 
 def _typical(rows: Sequence[TileRow]) -> str:

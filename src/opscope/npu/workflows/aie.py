@@ -271,7 +271,8 @@ def _terms(request: TilesRequest) -> TilesTerms:
             raise UsageError(f"{count} is not a number of iterations", where=name, hint="give a number from 0")
     if cores is not None and min(cores) < 1:
         raise UsageError(f"{cores[0]} x {cores[1]} cores cannot be", where="--row --col", hint=_SIZES)
-    made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, _two(cores or [1, 1]))
+    rows, columns = cores or (1, 1)
+    made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, (rows, columns))
     own = aie_devices().named(request.arch or request.hwid or "")
     arch = request.arch or (own.name if own else None)
     assumed = assumed_clock(own, request.hwid) if request.assume_clock else None
@@ -314,7 +315,3 @@ def _all(values: Sequence[int | None]) -> list[int] | None:
 
 def _three(values: Sequence[int]) -> tuple[int, int, int]:
     return values[0], values[1], values[2]
-
-
-def _two(values: Sequence[int]) -> tuple[int, int]:
-    return values[0], values[1]
