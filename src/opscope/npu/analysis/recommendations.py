@@ -104,12 +104,16 @@ _TWO_DIGITS = 0.1
 
 
 _IN_CALLS = {
-    "lock_stall": ("a lock", "acquire buffers before event0(), to see the work alone"),
-    "stream_stall": ("a stream", "let a DMA fill buffers while the kernel computes"),
-    "cascade_stall": ("the cascade", "give the cores of the cascade equal work"),
-    "memory_stall": ("the data memory", "put buffers that are read in the same cycle into different banks"),
+    "lock_stall": ("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
+    "stream_stall": ("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
+    "cascade_stall": ("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
+    "memory_stall": (
+        "memory_stalls",
+        "the data memory",
+        "put buffers that are read in the same cycle into different banks",
+    ),
 }
-"""What calls with such stalls wait for, and what to do besides looking for the cause."""
+"""Rule of calls with such stalls, what they wait for, and what to do besides looking for the cause."""
 
 
 def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
@@ -117,12 +121,12 @@ def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     for own in core.stalls:
         if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
             continue
-        what, remedy = _IN_CALLS[own.stall]
+        rule, what, remedy = _IN_CALLS[own.stall]
         title = f"calls wait for {what} in {share_text(own.share)} of their cycles"
         evidence = f"{own.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
         look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
         step = f"{remedy}; {look(core.tile, around)}"
-        yield tile_finding(f"{own.stall}s", _stall_severity(own), title, evidence, place(core.tile), step)
+        yield tile_finding(rule, _stall_severity(own), title, evidence, place(core.tile), step)
 
 
 def _stall_severity(own: CallStall) -> Severity:
