@@ -1,4 +1,4 @@
-"""Iterations: groups of calls that repeat, by the tiling, by long waits for a lock, or by the sequence of kinds."""
+"""Iterations of the calls of a core: which are whole, which calls are missing, and how many were expected."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
-from opscope.npu.analysis.cycles import EVENTS, CycleSplit, event_cover
+from opscope.npu.analysis.cycles import CycleSplit, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
-from opscope.npu.analysis.pattern import By, IterationSplit, find_pattern
+from opscope.npu.analysis.iteration_split import (
+    LOCK,
+    By,
+    IterationSplit,
+    by_pattern,
+    by_stalls,
+    by_tiling,
+    find_pattern,
+    long_gaps,
+    support,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,138 +35,6 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.kinds import Kinds
 
     Mask = NDArray[np.bool_]
-
-
-LOCK = EVENTS["lock_stall"]
-_LONGER = 4
-"""How many times the longest usual wait a long one lasts at least."""
-
-
-def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
-    """Calls before which the core waited long, by the LOCK_STALL cycles between each call and the next; ascending.
-
-    A wait is long when it lasts at least as long as the median call and four times as long as the longest of the
-    others, and when there are not more of them than of the others.
-    """
-    if gaps is None or not len(gaps):
-        return np.empty(0, np.int64)
-    ordered = np.sort(gaps)
-    wide = ordered[1:] >= _LONGER * np.maximum(ordered[:-1], 1)
-    enough = (ordered[1:] >= np.median(calls.durations)) & (2 * np.arange(1, len(ordered)) >= len(ordered))
-    cuts = np.flatnonzero(wide & enough)
-    if not len(cuts):
-        return np.empty(0, np.int64)
-    return np.flatnonzero(gaps >= ordered[cuts[-1] + 1]) + 1
-
-
-def support(gaps: Ints | None, starts: Ints) -> str:
-    """Whether waits tell the calls that begin an iteration from the others, in words."""
-    if gaps is None:
-        return f"{LOCK} was not traced, so it says nothing on this"
-    begins = np.zeros(len(gaps) + 1, bool)
-    begins[starts] = True
-    before, elsewhere = gaps[begins[1:]], gaps[~begins[1:]]
-    if not len(before) or not len(elsewhere):
-        return f"{LOCK} says nothing on this: there are no two kinds of gaps"
-    if before.min() > elsewhere.max():
-        return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
-    medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"
-    return f"{LOCK} does not separate these gaps from others: {medians}"
-
-
-_HALVES = 2
-"""Parts into which a single wait divides the calls."""
-
-
-def by_tiling(kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints) -> IterationSplit:
-    """Iterations of so many working calls.
-
-    Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
-    iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
-    long between them: then it ran ahead.
-    """
-    if pattern and each % pattern.whole == 0 and not pattern.complete[1:-1].all():
-        starts = _by_repetitions(pattern, each // pattern.whole)
-        counted = f"{each // pattern.whole:,} times ({pattern.reason})"
-    else:
-        starts = _by_count(kinds, each)
-        counted = f"{each:,} working calls"
-    starts = _behind_waits(starts, kinds, long)
-    between = _between_waits(starts, kinds, each, long)
-    if between is not None:
-        starts, counted = between, f"{counted}, and the waits for a lock tell where they begin,"
-    work = _work(kinds, starts)
-    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
-
-
-def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints) -> Ints | None:
-    """Starts behind long waits, where these divide most of the calls as the tiling does and counting does not."""
-    if not len(np.setdiff1d(long, starts)):
-        return None
-    behind = np.concatenate([[0], long])
-    behind = behind if kinds.work[: long[0]].any() else long
-    whole = int((_work(kinds, behind) == each).sum())
-    return behind if whole > 1 and 2 * whole >= len(behind) else None
-
-
-def _by_repetitions(pattern: IterationSplit, each: int) -> Ints:
-    units = np.maximum(np.rint(pattern.work / pattern.whole).astype(np.int64), 1)
-    number = (np.cumsum(units) - units) // min(each, int(units.sum()))
-    return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
-
-
-def _by_count(kinds: Kinds, each: int) -> Ints:
-    first = np.flatnonzero(kinds.work)[::each]
-    solid = np.flatnonzero(~kinds.fills)
-    starts: Ints = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
-    starts[0] = 0
-    return starts
-
-
-def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:
-    """Iterations begin behind a long wait that lies before their first working call, and none where the next does."""
-    if not len(long):
-        return starts
-    work = np.flatnonzero(kinds.work)
-    first_work = work[np.minimum(np.searchsorted(work, starts), len(work) - 1)]
-    wait = long[np.maximum(np.searchsorted(long, first_work, side="right") - 1, 0)]
-    following = np.append(starts[1:], len(kinds.work))
-    return np.where((wait > starts) & (wait <= first_work) & (wait < following), wait, starts)
-
-
-def _work(kinds: Kinds, starts: Ints) -> Ints:
-    return np.add.reduceat(kinds.work.astype(np.int64), starts)
-
-
-def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> IterationSplit | None:
-    """Iterations between long waits; None unless they have equally many working calls, but for the first and the last.
-
-    One wait alone can be chance: it divides only equal halves, or as many iterations as were expected.
-    """
-    if not len(long) or gaps is None:
-        return None
-    starts = np.concatenate([[0], long])
-    starts = starts if kinds.work[: long[0]].any() else long
-    work = _work(kinds, starts)
-    inner = work[1:-1] if len(work) > _HALVES else work[:1]
-    whole = int(inner.max())
-    known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
-    if not known or not whole or inner.min() < whole or max(work[0], work[-1]) > whole:
-        return None
-    waits = gaps[long - 1]
-    others = np.delete(gaps, long - 1)
-    usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
-    reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
-    return IterationSplit("lock_stall", starts, work, whole, work == whole, reason)
-
-
-def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSplit:
-    """Each repetition of the sequence of kinds."""
-    reason = (
-        f"calls repeat the sequence {pattern.reason}; "
-        "an iteration of the whole run may have many of these, which its tiling would show"
-    )
-    return pattern._replace(starts=_behind_waits(pattern.starts, kinds, long), reason=reason)
 
 
 _TWICE = 2
