@@ -290,15 +290,19 @@ class CallSpans:
         return len(self.start)
 
 
+class CallCounts(msgspec.Struct, frozen=True):
+    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+
+    paired: int
+    dropped: int
+    ambiguous: int
+
+
 class Pairing(msgspec.Struct, frozen=True):
     """What became of the starts and ends; 2 * paired + dropped is their number."""
 
-    calls: CallSpans  # those that paired
-    paired: int  # number of calls
-    dropped: int  # starts and ends that belong to no call
-    # calls among the paired whose start or end may be another one, which was dropped; they last from the last
-    # start to the first end
-    ambiguous: int
+    calls: CallSpans  # those that paired; ambiguous ones last from the last start to the first end
+    counts: CallCounts
     # one for each anomaly, with its place; many of one kind are counted together from the 21st on
     findings: tuple[Message, ...] = ()
     # cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since hardly any
@@ -316,9 +320,7 @@ def pair_calls(tile: TileTrace) -> Pairing:
     listed = anomalies(marks)
     return Pairing(
         calls=calls,
-        paired=len(calls),
-        dropped=len(marks.time) - 2 * len(calls),
-        ambiguous=listed.ambiguous,
+        counts=CallCounts(len(calls), len(marks.time) - 2 * len(calls), listed.ambiguous),
         findings=(*findings_of(tile, marks, listed), *_remarks(tile, (start, end), marks, calls)),
         broken=tuple(_broken(marks, listed, len(calls))),
     )
@@ -356,7 +358,8 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
         title, step = "no calls can be told: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
     found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
-    return Pairing(CallSpans(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
+    counts = CallCounts(0, len(only.spans.start) if only else 0, 0)
+    return Pairing(CallSpans(none, none), counts, (found,))
 
 
 def unnamed(tile: TileTrace) -> bool:

@@ -16,7 +16,7 @@ from opscope.core.parts import PartFailure, explained, failures_heard, part
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
 from opscope.npu.analysis.bound import bound, call_stalls
-from opscope.npu.analysis.calls import pair_calls
+from opscope.npu.analysis.calls import CallCounts, pair_calls
 from opscope.npu.analysis.cycles import (
     Activity,
     Cycles,
@@ -37,7 +37,7 @@ from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
-from opscope.npu.analysis.tiles_result import CallCounts, SlotRow, TileRow, TilesAnalysis, TilesSource
+from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis, TilesSource
 from opscope.npu.analysis.traced_core import TracedCore
 from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
 
@@ -137,7 +137,7 @@ def _waiting(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterat
 
 def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
     """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
-    working = [core for core in cores if core.pairing.paired]
+    working = [core for core in cores if len(core.pairing.calls)]
     if terms.model is None or array is None or not working:
         return None
     if not terms.model_of_calls:
@@ -150,7 +150,7 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
 
 def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
-    own = [core for core in cores if core.pairing.paired]
+    own = [core for core in cores if len(core.pairing.calls)]
     return array_view(own, terms.said, terms.align) if own else None
 
 
@@ -202,7 +202,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         lost=lost,
         known=known,
         stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced, moved), ()),
-        only_waits=part(f"the waits {of}", lambda: core_wait(tile, pairing.paired), None),
+        only_waits=part(f"the waits {of}", lambda: core_wait(tile, len(calls)), None),
         findings=(
             *(*damage, *pairing.findings, *kinds.findings, *iterations.findings),
             *(*cycle_findings(tile, calls, known, cycles), *rated.findings, *doubts, *advice.findings),
@@ -282,7 +282,7 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
-        calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
+        calls=pairing.counts,
         kinds=[msgspec.structs.replace(kind, multiplies=kind.kind in core.work.kinds) for kind in core.kinds.kinds],
         window_cycles=core.cycles.window,
         cycles=core.cycles,

@@ -10,6 +10,7 @@ from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, TileBound
+from opscope.npu.analysis.calls import CallCounts
 from opscope.npu.analysis.cycles import Cycles
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
@@ -44,14 +45,6 @@ class TilesSource(msgspec.Struct, frozen=True):
     clock: str
     events: int
     complete: bool
-
-
-class CallCounts(msgspec.Struct, frozen=True):
-    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
-
-    paired: int
-    dropped: int
-    ambiguous: int
 
 
 class SlotRow(msgspec.Struct, frozen=True):

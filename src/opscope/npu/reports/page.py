@@ -196,7 +196,7 @@ def _of_calls(examined: Examined) -> Iterator[Section]:
 
 
 def _timeline(examined: Examined, shown: TracedCore) -> Section:
-    cores, array = [core for core in examined.cores if core.pairing.paired], examined.analysis.array
+    cores, array = [core for core in examined.cores if len(core.pairing.calls)], examined.analysis.array
     shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
     timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
@@ -470,7 +470,7 @@ def _shown(examined: Examined) -> TracedCore | None:
     if not examined.analysis.working:
         return None
     name = shown_core(examined.analysis).tile
-    return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
+    return next((core for core in examined.cores if len(core.pairing.calls) and core.tile.tile == name), None)
 
 
 def _aligned(analysis: TilesAnalysis) -> str:
