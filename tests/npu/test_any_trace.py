@@ -21,12 +21,14 @@ from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.iterations import find_iterations, without_damaged
 from opscope.npu.analysis.kinds import find_kinds, multiplying
-from opscope.npu.analysis.prediction import against, cost_model, repeated_calls, repeated_iterations
+from opscope.npu.analysis.ports import ports
+from opscope.npu.analysis.prediction import against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import iteration_rates, rate
 from opscope.npu.analysis.roofline import roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.cost_model import cost_model
 from opscope.npu.readers.json import read_json
 from opscope.program.cost.gemm import tiling
 
@@ -40,25 +42,29 @@ def looked_at(tile: TileTrace, said: RunSpecification) -> TracedCore:
     calls = pairing.calls
     kinds = find_kinds(tile, calls)
     work = multiplying(tile, calls, kinds, said)
-    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
+    rated = rate(tile, calls, work, said)
+    moved = ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
+    paced, _, _ = bound(tile, calls, work, moved)
     iterations = find_iterations(tile, calls, kinds, said.tiling.calls_per_core if said.tiling else None)
     for found in (
         rated.mac_per_cycle,
         rated.in_call_mac_per_cycle,
-        *iteration_rates(iterations.iterations, work, said),
+        *(per_cycle for _, per_cycle in iteration_rates(iterations.iterations, work, said)),
     ):
         assert found is None or 0 < found <= said.ceiling * 1.000001
     assert rated.coverage is None or 0 < rated.coverage <= 1
     assert rated.reason is None or rated.gmac_per_s is None
-    assert all(port.partial_cycles is None or 0 <= port.partial_cycles < port.transfer_cycles for port in paced.ports)
-    damage = find_damage(tile, pairing, kinds, iterations)
-    iterations = without_damaged(iterations, [own.cycle for own in damage.lost])
-    assert all(0 <= own.cycle <= own.last_cycle for own in damage.lost)
-    assert damage.missing_calls >= 0
-    advice = advise(tile, work, rated, damage)
+    assert all(port.partial_cycles is None or 0 <= port.partial_cycles < port.transfer_cycles for port in moved)
+    lost, _ = find_damage(tile, pairing, kinds, iterations)
+    iterations = without_damaged(iterations, [own.cycle for own in lost])
+    assert all(0 <= own.cycle <= own.last_cycle for own in lost)
+    assert iterations.missing_calls >= 0
+    advice = advise(tile, work, rated, missing_calls=iterations.missing_calls, lost=bool(lost))
     assert all(step.reach > 1 for step in advice.steps)
     assert MODEL is not None
-    msgspec.json.encode([rated, paced, advice, roofline(rated, paced, said), against(MODEL, repeated_calls(work, "x"))])
+    msgspec.json.encode(
+        [rated, paced, advice, roofline(rated, paced, moved, said), against(MODEL, repeated_calls(work, "x"))]
+    )
     return examine(tile, TilesTerms(said))
 
 

@@ -14,12 +14,12 @@ from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
 from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
 from opscope.npu.analysis.calls import CallSpans
-from opscope.npu.analysis.damage import TraceDamage
 from opscope.npu.analysis.iterations import Iteration, Iterations
-from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
+from opscope.npu.analysis.prediction import against, repeated_iterations
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.cost_model import cost_model
 from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 
@@ -44,7 +44,10 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
             end=int(calls.end[min(at + each, len(calls)) - 1]),
             phase="measured" if at + each <= len(calls) else "partial",
             complete=at + each <= len(calls),
-            work_calls=min(at + each, len(calls)) - at,
+            calls=min(at + each, len(calls)) - at,
+            cycles=int(calls.end[min(at + each, len(calls)) - 1] - calls.start[at]),
+            macs=None,
+            mac_per_cycle=None,
         )
         for at in range(0, len(calls), each)
     )
@@ -54,7 +57,7 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
 def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> TracedCore:
     """A core with all that the view needs."""
     core = examine(tile, TilesTerms(said))
-    return core._replace(iterations=grouped(core.pairing.calls, each), damage=TraceDamage())
+    return core._replace(iterations=grouped(core.pairing.calls, each), lost=())
 
 
 def viewed(*cores: Gemm, said: RunSpecification = SMALL, at: AlignAt = "auto", each: int = 4) -> ArrayView:

@@ -7,10 +7,12 @@ import pytest
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
 from aie_gemm import Gemm, read, traced
 from aie_stalls import Caller
+from opscope.analysis.findings.message import Message
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.bound import Gain, TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.kinds import find_kinds, multiplying
+from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
+from opscope.npu.analysis.ports import Port, ports
 from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
@@ -25,15 +27,35 @@ SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1",
 
 def judged(tile: TileTrace, said: RunSpecification) -> TileBound:
     """The verdict on a tile."""
+    found, reason, _ = paced(tile, said)
+    assert found is not None
+    assert found.reason == reason
+    return found
+
+
+def doubts(tile: TileTrace, said: RunSpecification) -> tuple[Message, ...]:
+    """What contradicts or limits it."""
+    return paced(tile, said)[2]
+
+
+def paced(tile: TileTrace, said: RunSpecification) -> tuple[TileBound | None, str, tuple[Message, ...]]:
+    """What sets the pace of a tile, with the reason, and what limits it."""
     calls = pair_calls(tile).calls
-    return bound(tile, calls, multiplying(tile, calls, find_kinds(tile, calls), said), said)
+    work = multiplying(tile, calls, find_kinds(tile, calls), said)
+    return bound(tile, calls, work, streams(tile, work, said))
+
+
+def streams(tile: TileTrace, work: MacCalls, said: RunSpecification) -> tuple[Port, ...]:
+    """The ports of a tile."""
+    return ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
 
 
 def placed(tile: TileTrace, said: RunSpecification) -> TileRoofline:
     """A tile under its ceilings."""
     calls = pair_calls(tile).calls
     work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    return roofline(rate(tile, calls, work, said), bound(tile, calls, work, said), said)
+    moved = streams(tile, work, said)
+    return roofline(rate(tile, calls, work, said), bound(tile, calls, work, moved)[0], moved, said)
 
 
 def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | None, int | None]]:
@@ -43,11 +65,12 @@ def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | Non
 
 def test_the_npu1_capture_is_bound_by_the_stream_of_b(captures: Captures) -> None:
     """A buffer of B takes 8192 bytes at 4 bytes per cycle: 2048 cycles predicted, 2049 measured."""
-    found = judged(captures.core(NPU1_GEMM), NPU1)
+    tile = captures.core(NPU1_GEMM)
+    found = judged(tile, NPU1)
     assert (found.by, found.port, found.call_cycles) == ("B input stream", "PORT_RUNNING_1", 1385)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.residual_cycles) == (2048, 2049, 1)
     assert moved(found) == [(("A",), 1024, 75, 947), (("B",), 2048, 75, 296), (("C",), 1024, 6, 0)]
-    assert not found.findings
+    assert not doubts(tile, NPU1)
 
 
 def test_the_npu2_capture_is_bound_by_the_stream_of_b(captures: Captures) -> None:
@@ -101,9 +124,10 @@ def test_a_zero_fill_before_every_call_is_part_of_the_pace() -> None:
 
 def test_an_idle_period_is_not_explained_by_what_was_traced() -> None:
     """Waiting for something that has no event here: the verdict says so, and the finding what the cycles are."""
-    found = judged(traced(Gemm(outputs=12, each=1, rest=700))[0], run_specification())
+    tile = traced(Gemm(outputs=12, each=1, rest=700))[0]
+    found = judged(tile, run_specification())
     assert (found.by, found.port) == ("not explained", None)
-    (finding,) = found.findings
+    (finding,) = doubts(tile, run_specification())
     assert finding.rule == "period_not_explained"
     assert "left over" in finding.evidence
     assert "are lock stall" in finding.evidence
@@ -114,22 +138,23 @@ def test_code_between_the_calls_is_named_as_such() -> None:
     """Without stalls in the gaps the loop around the kernel takes the time."""
     found = judged(traced(Gemm(call=40, vector=20, transfers=(10, 90, 10), fill=0))[0], run_specification())
     assert found.by == "PORT_RUNNING_1"
-    idle = judged(traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0], run_specification())
-    assert idle.by == "not explained"
-    assert "runs code between the calls" in idle.findings[0].next_step
+    idle = traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0]
+    assert judged(idle, run_specification()).by == "not explained"
+    assert "runs code between the calls" in doubts(idle, run_specification())[0].next_step
 
 
 def test_few_periods_name_no_stream() -> None:
     """Periods of 105, 536 and 257 cycles, and a port that was busy in as many as the median: chance can do that."""
     core = Caller((105, 536, 257), call=60, vector=40, waits=(40, 470, 190), moves=(105, 536, 130))
-    found = judged(read(core.tile())[0], run_specification())
+    tile = read(core.tile())[0]
+    found, (doubt,) = judged(tile, run_specification()), doubts(tile, run_specification())
 
     assert (found.by, found.port, found.gain) == ("not explained", None, None)
-    assert (found.predicted_period_cycles, found.measured_period_cycles, found.measured.n) == (257, 257, 3)
-    assert found.measured.ci95_median is None
-    assert found.findings[0].title == "the pace is not explained, n = 3: too few periods to name a stream"
-    assert found.findings[0].evidence.endswith("needs 257 cycles for each call; periods of 105 to 536 cycles")
-    assert found.findings[0].next_step.startswith("trace more calls: 7 ")
+    assert (found.predicted_period_cycles, found.measured_period_cycles, found.period.n) == (257, 257, 3)
+    assert found.period.ci95_median is None
+    assert doubt.title == "the pace is not explained, n = 3: too few periods to name a stream"
+    assert doubt.evidence.endswith("needs 257 cycles for each call; periods of 105 to 536 cycles")
+    assert doubt.next_step.startswith("trace more calls: 7 ")
 
 
 @pytest.mark.parametrize(("calls", "by"), [(6, "not explained"), (7, "PORT_RUNNING_1")])
@@ -138,28 +163,30 @@ def test_seven_calls_are_the_fewest_that_name_a_stream(calls: int, by: str) -> N
     found = judged(traced(Gemm(outputs=1, each=calls))[0], run_specification())
 
     assert found.by == by
-    assert (found.measured.ci95_median is None) is (by == "not explained")
+    assert (found.period.ci95_median is None) is (by == "not explained")
 
 
 def test_periods_that_scatter_name_no_stream() -> None:
     """Ten periods from 105 to 900 cycles: their median goes with the port's mean, and hardly any of them does."""
     periods = (105, 536, 257, 250, 900, 130, 260, 255, 110, 700)
     moves = (105, 500, 257, 250, 300, 130, 260, 255, 110, 300)
-    found = judged(read(Caller(periods, call=60, vector=40, moves=moves).tile())[0], run_specification())
+    tile = read(Caller(periods, call=60, vector=40, moves=moves).tile())[0]
+    found, (doubt,) = judged(tile, run_specification()), doubts(tile, run_specification())
 
     assert (found.by, found.gain) == ("not explained", None)
-    assert "n = 10: the periods scatter too much for one stream" in found.findings[0].title
-    assert found.findings[0].evidence.endswith("the middle half lies from 160 to 467")
+    assert "n = 10: the periods scatter too much for one stream" in doubt.title
+    assert doubt.evidence.endswith("the middle half lies from 160 to 467")
 
 
 def test_a_port_that_is_idle_while_the_core_waits_sets_no_pace() -> None:
     """It moves data in the long periods, and is idle in the usual ones, in which the core waits for a lock."""
     core = Caller((300,) * 10 + (900,) * 3, call=60, vector=40, waits=(230,) * 10, moves=(90,) * 10 + (900,) * 3)
-    found = judged(read(core.tile())[0], run_specification())
+    tile = read(core.tile())[0]
+    (doubt,) = doubts(tile, run_specification())
 
-    assert found.by == "not explained"
-    assert "n = 13: the core waits while PORT_RUNNING_0 is idle" in found.findings[0].title
-    assert "waits 210 of 300 cycles for a lock meanwhile" in found.findings[0].evidence
+    assert judged(tile, run_specification()).by == "not explained"
+    assert "n = 13: the core waits while PORT_RUNNING_0 is idle" in doubt.title
+    assert "waits 210 of 300 cycles for a lock meanwhile" in doubt.evidence
     busy = core._replace(periods=(300,) * 12, waits=(230,) * 12, moves=(300,) * 12)
     assert judged(read(busy.tile())[0], run_specification()).by == "PORT_RUNNING_0"
 
@@ -194,9 +221,10 @@ def test_a_bound_on_the_speedup_has_an_interval() -> None:
 def test_calls_faster_than_their_data_contradict_the_sizes() -> None:
     """A buffer of B that fits the few calls by its count would take longer than the period that was measured."""
     said = run_specification(tiling=tiling((8, 32, 64)), arch="npu1", dtype="bf16")
-    found = judged(traced(Gemm(outputs=1, each=4))[0], said)
+    tile = traced(Gemm(outputs=1, each=4))[0]
+    found = judged(tile, said)
     assert (found.by, found.predicted_period_cycles, found.measured_period_cycles) == ("not explained", 1024, 513)
-    assert "missing" in found.findings[0].evidence
+    assert "missing" in doubts(tile, said)[0].evidence
 
 
 def test_operands_with_buffers_of_one_size_are_not_told_apart() -> None:
@@ -219,17 +247,15 @@ def test_a_port_that_carries_no_buffer_of_the_tile_has_no_operand() -> None:
 
 def test_one_call_has_no_period() -> None:
     """Nothing is predicted against nothing."""
-    found = judged(traced(Gemm(outputs=1, each=1))[0], SMALL)
-    assert (found.by, found.predicted_period_cycles, found.measured_period_cycles) == (None, None, None)
-    assert "single call" in found.reason
+    found, reason, _ = paced(traced(Gemm(outputs=1, each=1))[0], SMALL)
+    assert found is None
+    assert "single call" in reason
 
 
 def test_a_tile_without_calls_has_no_bound() -> None:
     """A trace cut before its first call ends."""
     core = Gemm()
-    found = judged(traced(core._replace(fill=0, cut=core.start(0) + 10))[0], SMALL)
-    assert (found.by, found.call_cycles) == (None, None)
-    assert found.reason == "the tile has no calls"
+    assert paced(traced(core._replace(fill=0, cut=core.start(0) + 10))[0], SMALL) == (None, "the tile has no calls", ())
 
 
 def test_ceilings_of_the_npu1_capture(captures: Captures) -> None:

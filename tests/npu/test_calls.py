@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
 from aie_cores import core, core_of
-from opscope.npu.analysis.calls import Pairing, pair_calls
+from opscope.npu.analysis.calls import CallCounts, Pairing, pair_calls
 
 CLEAN = "0@100 1@200 0@300 1@400"
 
@@ -28,7 +28,7 @@ def test_a_call_lasts_from_the_begin_of_its_start_to_the_begin_of_its_end() -> N
     found = pair_calls(core(CLEAN))
     assert spans(found) == [(100, 200), (300, 400)]
     assert found.calls.durations.tolist() == [100, 100]
-    assert (found.paired, found.dropped, found.ambiguous, found.findings) == (2, 0, 0, ())
+    assert (found.counts, found.findings) == (CallCounts(2, 0, 0), ())
 
 
 ANOMALIES = {
@@ -139,7 +139,7 @@ def test_every_anomaly_is_named_with_its_place(case: str) -> None:
     marks, calls, dropped, ambiguous, findings = ANOMALIES[case]
     found = pair_calls(core(marks))
     assert spans(found) == calls
-    assert (found.paired, found.dropped, found.ambiguous) == (len(calls), dropped, ambiguous)
+    assert found.counts == CallCounts(len(calls), dropped, ambiguous)
     assert told(found) == findings
 
 
@@ -157,7 +157,7 @@ def test_the_evidence_has_the_figures_of_both_readings() -> None:
 def test_a_thousand_anomalies_are_twenty_findings_and_their_extent() -> None:
     """Missing ends without number do not fill the report; how many there are is said."""
     found = pair_calls(core(CLEAN + "".join(f" 0@{500 + 200 * n}" for n in range(1000)) + " 1@200400"))
-    assert (found.paired, found.dropped) == (3, 999)
+    assert (found.counts.paired, found.counts.dropped) == (3, 999)
     assert len(found.findings) == 21
     last = found.findings[-1]
     assert last.title == "the end of a call is missing: 979 more times"
@@ -174,8 +174,8 @@ def test_a_thousand_anomalies_are_twenty_findings_and_their_extent() -> None:
 def test_without_the_events_there_are_no_calls(events: list[str], missing: str) -> None:
     """Which event is missing is said, and what was traced in its place."""
     found = pair_calls(core_of([(0, 5), (1, 9)], {}, events))
-    assert found.paired == 0
-    assert found.dropped == (events[0] == "INSTR_EVENT_0")
+    assert found.counts.paired == 0
+    assert found.counts.dropped == (events[0] == "INSTR_EVENT_0")
     (finding,) = found.findings
     assert finding.rule == "calls_not_traced"
     assert finding.title == f"no calls can be told: {missing} was not traced"
@@ -221,10 +221,10 @@ def test_marks_that_run_forwards_pair_as_the_automaton_says(steps: list[tuple[in
         marks.append((slot, now))
     found = pair_calls(core_of(marks, {}))
     assert spans(found) == plainly(marks)
-    assert 2 * found.paired + found.dropped == len(marks)
-    assert found.ambiguous <= found.paired
+    assert 2 * found.counts.paired + found.counts.dropped == len(marks)
+    assert found.counts.ambiguous <= found.counts.paired
     loose = [rule for rule, _ in told(found) if rule.startswith(("call_", "trace_"))]
-    assert len(loose) == found.dropped or found.dropped > 20
+    assert len(loose) == found.counts.dropped or found.counts.dropped > 20
 
 
 @settings(max_examples=200, deadline=None)
@@ -235,7 +235,7 @@ def test_whatever_the_times_calls_follow_each_other_and_nothing_is_lost(marks: l
     start, end = found.calls.start, found.calls.end
     assert (start <= end).all()
     assert (end[:-1] <= start[1:]).all()
-    assert 2 * found.paired + found.dropped == len(marks)
+    assert 2 * found.counts.paired + found.counts.dropped == len(marks)
 
 
 @pytest.mark.parametrize(
@@ -251,5 +251,5 @@ def test_whatever_the_times_calls_follow_each_other_and_nothing_is_lost(marks: l
 def test_calls_of_real_captures(captures: Captures, name: str, paired: int, cut: str | None) -> None:
     """All calls pair; where the buffer filled, the call that is cut off is named."""
     found = pair_calls(captures.core(name))
-    assert (found.paired, found.dropped, found.ambiguous) == (paired, int(cut is not None), 0)
+    assert (found.counts.paired, found.counts.dropped, found.counts.ambiguous) == (paired, int(cut is not None), 0)
     assert told(found) == ([("trace_ends_in_call", cut)] if cut else [])

@@ -8,8 +8,9 @@ from aie_captures import NPU1_GEMM, Captures
 from opscope.core.errors import UsageError
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import find_kinds, multiplying
-from opscope.npu.analysis.prediction import Against, CostModel, Repeated, against, cost_model, repeated_calls
+from opscope.npu.analysis.prediction import Against, Repeated, against, repeated_calls
 from opscope.npu.analysis.specification import run_specification
+from opscope.npu.cost_model import CostModel, cost_model
 
 # Four iterations of 100, 110, 100 and 100 cycles; each starts 90 or 95 after the one before.
 SEEN = Repeated("iterations", (0, 90, 185, 275), (100, 200, 285, 375), (True,) * 4)

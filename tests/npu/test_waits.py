@@ -247,7 +247,7 @@ def test_a_core_that_only_waits_is_the_first_thing_said(
     (row,), first = tiles.analysis.tiles, tiles.analysis.findings[0]
 
     assert (row.only_waits.stall, row.only_waits.cycles, row.only_waits.calls) == ("lock_stall", 998, calls)
-    assert answer(tiles.analysis).headline == f"The core only waits: lock stall in 99.8 % of its trace, {said}"
+    assert answer(tiles.analysis)[0] == f"The core only waits: lock stall in 99.8 % of its trace, {said}"
     assert (first.rule, first.severity, first.evidence) == (
         "core_only_waits",
         Severity.HIGH,
@@ -263,7 +263,7 @@ def test_a_wait_that_is_all_that_a_core_recorded_needs_no_length(analysed: Analy
     tiles = analysed(Gemm(column=1).tile(), stuck)
 
     assert tiles.analysis.tiles[1].only_waits.share is None
-    assert answer(tiles.analysis).headline.startswith(
+    assert answer(tiles.analysis)[0].startswith(
         "1 of 2 cores only waits (tile 2,0): lock stall in all of its events, no call; the other is busy "
     )
 
@@ -272,11 +272,11 @@ def test_among_working_cores_it_is_told_first(analysed: Analyse) -> None:
     """Before what sets the pace of the others; a core without events is neither."""
     cores = [Gemm(column=column).tile() for column in (0, 2)]
     stuck, silent = waiting("core", 2, 1, {**MARKS, "LOCK_STALL": 990}), waiting("core", 2, 3, {"INSTR_VECTOR": 5})
-    found = answer(analysed(*cores, stuck, silent).analysis)
+    headline, lines = answer(analysed(*cores, stuck, silent).analysis)
 
-    assert found.headline.startswith("1 of 4 cores only waits (tile 2,1): lock stall in 99.0 % of its trace, no call; ")
-    assert f"; the 2 with calls are {PART_OF_THE_TIME}" in found.headline
-    assert found.seen.endswith("; no calls of 1 more core (no slot for INSTR_EVENT_0 and INSTR_EVENT_1)")
+    assert headline.startswith("1 of 4 cores only waits (tile 2,1): lock stall in 99.0 % of its trace, no call; ")
+    assert f"; the 2 with calls are {PART_OF_THE_TIME}" in headline
+    assert lines[-1].endswith("; no calls of 1 more core (no slot for INSTR_EVENT_0 and INSTR_EVENT_1)")
 
 
 @pytest.mark.parametrize(("events", "waits"), [({"LOCK_STALL": 890}, False), ({"LOCK_STALL": 910}, True), ({}, False)])
@@ -321,7 +321,7 @@ def test_no_call_is_told_from_calls_that_were_not_traced(
     """What to do differs: mark the kernel, or give the missing event a slot."""
     tiles = analysed(waiting("core", 2, 0, {**events, "INSTR_VECTOR": 300}))
 
-    assert answer(tiles.analysis).headline == f"{headline}: whether the cores are busy is not known"
+    assert answer(tiles.analysis)[0] == f"{headline}: whether the cores are busy is not known"
     assert str(missing(tiles)).find(problem) >= 0
     (finding,) = [one for one in tiles.analysis.findings if one.rule == rule]
     assert finding.next_step.startswith(step)
@@ -332,7 +332,7 @@ def test_slots_without_names_are_not_called_untraced(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes(words_text([Gemm().tile()]))
     tiles = analyze_tiles(path)
-    found = answer(tiles.analysis).headline
+    found, _ = answer(tiles.analysis)
 
     assert found.startswith("Kernel calls are not known (the events of its slots are not named)")
     assert not any(

@@ -23,8 +23,8 @@ CHECKS = (
     *(*preflight.RULES, *quality.CHECKS, *MACHINE_CHECKS),
 )
 SOURCE = Path(__file__).parents[2] / "src" / "opscope"
-_TOLD = r"""(?:\bfinding|concern|passed|not_checked|_doubt|_finding|_CallStallRule)\(\s*"(\w+)\""""
-_NAMED = re.compile(rf"""{_TOLD}|^    rule = "(\w+)"|check = "(\w+)\"""", re.MULTILINE)
+_TOLD = r"""(?:\bfinding|concern|passed|not_checked|_doubt|_finding)\(\s*"(\w+)\""""
+_NAMED = re.compile(rf"""{_TOLD}|^    rule = "(\w+)"|check = "(\w+)"|^    "\w+_stall": \(\s*"(\w+)\"""", re.MULTILINE)
 MACHINE_UNKNOWN = {"machine", "real_cpu"}
 """Told instead of the checks of a machine, where the machine is emulated or not known."""
 

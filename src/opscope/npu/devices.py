@@ -19,12 +19,10 @@ _Table = TypeVar("_Table")
 class EventNames(msgspec.Struct, frozen=True):
     """Names of the events that a trace unit can record; the place in a list is the event's number."""
 
-    source: str  # where the names come from
     core: tuple[str | None, ...]  # of a compute tile's processor
     mem: tuple[str | None, ...]  # of its memory module
     memtile: tuple[str | None, ...]  # of a memory tile
     shim: tuple[str | None, ...]  # of an interface tile
-    earlier_names_source: str  # where the earlier names come from
     earlier_names: dict[str, str]  # names that tools wrote before, and what they are called now
 
     def of(self, unit: str) -> tuple[str | None, ...]:
@@ -77,11 +75,8 @@ class AieDevice(msgspec.Struct, frozen=True):
 class AieDevices(msgspec.Struct, frozen=True):
     """All arrays that are known."""
 
-    source: str  # where the numbers come from
     devices: tuple[AieDevice, ...]  # oldest first
-    names_source: str  # where the further names come from
     names: dict[str, str]  # further names of the arrays
-    models_source: str  # where the models come from, and their clock
     models: tuple[str, ...]  # names of hardware models that are of no one array
     models_clock_mhz: int  # clock that their tool supposes
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
-    from opscope.npu.analysis.damage import TraceDamage
+    from opscope.core.table.tiles import SlotTrace, TileTrace
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
 
@@ -41,21 +40,6 @@ class Levels(NamedTuple):
     share: float  # of all spans of the trace that these are made of
 
 
-class TraceTraffic(NamedTuple):
-    """Commands of a trace unit for a whole trace, and their bytes; estimated where :attr:`Levels.share` is below 1."""
-
-    commands: int
-    bytes: int
-
-
-class _Frames(NamedTuple):
-    """Frames in order, equal ones in a row as one: slots, idle cycles before, and how many."""
-
-    mask: Ints
-    idle: Ints
-    times: Ints
-
-
 def levels(tile: TileTrace) -> Levels:
     """The levels of all slots of a tile, as far as some :data:`_MOST_CHANGES` changes."""
     used = {slot.number: slot.spans for slot in tile.slots if len(slot.spans.start)}
@@ -63,7 +47,8 @@ def levels(tile: TileTrace) -> Levels:
     most = _MOST_CHANGES // 2
     if len(starts) > most:
         last = np.partition(starts, most)[most]
-        used = {number: _until(spans, int(last)) for number, spans in used.items()}
+        used = {number: spans.only(spans.start < last) for number, spans in used.items()}
+        used = {number: spans._replace(end=np.minimum(spans.end, last)) for number, spans in used.items()}
     ends = [np.concatenate([spans.start, spans.end]) for spans in used.values()]
     time = np.unique(np.concatenate(ends)) if ends else starts
     mask = np.zeros(len(time), np.int64)
@@ -75,25 +60,20 @@ def levels(tile: TileTrace) -> Levels:
     return Levels(time, mask, seen / len(starts) if len(starts) else 1.0)
 
 
-def _until(spans: Spans, last: int) -> Spans:
-    kept = spans.only(spans.start < last)
-    return kept._replace(end=np.minimum(kept.end, last))
-
-
-def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> TraceTraffic:
-    """What the levels take."""
+def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> tuple[int, int]:
+    """Commands of a trace unit for a whole trace, and their bytes; estimated where :attr:`Levels.share` is below 1."""
     kept = sum(1 << number for number in range(SLOTS) if number not in without)
     start, end, mask = _segments(seen, kept)
     if not len(start):
-        return TraceTraffic(0, 0)
+        return 0, 0
     idle = start - np.concatenate([[1], end[:-1]])
-    frames = _frames(mask, idle % _SYNC_CYCLES, end - start)
+    slots, waits, times = _frames(mask, idle % _SYNC_CYCLES, end - start)
     syncs = int((idle // _SYNC_CYCLES).sum())
-    repeats = frames.times - 1
+    repeats = times - 1
     rest = repeats % _MOST_REPEATS
-    commands = len(frames.mask) + int((repeats // _MOST_REPEATS + (rest > 0)).sum())
-    size = _frame_bytes(frames) + 2 * (repeats // _MOST_REPEATS) + np.where(rest >= 1 << 4, 2, rest > 0)
-    return TraceTraffic(round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share))
+    commands = len(slots) + int((repeats // _MOST_REPEATS + (rest > 0)).sum())
+    size = _frame_bytes(slots, waits) + 2 * (repeats // _MOST_REPEATS) + np.where(rest >= 1 << 4, 2, rest > 0)
+    return round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share)
 
 
 def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
@@ -106,28 +86,25 @@ def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
     return start[used], end[used], mask[used]
 
 
-def _frames(mask: Ints, idle: Ints, length: Ints) -> _Frames:
-    """Each stretch as its first frame, and those that hold its level."""
+def _frames(mask: Ints, idle: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Each stretch as its first frame, and those that hold its level: slots, idle cycles before, and how many.
+
+    Equal frames in a row are one.
+    """
     waits = idle > 0
-    held = np.where(waits, length - 1, 0)
-    pairs = _Frames(
-        np.repeat(mask, 2),
-        np.stack([idle, np.zeros_like(idle)], axis=1).ravel(),
-        np.stack([np.where(waits, 1, length), held], axis=1).ravel(),
-    )
-    return _merged(_Frames(*(own[pairs.times > 0] for own in pairs)))
-
-
-def _merged(frames: _Frames) -> _Frames:
-    same = (frames.mask[1:] == frames.mask[:-1]) & (frames.idle[1:] == frames.idle[:-1])
+    slots = np.repeat(mask, 2)
+    before = np.stack([idle, np.zeros_like(idle)], axis=1).ravel()
+    times = np.stack([np.where(waits, 1, length), np.where(waits, length - 1, 0)], axis=1).ravel()
+    slots, before, times = slots[times > 0], before[times > 0], times[times > 0]
+    same = (slots[1:] == slots[:-1]) & (before[1:] == before[:-1])
     first = np.flatnonzero(np.concatenate([[True], ~same]))
-    return _Frames(frames.mask[first], frames.idle[first], np.add.reduceat(frames.times, first))
+    return slots[first], before[first], np.add.reduceat(times, first)
 
 
-def _frame_bytes(frames: _Frames) -> Ints:
+def _frame_bytes(slots: Ints, idle: Ints) -> Ints:
     """Bytes of each frame: one slot takes one less than several, and idle cycles of 4, 10 or 18 bits one more each."""
-    several: NDArray[np.bool_] = (frames.mask & (frames.mask - 1)) > 0
-    return 1 + several.astype(np.int64) + (frames.idle >= 1 << 4) + (frames.idle >= 1 << 10)
+    several: NDArray[np.bool_] = (slots & (slots - 1)) > 0
+    return 1 + several.astype(np.int64) + (idle >= 1 << 4) + (idle >= 1 << 10)
 
 
 _WORTH = 1.1
@@ -210,35 +187,41 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advise(
-    tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None, damage: TraceDamage | None = None
+    tile: TileTrace,
+    work: MacCalls | None = None,
+    rate: MacRate | None = None,
+    *,
+    missing_calls: int = 0,
+    lost: bool = False,
 ) -> TraceAdvice:
-    """Advice on the tracing of a tile."""
+    """Advice on the tracing of a tile, in which calls may be missing before the end, and packets may be lost."""
     seen = levels(tile)
-    whole = traffic(seen)
+    commands, size = traffic(seen)
     coverage = rate.coverage if rate else None
-    cut, why = _end(work, rate, damage)
-    used = [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
+    cut, why = _end(work, rate, missing_calls, lost=lost)
+    used = [_cost(slot, seen, commands, size) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
-    steps = () if cut is False or (cut and tile.room) else _steps(seen, whole, costs, coverage)
+    steps = () if cut is False or (cut and tile.room) else _steps(seen, size, costs, coverage)
     return TraceAdvice(
         cut=cut,
         why=why,
         coverage=coverage,
-        commands=whole.commands,
-        bytes=whole.bytes,
-        buffer_bytes=round(whole.bytes * _PACKET / coverage) if coverage else None,
+        commands=commands,
+        bytes=size,
+        buffer_bytes=round(size * _PACKET / coverage) if coverage else None,
         slots=costs,
         steps=steps,
         findings=(_cut(tile, why, steps, costs),) if cut else (),
     )
 
 
-def _end(work: MacCalls | None, rate: MacRate | None, damage: TraceDamage | None) -> tuple[bool | None, str]:
+def _end(work: MacCalls | None, rate: MacRate | None, before: int, *, lost: bool) -> tuple[bool | None, str]:
     """Whether a trace ends too early, and what says so; calls that are missing before the end do not."""
     coverage = rate.coverage if rate else None
     if rate is not None and coverage is not None and coverage < 1:
         seen = f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
-        return _missing(seen, (rate.calls_needed or 0) - rate.calls, damage, begun=bool(work and work.begun))
+        missing = (rate.calls_needed or 0) - rate.calls
+        return _missing(seen, missing, before, unsure=lost and not (work and work.begun))
     if work is not None and work.begun:
         return True, "it ends within a call"
     if coverage is not None:
@@ -246,34 +229,29 @@ def _end(work: MacCalls | None, rate: MacRate | None, damage: TraceDamage | None
     return None, "how many calls there should be is not known: give M, K, N, m, k, n, row and col"
 
 
-def _missing(seen: str, missing: int, damage: TraceDamage | None, *, begun: bool) -> tuple[bool | None, str]:
+def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[bool | None, str]:
     """The same where calls are missing."""
-    before = damage.missing_calls if damage else 0
     if before >= missing:
         return False, f"{seen}; the others are missing before its end"
     if before:
         return True, f"{seen}, of which {before:,} are missing before its end"
-    if damage and damage.lost and not begun:
+    if unsure:
         return None, f"{seen}, and packets were lost: whether the end is missing is not known"
     return True, seen
 
 
-def _cost(slot: SlotTrace, seen: Levels, whole: TraceTraffic) -> SlotCost:
-    left = traffic(seen, frozenset({slot.number}))
-    saved = whole.bytes - left.bytes
+def _cost(slot: SlotTrace, seen: Levels, commands: int, size: int) -> SlotCost:
+    """What a slot takes of all commands and bytes of a tile."""
+    left, left_size = traffic(seen, frozenset({slot.number}))
     return SlotCost(
         slot=slot.number,
         event=slot.name,
-        commands=whole.commands - left.commands,
-        bytes=saved,
-        share=saved / whole.bytes if whole.bytes else 0.0,
-        reach=_reach(whole, left),
+        commands=commands - left,
+        bytes=size - left_size,
+        share=(size - left_size) / size if size else 0.0,
+        reach=size / max(1, left_size),
         loses=_loses(slot.name),
     )
-
-
-def _reach(whole: TraceTraffic, left: TraceTraffic) -> float:
-    return whole.bytes / max(1, left.bytes)
 
 
 def _loses(event: str) -> str | None:
@@ -284,16 +262,15 @@ def _loses(event: str) -> str | None:
     return _LOST.get(event, "this event is not seen")
 
 
-def _steps(
-    seen: Levels, whole: TraceTraffic, costs: tuple[SlotCost, ...], coverage: float | None
-) -> tuple[Unslot, ...]:
+def _steps(seen: Levels, size: int, costs: tuple[SlotCost, ...], coverage: float | None) -> tuple[Unslot, ...]:
     """Leave out one after the other, each time the slot that helps most, until the whole run fits."""
     left = {cost.slot: cost.event for cost in costs if cost.loses is not None}
-    alone = {cost.slot: cost.reach for cost in costs}
+    reaches = {cost.slot: cost.reach for cost in costs}
     gone: dict[int, str] = {}
     steps: list[Unslot] = []
     while left and not (steps and _enough(steps[-1])):
-        reaches = {slot: _reach(whole, traffic(seen, frozenset({*gone, slot}))) for slot in left} if gone else alone
+        if gone:
+            reaches = {slot: size / max(1, traffic(seen, frozenset({*gone, slot}))[1]) for slot in left}
         best = max(left, key=lambda slot: reaches[slot])
         if reaches[best] < _WORTH * (steps[-1].reach if steps else 1.0):
             break

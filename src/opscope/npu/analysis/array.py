@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -12,17 +12,19 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import split_spans
+from opscope.npu.analysis.cycles import category_name, split_by
 from opscope.npu.analysis.damage import where_text
 from opscope.npu.analysis.findings import tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.traced_core import TracedCore
+
+    _Common = tuple[TracedCore, list[Iteration]]  # a core, and those of its iterations that all cores have
 
 
 AlignAt = Literal["auto", "trace-start", "first-call"]
@@ -71,7 +73,8 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
     broadcast, so their times are a common time already. A broadcast that was traced everywhere, or the timers that the
     raw words hold, place them exactly.
     """
-    spread = _spread(tiles)
+    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
+    spread = max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
         found = _by_start(tiles, spread)
     elif at == "auto":
@@ -108,12 +111,6 @@ def _at_event(
     earliest = min(own[event] for own in firsts)
     shifts = tuple(TimerOffset(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
     return TimeAlignment(event, shifts, reason, by)
-
-
-def _spread(tiles: Sequence[TileTrace]) -> int | None:
-    """From the first start of a trace to the last, by their timers; None where one is not known."""
-    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
-    return max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
 
 
 def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment | None:
@@ -178,40 +175,34 @@ class Slowest(msgspec.Struct, frozen=True):
     why: str
 
 
-def slowest(each: Sequence[_Own]) -> Slowest | None:
+def slowest(each: Sequence[_Common]) -> Slowest | None:
     """The slowest tile; None with fewer than two, and when it is no slower than the others."""
-    seen = {own.core.tile.tile: own for own in each}
+    seen = {core.tile.tile: (core, own) for core, own in each}
     if len(seen) < 2:  # noqa: PLR2004 - one tile has no others
         return None
-    spent = {tile: float(np.median(own.end - own.start)) for tile, own in seen.items()}
+    spent = {tile: float(median(one.cycles for one in own)) for tile, (_, own) in seen.items()}
     name = max(spent, key=lambda tile: spent[tile])
     others = [tile for tile in seen if tile != name]
     usual = median(spent[tile] for tile in others)
     if spent[name] <= usual * (1 + ALIKE):
         return None
-    cycles = {tile: _cycles(own) for tile, own in seen.items()}
+    cycles = {tile: _categories(core, own) for tile, (core, own) in seen.items()}
     growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
     excess = spent[name] - usual
-    calls = _calls(seen[name]) - median(_calls(seen[tile]) for tile in others)
-    why = _why(category, growth[category], excess, calls)
+    calls = {tile: sum(one.calls for one in own) / len(own) for tile, (_, own) in seen.items()}
+    why = _why(category, growth[category], excess, calls[name] - median(calls[tile] for tile in others))
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _cycles(own: _Own) -> dict[str, float]:
+def _categories(core: TracedCore, own: Sequence[Iteration]) -> dict[str, float]:
     """Cycles of an iteration by category, means."""
-    split = split_spans(own.core.tile, own.start, own.end)
-    return {category: float(values.mean()) for category, values in split.items()}
-
-
-def _calls(own: _Own) -> float:
-    """Calls in an iteration, mean."""
-    starts = own.core.pairing.calls.start
-    return float((np.searchsorted(starts, own.end) - np.searchsorted(starts, own.start)).mean())
+    split = split_by(core.known, np.array([one.start for one in own]), np.array([one.end for one in own]))
+    return {category: float(cycles.mean()) for category, cycles in split.items()}
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:
-    more = f"{growth:,.0f} more cycles an iteration in {_WORDS.get(category, category.replace('_', ' '))}"
+    more = f"{growth:,.0f} more cycles an iteration in {_WORDS.get(category, category_name(category))}"
     share = f", {share_text(min(1.0, growth / excess))} of the difference" if excess > 0 else ""
     work = f"; it makes {calls:g} more calls an iteration" if calls > 0 else ""
     waits = "; it waits for data or buffers, so look at what feeds or empties it" if category in _WAITING else ""
@@ -219,9 +210,6 @@ def _why(category: str, growth: float, excess: float, calls: float) -> str:
 
 
 _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
-
-
-_MEASURED = "measured"
 
 
 class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,15 +313,16 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
 
 def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
     """All cores together."""
-    left_out = tuple(_left_out(core) for core in cores if core.damage.lost) if len(cores) > 1 else ()
-    sure = [core for core in cores if not core.damage.lost] if left_out else list(cores)
+    left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
+    sure = [core for core in cores if not core.lost] if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
     numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
-    each = [_Own.of(core, numbers) for core in sure] if numbers else []
+    common = set(numbers)
+    each = [(core, [one for one in core.iterations.iterations if one.number in common]) for core in sure if common]
     shifts = [shift.cycles for shift in alignment.shifts]
     system = tuple(_system(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
-    times = tuple(_times(own, last[own.core.tile.tile]) for own in each)
+    times = tuple(_times(core.tile.tile, own, last[core.tile.tile]) for core, own in each)
     window = _window(sure, shifts) if len(sure) > 1 or not left_out else None
     rate, used = _whole_rate(sure, window)
     return ArrayView(
@@ -350,14 +339,14 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
         window_cycles=window,
         mac_per_cycle=rate,
         utilisation=used,
-        in_call=sum(core.account.in_call.total for core in sure) / (window * len(sure)) if window else None,
+        in_call=sum(core.cycles.in_call.total for core in sure) / (window * len(sure)) if window else None,
         left_out=left_out,
     )
 
 
 def _left_out(core: TracedCore) -> LeftOutCore:
-    more = f" and in {counted_text(len(core.damage.lost) - 1, 'more place')}" if len(core.damage.lost) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.damage.lost[0])}{more}")
+    more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
+    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.lost[0])}{more}")
 
 
 def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
@@ -400,34 +389,13 @@ def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float 
     return found, found / sum(peaks) if len(peaks) == len(cores) else None
 
 
-class _Own(NamedTuple):
-    """The common iterations on one core, in its own time; arrays of shape (iterations,)."""
-
-    core: TracedCore
-    start: Ints
-    end: Ints
-    multiplying: Ints
-
-    @classmethod
-    def of(cls, core: TracedCore, numbers: Sequence[int]) -> _Own:
-        """Those of these numbers."""
-        known = {own.number: own for own in core.iterations.iterations}
-        chosen = [known[number] for number in numbers]
-        before = np.concatenate([[0], np.cumsum(core.work.multiplies)])
-        calls = [int(before[own.last_call + 1] - before[own.first_call]) for own in chosen]
-        start, end = np.array([own.start for own in chosen]), np.array([own.end for own in chosen])
-        return cls(core, start, end, np.array(calls))
-
-
-def _numbers(core: TracedCore) -> set[int]:
-    return {own.number for own in core.iterations.iterations if own.complete and own.phase == _MEASURED}
-
-
 def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     """Iterations measured and complete everywhere, and what is to be said about them."""
     if not cores:
         return [], "there is no core"
-    each = [_numbers(core) for core in cores]
+    each = [
+        {own.number for own in core.iterations.iterations if own.complete and own.phase == "measured"} for core in cores
+    ]
     common = sorted(set.intersection(*each))
     if not common:
         empty = [core.tile.tile for core, own in zip(cores, each, strict=True) if not own]
@@ -439,12 +407,16 @@ def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
 
 
 def _system(
-    place: int, number: int, each: Sequence[_Own], shifts: Sequence[int], said: RunSpecification
+    place: int, number: int, each: Sequence[_Common], shifts: Sequence[int], said: RunSpecification
 ) -> SystemIteration:
-    starts = [int(own.start[place]) + shift for own, shift in zip(each, shifts, strict=True)]
-    ends = [int(own.end[place]) + shift for own, shift in zip(each, shifts, strict=True)]
-    spans = [end - start for start, end in zip(starts, ends, strict=True)]
-    runtime = max(ends) - min(starts)
+    rows = [(core, own[place]) for core, own in each]
+    starts = [one.start + shift for (_, one), shift in zip(rows, shifts, strict=True)]
+    ends = [one.end + shift for (_, one), shift in zip(rows, shifts, strict=True)]
+    runtime, rate = max(ends) - min(starts), None
+    if said.tiling is not None and runtime and all(core.rate.mac_per_cycle is not None for core, _ in rows):
+        calls = sum(int(core.work.multiplies[one.first_call : one.last_call + 1].sum()) for core, one in rows)
+        rate = calls * said.tiling.macs_per_call / runtime
+    tiles, spans = [core.tile.tile for core, _ in rows], [one.cycles for _, one in rows]
     return SystemIteration(
         number=number,
         start=min(starts),
@@ -452,11 +424,11 @@ def _system(
         runtime_cycles=runtime,
         longest_cycles=max(spans),
         start_skew_cycles=max(starts) - min(starts),
-        first_tile=each[starts.index(min(starts))].core.tile.tile,
-        last_tile=each[ends.index(max(ends))].core.tile.tile,
+        first_tile=tiles[starts.index(min(starts))],
+        last_tile=tiles[ends.index(max(ends))],
         balance=_balance(spans),
-        mac_per_cycle=_system_rate(place, each, said, runtime),
-        starts_last=each[starts.index(max(starts))].core.tile.tile,
+        mac_per_cycle=rate,
+        starts_last=tiles[starts.index(max(starts))],
     )
 
 
@@ -464,16 +436,9 @@ def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _system_rate(place: int, each: Sequence[_Own], said: RunSpecification, runtime: int) -> float | None:
-    if said.tiling is None or not runtime or any(own.core.rate.mac_per_cycle is None for own in each):
-        return None
-    calls = sum(int(own.multiplying[place]) for own in each)
-    return calls * said.tiling.macs_per_call / runtime
-
-
-def _times(own: _Own, ends_last: int) -> TileTimes:
-    spans = own.end - own.start
-    return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
+def _times(tile: str, own: Sequence[Iteration], ends_last: int) -> TileTimes:
+    spans = [one.cycles for one in own]
+    return TileTimes(tile, float(median(spans)), min(spans), max(spans), ends_last)
 
 
 def _findings(cores: Sequence[TracedCore], said: RunSpecification) -> list[Message]:
@@ -553,19 +518,18 @@ def _all(places: Iterable[int]) -> tuple[int, ...]:
 
 
 def _figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
-    inside, between = core.account.in_call, core.account.between_calls
-    window = core.account.window_cycles
+    cycles, window = core.cycles, core.cycles.window
 
-    def share(cycles: int) -> float | None:
-        return cycles / window if window else None
+    def share(spent: int) -> float | None:
+        return spent / window if window else None
 
     return {
         "iteration_cycles": iteration,
         "calls": float(len(core.pairing.calls)),
-        "in_call": share(inside.total),
-        "vector": share(inside.vector + between.vector),
-        "memory_stall": share(inside.memory_stall + between.memory_stall),
-        "lock_stall": share(inside.lock_stall + between.lock_stall),
+        "in_call": share(cycles.in_call.total),
+        "vector": share(cycles.of("vector")),
+        "memory_stall": share(cycles.of("memory_stall")),
+        "lock_stall": share(cycles.of("lock_stall")),
         "mac_per_cycle": core.rate.mac_per_cycle,
         "utilisation": core.rate.utilisation,
     }

@@ -17,11 +17,10 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.summary import FEWEST, ratio_interval, summarise
 from opscope.core.units import range_text, share_text
-from opscope.npu.analysis.activity import Activity, activity, cover
-from opscope.npu.analysis.cycles import split_by, together
+from opscope.npu.analysis.cycles import STALLS, Activity, activity, category_name, cover, split_by, together
 from opscope.npu.analysis.findings import place, tile_finding
-from opscope.npu.analysis.ports import Port, ports
-from opscope.npu.analysis.waits import STALLS, stall_step
+from opscope.npu.analysis.ports import Port
+from opscope.npu.analysis.waits import stall_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.kinds import MacCalls
-    from opscope.npu.analysis.specification import RunSpecification
 
 EXPLAINED = 0.1
 """Share of the measured period that may be left over, or missing, for the prediction to explain it."""
@@ -78,30 +76,39 @@ class Gain(msgspec.Struct, frozen=True):
     n: int
 
 
-class TileBound(msgspec.Struct, frozen=True, kw_only=True):
-    """What sets the pace of a tile."""
+class TileBound(msgspec.Struct, frozen=True):
+    """What sets the pace of the calls that multiply.
 
-    # the verdict: `call`, a stall that takes most of the call (`lock stall in calls`), the stream of an operand
-    # (`B input stream`), the name of a port whose operand is not known, or `not explained`; null when there is no
-    # prediction
-    by: str | None = None
-    port: str | None = None  # event of the port behind the verdict; null when it is another
-    # median duration of the calls that multiply, with the zero-fill or other call before each where most periods
-    # have one; null without any
-    call_cycles: float | None
-    ports: tuple[Port, ...]  # all ports that were traced and used
-    predicted_period_cycles: float | None = None  # the longest of the call and the ports' transfers; null without calls
-    measured: Period | None = None  # periods; null with fewer than two calls
-    measured_period_cycles: float | None = None  # the median period; null likewise
-    residual_cycles: float | None = None  # measured less predicted; null likewise
-    reason: str  # how the verdict was reached, or why there is none
-    gain: Gain | None = None  # without the port that sets the pace; null when none does
-    findings: tuple[Message, ...] = ()  # what contradicts or limits it
+    Attributes:
+        by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand
+            (``B input stream``), the name of a port whose operand is not known, or ``not explained``.
+        predicted_period_cycles: the longest of the call and each port's transfers.
+        measured_period_cycles: the median period.
+        residual_cycles: measured less predicted.
+        call_cycles: median duration of these calls, with the zero-fill or other call before each where most periods
+            have one.
+        port: event of the port behind the verdict; null when it is another.
+        period: all measured periods.
+        ports: that were traced and used.
+        reason: how the verdict was reached.
+        gain: without the port that sets the pace, at most; null when none does.
+    """
+
+    by: str
+    predicted_period_cycles: float
+    measured_period_cycles: float
+    residual_cycles: float
+    call_cycles: float
+    port: str | None
+    period: Period
+    ports: tuple[Port, ...]
+    reason: str
+    gain: Gain | None = None
 
     @property
     def is_known(self) -> bool:
         """Whether something is known to set the pace."""
-        return self.by not in {None, NOTHING_TRACED}
+        return self.by != NOTHING_TRACED
 
     @property
     def is_call(self) -> bool:
@@ -131,16 +138,18 @@ def bound(
     tile: TileTrace,
     calls: CallSpans,
     work: MacCalls,
-    said: RunSpecification,
+    moved: tuple[Port, ...],
     known: Activity | None = None,
     around: Sequence[TileTrace] = (),
-) -> TileBound:
-    """The verdict on what sets the pace of a tile."""
-    moved = ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
+) -> tuple[TileBound | None, str, tuple[Message, ...]]:
+    """The verdict on what sets the pace of a tile, its reason, and what contradicts or limits it.
+
+    There is no verdict with fewer than two calls that multiply; then the reason is why.
+    """
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
-        reason = work.reason if call is None else "a single call multiplies, so there is no period to measure"
-        return TileBound(call_cycles=call, ports=moved, reason=reason)
+        why = work.reason if call is None else "a single call multiplies, so there is no period to measure"
+        return None, why, ()
     known = known or activity(tile)
     paced = _Paced(
         call=call + _others(calls, work),
@@ -151,7 +160,8 @@ def bound(
         known=known,
         measured=measured,
     )
-    return _verdict(tile, calls, paced, moved, around)
+    found, doubts = _verdict(tile, calls, paced, moved, around)
+    return found, found.reason, doubts
 
 
 def _others(calls: CallSpans, work: MacCalls) -> float:
@@ -171,30 +181,31 @@ def _period(start: Ints) -> Period | None:
 
 def _verdict(
     tile: TileTrace, calls: CallSpans, paced: _Paced, moved: tuple[Port, ...], around: Sequence[TileTrace]
-) -> TileBound:
+) -> tuple[TileBound, tuple[Message, ...]]:
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
     needed = (slowest.cycles_per_call or 0.0) if slowest else 0.0
-    measured = paced.measured
+    measured, predicted = paced.measured, max(paced.call, needed)
     found = TileBound(
         by=NOTHING_TRACED,
-        call_cycles=paced.call,
-        ports=moved,
-        predicted_period_cycles=max(paced.call, needed),
-        measured=measured,
+        predicted_period_cycles=predicted,
         measured_period_cycles=measured.median,
-        residual_cycles=measured.median - max(paced.call, needed),
+        residual_cycles=measured.median - predicted,
+        call_cycles=paced.call,
+        port=None,
+        period=measured,
+        ports=moved,
         reason=_reason(paced.call, slowest if needed > paced.call else None, moved),
     )
     doubt = None
     if slowest is not None and needed > paced.call - paced.waits and _explains(needed, measured):
         doubt = _doubt(tile, slowest, needed, paced, around)
         if doubt is None:
-            return _by_port(found, slowest, paced)
+            return _by_port(found, slowest, paced), ()
     if needed <= paced.call and _explains(paced.call, measured):
-        return _by_call(found, paced)
-    unexplained = doubt or _residual(tile, calls, found, paced, around)
+        return _by_call(found, paced), ()
     why = f"{found.reason}; {doubt.title}" if doubt else found.reason
-    return msgspec.structs.replace(found, reason=why, findings=(unexplained,))
+    unexplained = doubt or _residual(tile, calls, found, paced, around)
+    return msgspec.structs.replace(found, reason=why), (unexplained,)
 
 
 def _explains(predicted: float, measured: Period) -> bool:
@@ -221,13 +232,8 @@ def _by_call(found: TileBound, paced: _Paced) -> TileBound:
     if spent[most] <= spent["vector"] + spent["other"]:
         return msgspec.structs.replace(found, by=CALL)
     share = share_text(spent[most] / sum(spent.values()))
-    reason = f"{found.reason}; {share} of the cycles in calls are {stall_name(most)}"
-    return msgspec.structs.replace(found, by=f"{stall_name(most)}{IN_CALLS}", reason=reason)
-
-
-def stall_name(category: str) -> str:
-    """A category of stalls in words: ``lock stall``."""
-    return category.replace("_", " ")
+    reason = f"{found.reason}; {share} of the cycles in calls are {category_name(most)}"
+    return msgspec.structs.replace(found, by=f"{category_name(most)}{IN_CALLS}", reason=reason)
 
 
 def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> Message | None:
@@ -292,7 +298,7 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
 def _residual(
     tile: TileTrace, calls: CallSpans, found: TileBound, paced: _Paced, around: Sequence[TileTrace]
 ) -> Message:
-    left, measured = found.residual_cycles or 0.0, paced.measured
+    left, measured = found.residual_cycles, paced.measured
     title = "calls follow each other faster than their data could arrive"
     step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
     spread = f"median of {measured.n}, {_spread(measured) if measured.min < measured.max else 'all equal'}"
@@ -305,7 +311,7 @@ def _residual(
         spent = together(split_by(paced.known, calls.end[:-1], calls.start[1:]))
         shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
         most = max(shares, key=lambda name: shares[name])
-        evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
+        evidence += f"; of the cycles between calls {share_text(shares[most])} are {category_name(most)}"
         step = stall_step(most, tile, around) if most in STALLS else _CODE
     return _doubted(tile, title, evidence, step).about(subject="" if left > 0 else "too short")
 
@@ -329,29 +335,33 @@ class CallStall(msgspec.Struct, frozen=True):
     gain: Gain | None
 
 
-def call_stalls(calls: CallSpans, work: MacCalls, known: Activity, found: TileBound) -> tuple[CallStall, ...]:
+def call_stalls(
+    calls: CallSpans, work: MacCalls, known: Activity, found: TileBound | None, moved: tuple[Port, ...]
+) -> tuple[CallStall, ...]:
     """The stalls in calls, the largest first; none where none was seen."""
     if not len(calls):
         return ()
     spent, inside = split_by(known, calls.start, calls.end), int(calls.durations.sum())
     cycles = {stall: int(spent[stall].sum()) for stall in STALLS}
     return tuple(
-        CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], found))
+        CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], found, moved))
         for stall, own in sorted(cycles.items(), key=lambda stalled: -stalled[1])
         if own
     )
 
 
-def gain_without(calls: CallSpans, work: MacCalls, cycles: Ints, found: TileBound) -> Gain | None:
+def gain_without(
+    calls: CallSpans, work: MacCalls, cycles: Ints, found: TileBound | None, moved: tuple[Port, ...]
+) -> Gain | None:
     """What is to be gained without some cycles of the calls; None when a stream is known to set the pace.
 
     The ports' transfers between the first multiplying call and the last stay, so no more is promised than they allow.
     The interval is that of a ratio of sums over the periods from call to call.
     """
-    if found.port is not None:
+    if found is not None and found.port is not None:
         return None
     periods = np.append(calls.start[1:], calls.end[-1]) - calls.start
-    needed = max((min(port.cycles_per_call or 0.0, port.busy_per_call or 0.0) for port in found.ports), default=0.0)
+    needed = max((min(port.cycles_per_call or 0.0, port.busy_per_call or 0.0) for port in moved), default=0.0)
     left = (periods - cycles).astype(np.float64)
     moving = np.where(work.multiplies, needed, 0.0)
     moving[np.flatnonzero(work.multiplies)[-1:]] = 0.0

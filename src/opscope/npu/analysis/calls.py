@@ -26,16 +26,11 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """Starts and ends in stream order; arrays of shape (events,)."""
+    """Starts and ends in stream order, of shape (events,), and what became of them: ascending places among them."""
 
     time: Ints  # in cycles
     is_end: Mask  # whether it is an end
     swapped: int  # ends that the stream has behind a start in the same cycle, and that were put before it
-
-
-class Matched(NamedTuple):
-    """What became of the marks; arrays of places among them, each ascending."""
-
     first: Ints  # start of each call; its end is the next mark
     backwards: Ints  # starts whose end has a smaller time; neither is in a call
     overlapping: Ints  # starts of pairs that lie before calls which the stream has earlier; neither mark is in a call
@@ -43,8 +38,8 @@ class Matched(NamedTuple):
     pairs: Ints  # starts of all pairs, those that were given up included
 
 
-def marks_of(starts: Spans, ends: Spans) -> Marks:
-    """Both slots in stream order.
+def paired_marks(starts: Spans, ends: Spans) -> Marks:
+    """Both slots in stream order, starts and ends put together.
 
     A unit reports all slots of a cycle at once, in the order of their numbers. When a call ends in the cycle in which
     the next one starts, the start may so stand first; inside a call the end is taken first.
@@ -54,7 +49,14 @@ def marks_of(starts: Spans, ends: Spans) -> Marks:
     is_end = order >= len(starts.start)
     swapped = _inside(time, is_end)
     is_end[swapped], is_end[swapped + 1] = True, False
-    return Marks(time, is_end, len(swapped))
+    pairs = np.flatnonzero(~is_end[:-1] & is_end[1:])
+    loose = np.ones(len(time), bool)
+    loose[pairs] = loose[pairs + 1] = False
+    start, end = time[pairs], time[pairs + 1]
+    forwards = end >= start
+    first, backwards = pairs[forwards], pairs[~forwards]
+    kept = _in_order(start[forwards], end[forwards])
+    return Marks(time, is_end, len(swapped), first[kept], backwards, first[~kept], np.flatnonzero(loose), pairs)
 
 
 def _inside(time: Ints, is_end: Mask) -> Ints:
@@ -66,18 +68,6 @@ def _inside(time: Ints, is_end: Mask) -> Ints:
     head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
     inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
     return inside
-
-
-def matched(marks: Marks) -> Matched:
-    """Put starts and ends together."""
-    pairs = np.flatnonzero(~marks.is_end[:-1] & marks.is_end[1:])
-    loose = np.ones(len(marks.time), bool)
-    loose[pairs] = loose[pairs + 1] = False
-    start, end = marks.time[pairs], marks.time[pairs + 1]
-    forwards = end >= start
-    first, backwards = pairs[forwards], pairs[~forwards]
-    kept = _in_order(start[forwards], end[forwards])
-    return Matched(first[kept], backwards, first[~kept], np.flatnonzero(loose), pairs)
 
 
 def _in_order(start: Ints, end: Ints) -> Mask:
@@ -142,32 +132,12 @@ class Anomalies(NamedTuple):
         return len(np.unique(self.call[self.call >= 0]))
 
 
-class _Lengths(NamedTuple):
-    """Shortest and longest call beside which nothing is wrong; None without one."""
-
-    least: int | None
-    most: int | None
-
-    def fit(self, whole: Ints, apart: Ints) -> Mask:
-        """Whether a second start or end can belong to the same call."""
-        if self.least is None or self.most is None:
-            return np.ones(len(whole), bool)
-        return (whole <= self.most) | (apart < self.least)
-
-    @property
-    def said(self) -> str:
-        """In words."""
-        if self.least is None or self.most is None:
-            return "no other call is whole, so neither is more likely"
-        return f"the other calls last {self.least:,} to {self.most:,}"
-
-
-def anomalies(marks: Marks, found: Matched) -> Anomalies:
+def anomalies(found: Marks) -> Anomalies:
     """All of them."""
-    is_end, lengths = marks.is_end[found.loose], _lengths(marks, found)
+    is_end, lengths = found.is_end[found.loose], _lengths(found)
     parts = [
-        _starts(found.loose[~is_end], marks, found, lengths),
-        _ends(found.loose[is_end], marks, found, lengths),
+        _starts(found.loose[~is_end], found, lengths),
+        _ends(found.loose[is_end], found, lengths),
         _pairs(found.backwards, PairingRule.BACKWARDS),
         _pairs(found.overlapping, PairingRule.OVERLAPS),
     ]
@@ -180,28 +150,37 @@ def anomalies(marks: Marks, found: Matched) -> Anomalies:
     return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
 
 
-def _lengths(marks: Marks, found: Matched) -> _Lengths:
-    loose = np.zeros(len(marks.time) + 2, bool)
+def _lengths(found: Marks) -> tuple[int, int] | None:
+    """Shortest and longest call beside which nothing is wrong; None without one."""
+    loose = np.zeros(len(found.time) + 2, bool)
     loose[found.loose + 1] = True
     clean = found.first[~loose[found.first] & ~loose[found.first + 3]]
     if not len(clean):
-        return _Lengths(None, None)
-    durations = marks.time[clean + 1] - marks.time[clean]
-    return _Lengths(int(durations.min()), int(durations.max()))
+        return None
+    durations = found.time[clean + 1] - found.time[clean]
+    return int(durations.min()), int(durations.max())
 
 
-def _starts(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+def _fit(lengths: tuple[int, int] | None, whole: Ints, apart: Ints) -> Mask:
+    """Whether a second start or end can belong to the same call."""
+    if lengths is None:
+        return np.ones(len(whole), bool)
+    least, most = lengths
+    return (whole <= most) | (apart < least)
+
+
+def _starts(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
-    time = marks.time
-    fits = (pair >= 0) & lengths.fit(time[pair + 1] - time[at], time[pair] - time[at])
+    time = found.time
+    fits = (pair >= 0) & _fit(lengths, time[pair + 1] - time[at], time[pair] - time[at])
     rule = np.where(fits, _CODES[PairingRule.START_REPEATED], _CODES[PairingRule.END_MISSING])
     return np.where(at == len(time) - 1, _CODES[PairingRule.ENDS_INSIDE], rule), at, pair
 
 
-def _ends(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+def _ends(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
-    time = marks.time
-    fits = (pair >= 0) & lengths.fit(time[at] - time[pair], time[at] - time[pair + 1])
+    time = found.time
+    fits = (pair >= 0) & _fit(lengths, time[at] - time[pair], time[at] - time[pair + 1])
     rule = np.where(fits, _CODES[PairingRule.END_REPEATED], _CODES[PairingRule.START_MISSING])
     return np.where(at == 0, _CODES[PairingRule.BEGINS_INSIDE], rule), at, pair
 
@@ -210,45 +189,51 @@ def _pairs(starts: Ints, rule: PairingRule) -> _Part:
     return np.full(len(starts), _CODES[rule]), starts, starts
 
 
-_TITLES = {
-    PairingRule.END_MISSING: "the end of a call is missing",
-    PairingRule.START_MISSING: "the start of a call is missing",
-    PairingRule.START_REPEATED: "a call has a second start: it may have begun at this one",
-    PairingRule.END_REPEATED: "a call has a second end: it may have lasted to this one",
-    PairingRule.ENDS_INSIDE: "the trace ends inside a call",
-    PairingRule.BEGINS_INSIDE: "the trace begins inside a call",
-    PairingRule.BACKWARDS: "a call would end before it starts",
-    PairingRule.OVERLAPS: "a call lies before one that the stream has earlier",
-}
 _LOST = "look for lost packets, and for a path through the kernel that leaves out event0() or event1()"
-_STEPS = {
-    PairingRule.END_MISSING: _LOST,
-    PairingRule.START_MISSING: _LOST,
-    PairingRule.START_REPEATED: "call event0() once a call, at its start; look for lost packets where few have two",
-    PairingRule.END_REPEATED: "call event1() once a call, at its end; look for lost packets where few have two",
-    PairingRule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
-    PairingRule.BEGINS_INSIDE: "start the trace before the first call",
-    PairingRule.BACKWARDS: "times run backwards here: decode the raw words again",
-    PairingRule.OVERLAPS: "times run backwards here: decode the raw words again",
+_BACKWARDS = "times run backwards here: decode the raw words again"
+_WORDS = {
+    PairingRule.END_MISSING: ("the end of a call is missing", _LOST),
+    PairingRule.START_MISSING: ("the start of a call is missing", _LOST),
+    PairingRule.START_REPEATED: (
+        "a call has a second start: it may have begun at this one",
+        "call event0() once a call, at its start; look for lost packets where few have two",
+    ),
+    PairingRule.END_REPEATED: (
+        "a call has a second end: it may have lasted to this one",
+        "call event1() once a call, at its end; look for lost packets where few have two",
+    ),
+    PairingRule.ENDS_INSIDE: (
+        "the trace ends inside a call",
+        "a larger trace buffer, or fewer events, reaches further",
+    ),
+    PairingRule.BEGINS_INSIDE: ("the trace begins inside a call", "start the trace before the first call"),
+    PairingRule.BACKWARDS: ("a call would end before it starts", _BACKWARDS),
+    PairingRule.OVERLAPS: ("a call lies before one that the stream has earlier", _BACKWARDS),
 }
+"""What is wrong, and what to do."""
 _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 
-def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[Message]:
+def findings_of(tile: TileTrace, marks: Marks, listed: Anomalies) -> Iterator[Message]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
-    said = _lengths(marks, found).said
+    lengths = _lengths(marks)
+    said = "no other call is whole, so neither is more likely"
+    if lengths is not None:
+        said = f"the other calls last {lengths[0]:,} to {lengths[1]:,}"
     for code in np.unique(listed.rule).tolist():
         rule = list(PairingRule)[code]
+        severity, (title, step) = Severity.INFO if rule in _MINOR else Severity.MEDIUM, _WORDS[rule]
         own = np.flatnonzero(listed.rule == code)
         for number in own[:_SHOWN].tolist():
             mark, after = int(listed.mark[number]), int(listed.after[number])
             where = place(tile, _after(after), f"cycle {marks.time[mark]}")
-            yield _finding(rule, _TITLES[rule], _evidence(rule, mark, int(listed.pair[number]), marks, said), where)
+            evidence = _evidence(rule, mark, int(listed.pair[number]), marks, said)
+            yield tile_finding(rule.value, severity, title, evidence, where, step)
         rest = own[_SHOWN:]
         if len(rest):
-            times = marks.time[listed.mark[rest]]
+            times, more = marks.time[listed.mark[rest]], f"{title}: {len(rest):,} more times"
             where = place(tile, _after(int(listed.after[rest[0]])), f"cycles {times[0]} to {times[-1]}")
-            yield _finding(rule, f"{_TITLES[rule]}: {len(rest):,} more times", f"{len(own):,} in all", where)
+            yield tile_finding(rule.value, severity, more, f"{len(own):,} in all", where, step)
 
 
 def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) -> str:
@@ -273,11 +258,6 @@ def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) 
             f"the next end is at cycle {end:,}: {end - own:,} cycles from here, {end - start:,} from the last start"
         )
     return f"{around}; {said}"
-
-
-def _finding(rule: PairingRule, title: str, evidence: str, where: str) -> Message:
-    severity = Severity.INFO if rule in _MINOR else Severity.MEDIUM
-    return tile_finding(rule.value, severity, title, evidence, where, _STEPS[rule])
 
 
 def _after(calls: int) -> str:
@@ -310,15 +290,19 @@ class CallSpans:
         return len(self.start)
 
 
+class CallCounts(msgspec.Struct, frozen=True):
+    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+
+    paired: int
+    dropped: int
+    ambiguous: int
+
+
 class Pairing(msgspec.Struct, frozen=True):
     """What became of the starts and ends; 2 * paired + dropped is their number."""
 
-    calls: CallSpans  # those that paired
-    paired: int  # number of calls
-    dropped: int  # starts and ends that belong to no call
-    # calls among the paired whose start or end may be another one, which was dropped; they last from the last
-    # start to the first end
-    ambiguous: int
+    calls: CallSpans  # those that paired; ambiguous ones last from the last start to the first end
+    counts: CallCounts
     # one for each anomaly, with its place; many of one kind are counted together from the 21st on
     findings: tuple[Message, ...] = ()
     # cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since hardly any
@@ -331,16 +315,13 @@ def pair_calls(tile: TileTrace) -> Pairing:
     start, end = _slot(tile, START), _slot(tile, END)
     if start is None or end is None:
         return _without_calls(tile, start or end)
-    marks = marks_of(start.spans, end.spans)
-    found = matched(marks)
-    calls = CallSpans(marks.time[found.first], marks.time[found.first + 1])
-    listed = anomalies(marks, found)
+    marks = paired_marks(start.spans, end.spans)
+    calls = CallSpans(marks.time[marks.first], marks.time[marks.first + 1])
+    listed = anomalies(marks)
     return Pairing(
         calls=calls,
-        paired=len(calls),
-        dropped=len(marks.time) - 2 * len(calls),
-        ambiguous=listed.ambiguous,
-        findings=(*findings_of(tile, marks, found, listed), *_remarks(tile, (start, end), marks, calls)),
+        counts=CallCounts(len(calls), len(marks.time) - 2 * len(calls), listed.ambiguous),
+        findings=(*findings_of(tile, marks, listed), *_remarks(tile, (start, end), marks, calls)),
         broken=tuple(_broken(marks, listed, len(calls))),
     )
 
@@ -357,7 +338,7 @@ def _broken(marks: Marks, listed: Anomalies, calls: int) -> Iterator[tuple[int, 
         return
     for number in inner.tolist():
         rule = list(PairingRule)[int(listed.rule[number])]
-        yield int(marks.time[listed.mark[number]]), _TITLES[rule].partition(":")[0]
+        yield int(marks.time[listed.mark[number]]), _WORDS[rule][0].partition(":")[0]
 
 
 def _slot(tile: TileTrace, event: str) -> SlotTrace | None:
@@ -377,7 +358,8 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
         title, step = "no calls can be told: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
     found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
-    return Pairing(CallSpans(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
+    counts = CallCounts(0, len(only.spans.start) if only else 0, 0)
+    return Pairing(CallSpans(none, none), counts, (found,))
 
 
 def unnamed(tile: TileTrace) -> bool:

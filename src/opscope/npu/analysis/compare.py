@@ -7,54 +7,35 @@ side can never be more than undecidable.
 from __future__ import annotations
 
 import math
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
+from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS, STALLS, category_name
 from opscope.npu.analysis.tiles_result import mean_known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.core.stats.effect import Effect
     from opscope.npu.analysis.cycles import CycleSplit
-    from opscope.npu.analysis.tiles_result import IterationRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
-STALLS = tuple(category for category in EVENTS if category != "vector")
-"""Categories of cycles in which a core waits."""
-
-
-def has_gaps(analysis: TilesAnalysis) -> bool:
-    """Whether every core has a measured iteration with another one behind it."""
-    return all(any(one.gap is not None for one in _measured(row)) for row in analysis.working)
+    _Sides = tuple[Sequence[TilesAnalysis], Sequence[TilesAnalysis]]
 
 
-def cycles_per_iteration(analysis: TilesAnalysis, category: str, gaps: bool) -> float | None:
-    """Cycles of a stall in a measured, complete iteration: mean over those of a core, then over the cores.
+def _cycles_per_iteration(row: TileRow, category: str, *, gaps: bool) -> float | None:
+    """Cycles of a stall in a measured, complete iteration of a core, and to the next where these are wanted.
 
-    None where a core did not trace it, has no such iteration, or where opscope 0.1 wrote the analysis.
+    None where it was not traced, without such an iteration, or where opscope 0.1 wrote the analysis.
     """
-    return mean_known(_of_iterations(row, category, gaps) for row in analysis.working)
-
-
-def cycles_per_call(analysis: TilesAnalysis, category: str) -> float | None:
-    """Cycles of a stall for each multiplying call: within it, and from its end to the next; mean over the cores.
-
-    None where a core did not trace it, or has fewer than two such calls.
-    """
-    return mean_known(_of_calls(row, category) for row in analysis.working)
-
-
-def _measured(row: TileRow) -> list[IterationRow]:
-    return [one for one in row.iterations if one.complete and one.phase == "measured"]
-
-
-def _of_iterations(row: TileRow, category: str, gaps: bool) -> float | None:
     if EVENTS[category] in row.not_traced:
         return None
     within = mean_known(_cycles(one.split, category) for one in _measured(row))
@@ -62,11 +43,19 @@ def _of_iterations(row: TileRow, category: str, gaps: bool) -> float | None:
     return within if within is None else within + (mean_known(waits) or 0.0)
 
 
+def _measured(row: TileRow) -> list[Iteration]:
+    return [one for one in row.iterations if one.complete and one.phase == "measured"]
+
+
 def _cycles(split: CycleSplit | None, category: str) -> float | None:
     return None if split is None else float(getattr(split, category))
 
 
-def _of_calls(row: TileRow, category: str) -> float | None:
+def _cycles_per_call(row: TileRow, category: str) -> float | None:
+    """Cycles of a stall for each multiplying call of a core: within it, and from its end to the next.
+
+    None where it was not traced, or with fewer than two such calls.
+    """
     calls = sum(kind.n for kind in row.kinds if kind.multiplies)
     if EVENTS[category] in row.not_traced or calls < 2:  # noqa: PLR2004 - one call has no gap to the next
         return None
@@ -104,6 +93,13 @@ class TilesSide(msgspec.Struct, frozen=True):
     path: str
     traces: int
     copies: int = 0
+
+
+class TilesTraces(NamedTuple):
+    """One side before it is compared: what it is called, and the analyses of its traces."""
+
+    side: TilesSide
+    analyses: list[TilesAnalysis]
 
 
 class FigureChange(msgspec.Struct, frozen=True):
@@ -173,39 +169,42 @@ class ComparedFigure(NamedTuple):
     candidate: list[float]
 
 
-def compared_tiles(
-    baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], labels: tuple[TilesSide, TilesSide]
-) -> TilesComparison | None:
+def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison | None:
     """Compare two sides; None when a side has no period of calls, so that nothing can be compared."""
-    iteration = _iterations(baseline, candidate)
-    period = _asked(PERIOD, _CYCLES, [[_period(one) for one in side] for side in (baseline, candidate)])
+    sides = baseline.analyses, candidate.analyses
+    iteration = _asked(ITERATION, _CYCLES, sides, _iteration) if _iterations_alike(sides) else None
+    period = _asked(PERIOD, _CYCLES, sides, _period)
     main = iteration or period
     if main is None:
         return None
-    kinds = _kinds(baseline, candidate)
-    waits = _stalls(baseline, candidate, PER_CALL if iteration is None else PER_ITERATION)
-    rate = _asked(
-        "MAC/cycle of a core",
-        _RATE,
-        [[one.mac_per_cycle for one in side] for side in (baseline, candidate)],
-    )
-    rates = [rate] if rate else []
-    rows = _changes([*kinds, *([period] if period else []), *waits, *rates])
-    count, after = len(kinds), len(kinds) + bool(period)
-    stall_cycles = rows[after : after + len(waits)]
-    stalls = _shares(baseline, candidate, stall_cycles)
-    notes = _notes(baseline, candidate, main, labels)
+    kinds, waits = _kinds(sides), _waits(sides, PER_CALL if iteration is None else PER_ITERATION)
+    rate = _asked("MAC/cycle of a core", _RATE, sides, lambda one: one.mac_per_cycle)
+    changes = iter(_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
+    of_kinds = [next(changes) for _ in kinds]
+    of_period = next(changes) if period else None
+    stall_cycles = [next(changes) for _ in waits]
+    stalls = _shares(sides, stall_cycles)
+    notes = _notes(baseline, candidate, main)
     return TilesComparison(
-        baseline=labels[0],
-        candidate=labels[1],
-        overall=_change(main, _effect(main), None),
-        kinds=rows[:count],
-        period=rows[count] if period else None,
+        baseline=baseline.side,
+        candidate=candidate.side,
+        overall=_change(main, _effect(main)),
+        kinds=of_kinds,
+        period=of_period,
         stalls=stalls,
-        rates=rows[after + len(waits) :],
+        rates=list(changes),
         notes=[*notes, _NOT_JUDGED] if len(stalls) > len(stall_cycles) else notes,
         stall_cycles=stall_cycles,
     )
+
+
+def _asked(name: str, unit: str, sides: _Sides, of: Callable[[TilesAnalysis], float | None]) -> ComparedFigure | None:
+    """A figure that every trace of both sides has; None otherwise."""
+    baseline, candidate = ([of(one) for one in side] for side in sides)
+    known = [[value for value in side if value is not None] for side in (baseline, candidate)]
+    if len(known[0]) < len(baseline) or len(known[1]) < len(candidate):
+        return None
+    return ComparedFigure(name, unit, known[0], known[1])
 
 
 def _iteration(analysis: TilesAnalysis) -> float | None:
@@ -213,18 +212,10 @@ def _iteration(analysis: TilesAnalysis) -> float | None:
     return analysis.array.median_runtime_cycles if analysis.array else None
 
 
-def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> ComparedFigure | None:
-    """Cycles of an iteration; None where iterations of the traces are not the same: other calls, or found otherwise."""
-    forms = {
-        (row.iterations_by, one.calls)
-        for analysis in (*baseline, *candidate)
-        for row in analysis.working
-        for one in row.iterations
-        if one.complete and one.phase == "measured"
-    }
-    if len(forms) != 1:
-        return None
-    return _asked(ITERATION, _CYCLES, [[_iteration(one) for one in side] for side in (baseline, candidate)])
+def _iterations_alike(sides: _Sides) -> bool:
+    """Whether measured iterations of all traces have as many calls, and were found in the same way."""
+    rows = [row for side in sides for analysis in side for row in analysis.working]
+    return len({(row.iterations_by, one.calls) for row in rows for one in _measured(row)}) == 1
 
 
 def _period(analysis: TilesAnalysis) -> float | None:
@@ -232,61 +223,42 @@ def _period(analysis: TilesAnalysis) -> float | None:
     return median(known) if known else None
 
 
-def _asked(name: str, unit: str, sides: Sequence[Sequence[float | None]]) -> ComparedFigure | None:
-    """A figure that every trace of both sides has; None otherwise."""
-    known = [[value for value in side if value is not None] for side in sides]
-    if any(len(own) < len(side) for own, side in zip(known, sides, strict=True)):
-        return None
-    return ComparedFigure(name, unit, known[0], known[1])
-
-
-def _kinds(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[ComparedFigure]:
+def _kinds(sides: _Sides) -> list[ComparedFigure]:
     """Median duration of each kind; a trace's is the median over its cores. A kind may be on one side only."""
-    sides = [[_of_kinds(one) for one in side] for side in (baseline, candidate)]
-    names = dict.fromkeys(name for side in sides for own in side for name in own)
+    each = [[_of_kinds(one) for one in side] for side in sides]
+    names = dict.fromkeys(name for side in each for own in side for name in own)
     return [
-        ComparedFigure(name, _CYCLES, *([own[name] for own in side if name in own] for side in sides)) for name in names
+        ComparedFigure(name, _CYCLES, *([own[name] for own in side if name in own] for side in each)) for name in names
     ]
 
 
 def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for row in analysis.working:
-        for kind in row.kinds:
-            found.setdefault(kind.kind, []).append(kind.median_cycles)
-    return {name: median(own) for name, own in found.items()}
+    found = grouped([kind for row in analysis.working for kind in row.kinds], lambda kind: kind.kind)
+    return {name: median(kind.median_cycles for kind in own) for name, own in found.items()}
 
 
-def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], unit: str) -> list[ComparedFigure]:
-    """Cycles of each stall that all traces tell; empty where they do not."""
-    sides = baseline, candidate
-    gaps = all(has_gaps(one) for side in sides for one in side)
+def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
+    """Cycles of each stall that all traces tell, a mean over the cores; empty where they do not."""
+    rows = [row for side in sides for one in side for row in one.working]
+    gaps = all(any(one.gap is not None for one in _measured(row)) for row in rows)
 
-    def cycles(analysis: TilesAnalysis, category: str) -> float | None:
-        per_iteration = unit == PER_ITERATION
-        return cycles_per_iteration(analysis, category, gaps) if per_iteration else cycles_per_call(analysis, category)
+    def asked(category: str) -> ComparedFigure | None:
+        per_iteration = partial(_cycles_per_iteration, category=category, gaps=gaps)
+        cycles = per_iteration if unit == PER_ITERATION else partial(_cycles_per_call, category=category)
+        return _asked(category_name(category), unit, sides, lambda one: mean_known(map(cycles, one.working)))
 
-    asked = (_asked(_words(own), unit, [[cycles(one, own) for one in side] for side in sides]) for own in STALLS)
-    return [one for one in asked if one is not None]
-
-
-def _words(category: str) -> str:
-    return category.replace("_", " ")
+    return [found for own in STALLS if (found := asked(own)) is not None]
 
 
-def _shares(
-    baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], judged: Sequence[FigureChange]
-) -> list[FigureChange]:
+def _shares(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
     """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
     verdicts = {change.name: change.verdict for change in judged}
-    found = []
-    for category in STALLS:
-        sides = [[_share(one, category) for one in side] for side in (baseline, candidate)]
-        own = _asked(_words(category), _SHARE, sides)
-        if own is not None:
-            verdict = verdicts.get(own.name, Verdict.UNDECIDABLE)
-            found.append(msgspec.structs.replace(_change(own, _effect(own), None), verdict=verdict))
-    return found
+    asked = [_asked(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
+    return [
+        msgspec.structs.replace(_change(one, _effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE))
+        for one in asked
+        if one is not None
+    ]
 
 
 def _share(analysis: TilesAnalysis, category: str) -> float | None:
@@ -318,7 +290,7 @@ def _effect(asked: ComparedFigure) -> Effect | None:
     return unpaired_effects(*(logs if asked.unit == _CYCLES else [-side for side in logs]))[0]
 
 
-def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | None) -> FigureChange:
+def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | None = None) -> FigureChange:
     before, after = (_typical(values, asked.unit) for values in (asked.baseline, asked.candidate))
     change = None if before is None or after is None else after - before
     if effect is None:
@@ -350,53 +322,47 @@ def _typical(values: Sequence[float], unit: str) -> float | None:
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
 
 
-def _notes(
-    baseline: Sequence[TilesAnalysis],
-    candidate: Sequence[TilesAnalysis],
-    main: ComparedFigure,
-    labels: tuple[TilesSide, TilesSide],
-) -> list[str]:
+def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) -> list[str]:
+    sides = baseline.analyses, candidate.analyses
     found = [
         f"{counted_text(side.copies, 'file')} of {side.label} {'is a copy' if side.copies == 1 else 'are copies'} of "
         "another: each trace counts once"
-        for side in dict.fromkeys(labels)
+        for side in dict.fromkeys((baseline.side, candidate.side))
         if side.copies
     ]
-    fewest = min(len(baseline), len(candidate))
+    fewest = min(map(len, sides))
     if fewest < FEWEST:
         found.append(
             f"{counted_text(fewest, 'trace')} on a side: runs vary, and {FEWEST} traces a side are "
             "the fewest that can decide"
         )
-    found += _shared(baseline, candidate)
+    found += _shared(sides)
     if main.name == PERIOD:
         found.append("no iterations of the same calls are whole on both sides, so the period of calls is compared")
-    found += _other_work(baseline, candidate)
-    if any(not one.trace.complete for one in (*baseline, *candidate)):
+    found += _other_work(sides)
+    if any(not one.trace.complete for side in sides for one in side):
         found.append("part of a trace is missing; what is whole is compared")
     return found
 
 
-def _shared(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:
+def _shared(sides: _Sides) -> list[str]:
     """That a trace is on both sides, which are not independent then."""
-    sides = [{one.trace.sha256 for one in side} for side in (baseline, candidate)]
-    if sides[0] == sides[1]:
+    baseline, candidate = ({one.trace.sha256 for one in side} for side in sides)
+    if baseline == candidate:
         return ["both sides are the same traces: there is nothing to compare"]
-    both = len(sides[0] & sides[1])
-    return [f"{counted_text(both, 'trace')} on both sides: verdicts suppose that the sides are independent"] * bool(
-        both
-    )
+    both = len(baseline & candidate)
+    told = f"{counted_text(both, 'trace')} on both sides: verdicts suppose that the sides are independent"
+    return [told] if both else []
 
 
-def _other_work(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:
+def _other_work(sides: _Sides) -> list[str]:
     """Kinds of one name whose calls do other work, and cores of another number."""
-    sides = [
-        {(kind.kind, kind.vector_cycles) for one in side for row in one.working for kind in row.kinds}
-        for side in (baseline, candidate)
+    kinds = [
+        {(kind.kind, kind.vector_cycles) for one in side for row in one.working for kind in row.kinds} for side in sides
     ]
-    names = sorted({name for name, _ in sides[0] ^ sides[1]})
+    names = sorted({name for name, _ in kinds[0] ^ kinds[1]})
     found = (
         [f"kinds differ in name or vector cycles: {', '.join(names)}; the work of a call may differ"] if names else []
     )
-    cores = [{len(one.working) for one in side} for side in (baseline, candidate)]
+    cores = [{len(one.working) for one in side} for side in sides]
     return [*found, "the number of traced cores differs"] if cores[0] != cores[1] else found

@@ -1,23 +1,144 @@
-"""Where the cycles of a tile went: each cycle from first call to last counted once, in a call or between two."""
+"""Where the cycles of a tile went: each cycle from first call to last counted once, in a call or between two.
+
+Cycles in which events of a core were active are sets, which are made apart, so that none is counted twice.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.npu.analysis.activity import EVENTS, Activity, activity
 from opscope.npu.analysis.calls import unnamed
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
+
+EVENTS = {
+    "lock_stall": "LOCK_STALL",
+    "cascade_stall": "CASCADE_STALL",
+    "stream_stall": "STREAM_STALL",
+    "memory_stall": "MEMORY_STALL",
+    "vector": "INSTR_VECTOR",
+}
+"""Event of each category. A cycle that several claim belongs to the first: a core that waits issues no instruction."""
+STALLS = tuple(category for category in EVENTS if category != "vector")
+"""Categories of cycles in which a core waits."""
+
+
+def category_name(category: str) -> str:
+    """A category of cycles in words: ``lock stall``."""
+    return category.replace("_", " ")
+
+
+class Cover(NamedTuple):
+    """A set of cycles as spans in order of time that do not overlap."""
+
+    start: Ints  # first cycle of each span; shape (spans,)
+    end: Ints  # first cycle after it; shape (spans,)
+    before: Ints  # cycles of the set before each span, and at last all of them; shape (spans + 1,)
+
+    def within(self, starts: Ints, ends: Ints) -> Ints:
+        """Cycles of the set in each of some spans of time."""
+        return self._until(ends) - self._until(starts)
+
+    def _until(self, time: Ints) -> Ints:
+        if not len(self.start):
+            return np.zeros(len(time), np.int64)
+        place = np.searchsorted(self.start, time)
+        rest: Ints = np.where(place > 0, np.maximum(self.end[place - 1] - time, 0), 0)
+        return self.before[place] - rest
+
+
+def cover(start: Ints, end: Ints) -> Cover:
+    """The cycles of any spans; those in which several are active count once."""
+    if (start[1:] < end[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], np.maximum.accumulate(end[order])
+        first = np.flatnonzero(np.concatenate([[True], start[1:] > end[:-1]]))
+        start, end = start[first], end[np.append(first[1:], len(end)) - 1]
+    before = np.zeros(len(start) + 1, np.int64)
+    np.cumsum(end - start, out=before[1:])
+    return Cover(start, end, before)
+
+
+def event_cover(tile: TileTrace, event: str) -> Cover | None:
+    """The cycles in which an event was active; None when it was not traced."""
+    own = [slot.spans for slot in tile.slots if slot.name == event]
+    if not own:
+        return None
+    if len(own) == 1:
+        return cover(own[0].start, own[0].end)
+    return cover(np.concatenate([spans.start for spans in own]), np.concatenate([spans.end for spans in own]))
+
+
+class Activity(NamedTuple):
+    """The cycles of each category that was traced, no cycle in two of them."""
+
+    covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
+    claims: Mapping[tuple[str, ...], Cover]  # what several claimed before it was made apart, by who did
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Events that were not traced; their cycles count as other."""
+        return tuple(event for category, event in EVENTS.items() if category not in self.covers)
+
+
+def activity(tile: TileTrace) -> Activity:
+    """The cycles of each category, made apart."""
+    found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
+    covers = {category: own for category, own in found.items() if own is not None}
+    if not _overlap(list(covers.values())):
+        return Activity(covers, {})
+    return _apart(covers)
+
+
+def _overlap(covers: Sequence[Cover]) -> bool:
+    for number, one in enumerate(covers):
+        for other in covers[:number]:
+            few, many = sorted((one, other), key=lambda own: len(own.start))
+            before = np.searchsorted(many.start, few.end)
+            if len(few.start) and ((before > 0) & (many.end[before - 1] > few.start)).any():
+                return True
+    return False
+
+
+def _apart(covers: Mapping[str, Cover]) -> Activity:
+    """Sweep over all begins and ends: between two of them the same categories are active."""
+    bits = {category: 1 << number for number, category in enumerate(EVENTS)}
+    times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
+    mask = np.zeros(len(times) - 1, np.int64)
+    for category, own in covers.items():
+        mask |= np.where(_active(own, times), bits[category], 0)
+    several = (mask & (mask - 1)) != 0
+    first = mask & -mask
+    parts = {category: _stretches(times, first == bits[category]) for category in covers}
+    claims = {
+        tuple(category for category, bit in bits.items() if own & bit): _stretches(times, mask == own)
+        for own in np.unique(mask[several]).tolist()
+    }
+    return Activity(parts, claims)
+
+
+def _active(own: Cover, times: Ints) -> NDArray[np.bool_]:
+    """Whether each stretch between two times is in the set, which begins and ends at such times only."""
+    begun = np.searchsorted(own.start, times[:-1], side="right")
+    ended = np.searchsorted(own.end, times[:-1], side="right")
+    return begun > ended
+
+
+def _stretches(times: Ints, kept: NDArray[np.bool_]) -> Cover:
+    return cover(times[:-1][kept], times[1:][kept])
+
 
 _OUTSIDE = 0.01
 """Share of the vector cycles between calls from which the calls do not enclose the work."""
@@ -48,20 +169,25 @@ class CycleSplit(msgspec.Struct, frozen=True):
         return sum(msgspec.structs.astuple(self))
 
 
-class CycleAccount(msgspec.Struct, frozen=True):
-    """The cycles from the start of the first call to the end of the last, each counted once."""
+class Cycles(msgspec.Struct, frozen=True):
+    """Cycles of the window by what the core did; together they are the window.
 
-    window_cycles: int  # how many; 0 without calls
-    in_call: CycleSplit  # those within calls
-    between_calls: CycleSplit  # those between them
-    overlapping: int = 0  # cycles that more than one event claims; they are counted for one of them only
-    missing: tuple[str, ...] = ()  # events that were not traced; their cycles are in `other`
-    findings: tuple[Message, ...] = ()  # what limits this
+    Attributes:
+        in_call: from the start of a call to its end.
+        between_calls: from there to the next start.
+    """
+
+    in_call: CycleSplit
+    between_calls: CycleSplit
 
     @property
-    def unaccounted(self) -> int:
-        """Cycles of the window in neither of the two: 0, since also overlapping ones are counted once."""
-        return self.window_cycles - self.in_call.total - self.between_calls.total
+    def window(self) -> int:
+        """All of them, from the start of the first call to the end of the last; 0 without calls."""
+        return self.in_call.total + self.between_calls.total
+
+    def of(self, category: str) -> int:
+        """Cycles of a category, within calls and between them."""
+        return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
 def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> dict[str, Ints]:
@@ -91,61 +217,43 @@ def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> l
     return [CycleSplit(**dict(zip(found, own, strict=True))) for own in cycles]
 
 
-def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
-    """Account for every cycle from the start of the first call to the end of the last."""
+def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Cycles:
+    """Account for every cycle from the start of the first call to the end of the last, each counted once."""
     known = known or activity(tile)
-    window = together(split_by(known, calls.start[:1], calls.end[-1:]))
+    window = split_by(known, calls.start[:1], calls.end[-1:])
     inside = together(split_by(known, calls.start, calls.end))
-    between = _without(window, inside)
-    missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
-    claimed = {
-        categories: cycles
-        for categories, own in known.claims.items()
-        if (cycles := int(own.within(calls.start[:1], calls.end[-1:]).sum()))
-    }
-    findings = (*_missing(tile, missing), *_claimed(tile, claimed, known, calls), *_outside(tile, inside, between))
-    return CycleAccount(
-        window_cycles=window.total,
-        in_call=inside,
-        between_calls=between,
-        overlapping=sum(claimed.values()),
-        missing=missing,
-        findings=findings,
-    )
+    between = {category: int(own.sum()) - getattr(inside, category) for category, own in window.items()}
+    return Cycles(inside, CycleSplit(**between))
 
 
-def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
-    pairs = zip(msgspec.structs.astuple(whole), msgspec.structs.astuple(part), strict=True)
-    return CycleSplit(*(one - other for one, other in pairs))
+def claimed_twice(calls: CallSpans, known: Activity) -> dict[tuple[str, ...], int]:
+    """Cycles of the window that several categories claim, by which do; they are counted for the first of these only."""
+    window = calls.start[:1], calls.end[-1:]
+    each = {categories: int(own.within(*window).sum()) for categories, own in known.claims.items()}
+    return {categories: cycles for categories, cycles in each.items() if cycles}
 
 
-def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[Message]:
-    if missing and not unnamed(tile):
-        title = f"{', '.join(missing)} not traced: such cycles are counted as other"
+def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: Cycles) -> Iterator[Message]:
+    """What limits an account of cycles."""
+    if known.missing and not unnamed(tile):
+        title = f"{', '.join(known.missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
         step = "give them a slot where other cycles are many"
         yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
-
-
-def _claimed(
-    tile: TileTrace, claimed: dict[tuple[str, ...], int], known: Activity, calls: CallSpans
-) -> Iterator[Message]:
+    claimed = claimed_twice(calls, known)
     if claimed:
         starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
         where = place(tile, f"cycle {int(np.concatenate(list(starts)).min())}")
         title = "events overlap that exclude each other; such cycles are counted for the first of them only"
         seen = "; ".join(
-            f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
-            for categories, cycles in claimed.items()
+            f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
+            for categories, count in claimed.items()
         )
         step = "decode the raw words again: a lost packet or an event without end does this"
         yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
-
-
-def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[Message]:
-    vector = inside.vector + between.vector
-    if between.vector > _OUTSIDE * vector:
+    outside, vector = cycles.between_calls.vector, cycles.of("vector")
+    if outside > _OUTSIDE * vector:
         title = "vector instructions run between calls: the calls do not enclose all the work"
-        seen = f"{between.vector:,} of {vector:,} vector cycles"
+        seen = f"{outside:,} of {vector:,} vector cycles"
         step = "call event0() before and event1() after all work of the kernel"
         yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

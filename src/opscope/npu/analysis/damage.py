@@ -8,14 +8,14 @@ constant of the kernel; and stretches without an event. From a loss on all times
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
-from opscope.npu.analysis.activity import EVENTS, cover, event_cover
+from opscope.npu.analysis.cycles import EVENTS, cover, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
@@ -57,35 +57,23 @@ class LostPackets(msgspec.Struct, frozen=True):
     kind: str
 
 
-class TraceDamage(NamedTuple):
-    """What is wrong with a tile's trace."""
-
-    lost: tuple[LostPackets, ...] = ()  # places, ascending
-    missing_calls: int = 0  # working calls that are missing before the end, at least
-    findings: tuple[Message, ...] = ()  # one for each place, and what else cannot be
-
-
-def find_damage(tile: TileTrace, pairing: Pairing, kinds: Kinds, iterations: Iterations) -> TraceDamage:
-    """Look for lost packets and for times that cannot be."""
+def find_damage(
+    tile: TileTrace, pairing: Pairing, kinds: Kinds, iterations: Iterations
+) -> tuple[tuple[LostPackets, ...], tuple[Message, ...]]:
+    """Places where packets were lost, ascending; and a finding for each, and for times that cannot be."""
     calls = pairing.calls
     points = [LostPackets(lost.cycle, lost.cycle, lost.why, "lost") for lost in tile.lost]
     points += [LostPackets(cycle, cycle, why, "damaged") for cycle, why in pairing.broken]
     points += [LostPackets(at, at, why, "lost") for at, why in kinds.lacking]
-    lost = _merged(points, iterations.gaps, _period(calls))
-    missing = sum(gap.missing for gap in iterations.gaps if gap.missing > 0)
-    findings = (
-        *_lost(tile, lost, missing),
+    period = int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
+    lost = _merged(points, iterations.gaps, period)
+    return lost, (
+        *_lost(tile, lost, iterations.missing_calls),
         *_late(tile, iterations.gaps, lost),
         *_jump(tile, calls),
         *_unlike(tile, calls, kinds),
         *_waits(tile, calls),
     )
-    return TraceDamage(lost, missing, findings)
-
-
-def _period(calls: CallSpans) -> int:
-    """Median cycles from the start of a call to that of the next; 0 with fewer than two."""
-    return int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
 
 
 def _merged(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int) -> tuple[LostPackets, ...]:

@@ -1,18 +1,28 @@
-"""Iterations: groups of calls that repeat, by the tiling, by long waits for a lock, or by the sequence of kinds."""
+"""Iterations of the calls of a core: which are whole, which calls are missing, and how many were expected."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS, event_cover
+from opscope.npu.analysis.cycles import CycleSplit, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
-from opscope.npu.analysis.pattern import By, IterationSplit, find_pattern
+from opscope.npu.analysis.iteration_split import (
+    LOCK,
+    By,
+    IterationSplit,
+    by_pattern,
+    by_stalls,
+    by_tiling,
+    find_pattern,
+    long_gaps,
+    support,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,139 +37,6 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-LOCK = EVENTS["lock_stall"]
-_LONGER = 4
-"""How many times the longest usual wait a long one lasts at least."""
-
-
-def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
-    """Calls before which the core waited long, by the LOCK_STALL cycles between each call and the next; ascending.
-
-    A wait is long when it lasts at least as long as the median call and four times as long as the longest of the
-    others, and when there are not more of them than of the others.
-    """
-    if gaps is None or not len(gaps):
-        return np.empty(0, np.int64)
-    ordered = np.sort(gaps)
-    wide = ordered[1:] >= _LONGER * np.maximum(ordered[:-1], 1)
-    enough = (ordered[1:] >= np.median(calls.durations)) & (2 * np.arange(1, len(ordered)) >= len(ordered))
-    cuts = np.flatnonzero(wide & enough)
-    if not len(cuts):
-        return np.empty(0, np.int64)
-    return np.flatnonzero(gaps >= ordered[cuts[-1] + 1]) + 1
-
-
-def support(gaps: Ints | None, starts: Ints) -> str:
-    """Whether waits tell the calls that begin an iteration from the others, in words."""
-    if gaps is None:
-        return f"{LOCK} was not traced, so it says nothing on this"
-    begins = np.zeros(len(gaps) + 1, bool)
-    begins[starts] = True
-    before, elsewhere = gaps[begins[1:]], gaps[~begins[1:]]
-    if not len(before) or not len(elsewhere):
-        return f"{LOCK} says nothing on this: there are no two kinds of gaps"
-    if before.min() > elsewhere.max():
-        return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
-    medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"
-    return f"{LOCK} does not separate these gaps from others: {medians}"
-
-
-_HALVES = 2
-"""Parts into which a single wait divides the calls."""
-
-
-def by_tiling(kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints) -> IterationSplit:
-    """Iterations of so many working calls.
-
-    Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
-    iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
-    long between them: then it ran ahead.
-    """
-    if pattern and each % pattern.whole == 0 and not pattern.complete[1:-1].all():
-        starts = _by_repetitions(pattern, each // pattern.whole)
-        counted = f"{each // pattern.whole:,} times ({pattern.reason})"
-    else:
-        starts = _by_count(kinds, each)
-        counted = f"{each:,} working calls"
-    starts = _behind_waits(starts, kinds, long)
-    between = _between_waits(starts, kinds, each, long)
-    if between is not None:
-        starts, counted = between, f"{counted}, and the waits for a lock tell where they begin,"
-    work = _work(kinds, starts)
-    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
-
-
-def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints) -> Ints | None:
-    """Starts behind long waits, where these divide most of the calls as the tiling does and counting does not."""
-    if not len(np.setdiff1d(long, starts)):
-        return None
-    behind = np.concatenate([[0], long])
-    behind = behind if kinds.work[: long[0]].any() else long
-    whole = int((_work(kinds, behind) == each).sum())
-    return behind if whole > 1 and 2 * whole >= len(behind) else None
-
-
-def _by_repetitions(pattern: IterationSplit, each: int) -> Ints:
-    units = np.maximum(np.rint(pattern.work / pattern.whole).astype(np.int64), 1)
-    number = (np.cumsum(units) - units) // min(each, int(units.sum()))
-    return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
-
-
-def _by_count(kinds: Kinds, each: int) -> Ints:
-    first = np.flatnonzero(kinds.work)[::each]
-    solid = np.flatnonzero(~kinds.fills)
-    starts: Ints = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
-    starts[0] = 0
-    return starts
-
-
-def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:
-    """Iterations begin behind a long wait that lies before their first working call, and none where the next does."""
-    if not len(long):
-        return starts
-    work = np.flatnonzero(kinds.work)
-    first_work = work[np.minimum(np.searchsorted(work, starts), len(work) - 1)]
-    wait = long[np.maximum(np.searchsorted(long, first_work, side="right") - 1, 0)]
-    following = np.append(starts[1:], len(kinds.work))
-    return np.where((wait > starts) & (wait <= first_work) & (wait < following), wait, starts)
-
-
-def _work(kinds: Kinds, starts: Ints) -> Ints:
-    return np.add.reduceat(kinds.work.astype(np.int64), starts)
-
-
-def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> IterationSplit | None:
-    """Iterations between long waits; None unless they have equally many working calls, but for the first and the last.
-
-    One wait alone can be chance: it divides only equal halves, or as many iterations as were expected.
-    """
-    if not len(long) or gaps is None:
-        return None
-    starts = np.concatenate([[0], long])
-    starts = starts if kinds.work[: long[0]].any() else long
-    work = _work(kinds, starts)
-    inner = work[1:-1] if len(work) > _HALVES else work[:1]
-    whole = int(inner.max())
-    known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
-    if not known or not whole or inner.min() < whole or max(work[0], work[-1]) > whole:
-        return None
-    waits = gaps[long - 1]
-    others = np.delete(gaps, long - 1)
-    usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
-    reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
-    return IterationSplit("lock_stall", starts, work, whole, work == whole, reason)
-
-
-def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSplit:
-    """Each repetition of the sequence of kinds."""
-    reason = (
-        f"calls repeat the sequence {pattern.reason}; "
-        "an iteration of the whole run may have many of these, which its tiling would show"
-    )
-    return pattern._replace(starts=_behind_waits(pattern.starts, kinds, long), reason=reason)
-
-
-Phase = Literal["warmup", "measured", "extra", "partial"]
 _TWICE = 2
 """Iterations that must end alike for the end of the trace to be recognised as one."""
 _RARE = 3
@@ -181,24 +58,45 @@ class CallGap(msgspec.Struct, frozen=True):
 
 
 class Iteration(msgspec.Struct, frozen=True):
-    """One repetition."""
+    """A repetition of the whole product on one core.
 
-    number: int  # from 1
-    first_call: int  # its first call, counted from 0
-    last_call: int  # its last call, counted from 0
-    start: int  # of the first call, in cycles
-    end: int  # of the last call
-    # `warmup`, `measured`, `extra` beyond those expected; `partial` when it would be measured but calls of it are
-    # missing
-    phase: Phase
-    complete: bool  # whether all its calls are in the trace
-    work_calls: int  # calls of it that count as those of the tiling
+    Attributes:
+        number: from 1.
+        phase: warmup, measured, extra beyond those expected; or partial, when it would be measured but calls of it are
+            missing.
+        complete: whether all its calls are in the trace.
+        calls: in the trace.
+        first_call: from 0.
+        last_call: likewise.
+        start: first cycle.
+        end: of the last call.
+        cycles: from start to end.
+        macs: of its calls that multiply; null without a tiling.
+        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
+        split: cycles by what the core did in them; null in analyses of opscope 0.1.
+        gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
+    """
+
+    number: int
+    phase: str
+    complete: bool
+    calls: int
+    first_call: int
+    last_call: int
+    start: int
+    end: int
+    cycles: int
+    macs: int | None
+    mac_per_cycle: float | None
+    split: CycleSplit | None = None
+    gap: CycleSplit | None = None
 
 
 class Iterations(msgspec.Struct, frozen=True):
     """All repetitions that a tile's calls form."""
 
-    iterations: tuple[Iteration, ...]  # in order of time; empty where nothing tells them apart
+    # in order of time, without what the core did in them; empty where nothing tells them apart
+    iterations: tuple[Iteration, ...]
     by: By | None  # what they were found by
     reason: str  # why these, or why none, and whether LOCK_STALL supports it, in words
     expected: int | None  # warm-up and measured ones that were asked for; None where that was not said
@@ -206,6 +104,11 @@ class Iterations(msgspec.Struct, frozen=True):
     findings: tuple[Message, ...] = ()  # what does not fit
     # of those before the last that lack working calls, or have too many; empty where most differ
     gaps: tuple[CallGap, ...] = ()
+
+    @property
+    def missing_calls(self) -> int:
+        """Working calls that are missing before the end, at least."""
+        return sum(gap.missing for gap in self.gaps if gap.missing > 0)
 
 
 def find_iterations(
@@ -231,7 +134,7 @@ def find_iterations(
     else:
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
-        reason = _nothing(calls, kinds, (gaps, long))
+        reason = _nothing(calls, kinds, gaps, long)
         return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected, ())))
     found = _iterations(calls, kinds, split, (warmup, expected))
     uneven = tuple(_gaps((tile, calls, kinds), found, split, expected))
@@ -241,7 +144,11 @@ def find_iterations(
         reason="; ".join(_reasons(calls, found, split, gaps)),
         expected=expected,
         pattern=pattern.reason if pattern else None,
-        findings=tuple(_findings(tile, (found, uneven), split, expected, (pattern, long))),
+        findings=(
+            *_unexpected(tile, found, expected, uneven),
+            *_partial(tile, found, split),
+            *_against_tiling(tile, split, pattern, long),
+        ),
         gaps=uneven,
     )
 
@@ -251,15 +158,12 @@ def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
     if not cycles:
         return found
     at = np.sort(np.array(cycles, np.int64))
-    rows = tuple(_if_damaged(row, at) for row in found.iterations)
-    return msgspec.structs.replace(found, iterations=rows)
-
-
-def _if_damaged(row: Iteration, cycles: Ints) -> Iteration:
-    if np.searchsorted(cycles, row.end) == np.searchsorted(cycles, row.start, side="right"):
-        return row
-    phase: Phase = "partial" if row.phase == "measured" else row.phase
-    return msgspec.structs.replace(row, complete=False, phase=phase)
+    rows = list(found.iterations)
+    for number, row in enumerate(rows):
+        if np.searchsorted(at, row.end) != np.searchsorted(at, row.start, side="right"):
+            phase = "partial" if row.phase == "measured" else row.phase
+            rows[number] = msgspec.structs.replace(row, complete=False, phase=phase)
+    return msgspec.structs.replace(found, iterations=tuple(rows))
 
 
 def _gaps(
@@ -267,32 +171,30 @@ def _gaps(
 ) -> Iterator[CallGap]:
     """Those that have not the working calls of the others; of the last only if its end is seen.
 
+    Its place is the one odd step in or behind the iteration, else all of it; of the first, from the start on.
     None where that is not rare and no tiling says how many there must be: then the work itself is uneven.
     """
     tile, calls, kinds = seen
-    whole = split.whole
-    alike = sum(row.work_calls == whole for row in found)
-    uneven = sum(row.work_calls != whole for row in found[1:-1])
+    whole, work = split.whole, split.work[split.work > 0].tolist()
+    alike = work.count(whole)
+    uneven = len(work[1:-1]) - work[1:-1].count(whole)
     if not whole or not alike or (split.by != "tiling" and alike < _RARE * uneven):
         return
-    counted, odd = _units([row.work_calls for row in found], whole, expected), _odd_steps(calls, kinds, found)
+    counted, odd = _units(work, whole, expected), _odd_steps(calls, kinds, found)
     ended = len(found) if _end_seen(tile, calls, found) else len(found) - 1
-    for row, units in zip(found[:ended], counted, strict=False):
-        missing = units * whole - row.work_calls
+    for row, units, worked in zip(found[:ended], counted, work, strict=False):
+        missing = units * whole - worked
         if missing:
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
-            why = f"iteration {row.number} has {row.work_calls:,} working calls, {what} are usual"
+            why = f"iteration {row.number} has {worked:,} working calls, {what} are usual"
             last = found[row.number].start if row.number < len(found) else tile.last
-            yield _gap(calls, odd, row, CallGap(missing, row.start, last, row.number == 1 and units == 1, why))
-
-
-def _gap(calls: CallSpans, odd: Mask, row: Iteration, gap: CallGap) -> CallGap:
-    """With its place: the one odd step in or behind the iteration, else all of it; of the first, from the start on."""
-    places = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
-    if len(places) == 1:
-        at = int(places[0])
-        return CallGap(gap.missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=gap.why)
-    return msgspec.structs.replace(gap, cycle=0) if gap.at_start else gap
+            odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
+            at_start = row.number == 1 and units == 1
+            if len(odd_there) == 1:
+                at = int(odd_there[0])
+                yield CallGap(missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=why)
+            else:
+                yield CallGap(missing, 0 if at_start else row.start, last, at_start, why)
 
 
 def _end_seen(tile: TileTrace, calls: CallSpans, found: Sequence[Iteration]) -> bool:
@@ -347,15 +249,27 @@ def _iterations(
     solid = np.flatnonzero(~kinds.fills)
     last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[kept]) - 1]
     first = split.starts[kept]
-    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept], split.work[kept])
+    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept])
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return tuple(
-        Iteration(number + 1, a, b, start, end, _phase(number, *asked, complete=complete), complete, work)
-        for number, (a, b, start, end, complete, work) in enumerate(rows)
+        Iteration(
+            number=number + 1,
+            phase=_phase(number, *asked, complete=complete),
+            complete=complete,
+            calls=b - a + 1,
+            first_call=a,
+            last_call=b,
+            start=start,
+            end=end,
+            cycles=end - start,
+            macs=None,
+            mac_per_cycle=None,
+        )
+        for number, (a, b, start, end, complete) in enumerate(rows)
     )
 
 
-def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> Phase:
+def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> str:
     if number < warmup:
         return "warmup"
     if expected is not None and number >= expected:
@@ -363,9 +277,8 @@ def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) ->
     return "measured" if complete else "partial"
 
 
-def _nothing(calls: CallSpans, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
+def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> str:
     """Why no iterations were found."""
-    gaps, long = waits
     if not len(calls):
         return "there are no calls"
     what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a sequence that repeats"
@@ -382,28 +295,24 @@ def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit
     yield split.reason
     if split.by != "lock_stall":
         yield support(gaps, split.starts)
-    ahead = len(calls) - sum(own.last_call - own.first_call + 1 for own in found)
+    ahead = len(calls) - sum(own.calls for own in found)
     if ahead:
         yield f"zero-fills that ran ahead of an iteration are in none: {ahead:,}"
 
 
-def _findings(
-    tile: TileTrace,
-    iterations: tuple[Sequence[Iteration], Sequence[CallGap]],
-    split: IterationSplit,
-    expected: int | None,
-    evidence: tuple[IterationSplit | None, Ints],
+def _against_tiling(
+    tile: TileTrace, split: IterationSplit, pattern: IterationSplit | None, long: Ints
 ) -> Iterator[Message]:
-    (found, uneven), (pattern, long) = iterations, evidence
-    yield from _unexpected(tile, found, expected, uneven)
-    yield from _partial(tile, found, split)
-    if split.by == "tiling" and pattern and split.whole % pattern.whole:
+    """That the sequence of kinds, or waits for a lock, contradict iterations of the tiling."""
+    if split.by != "tiling":
+        return
+    if pattern and split.whole % pattern.whole:
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
         seen = f"{split.whole:,} working calls an iteration, {pattern.whole:,} in {pattern.reason}"
         step = "check the sizes of matrices and tiles and the numbers of rows and columns"
         yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)
-    if split.by == "tiling" and len(astray):
+    if len(astray):
         title = "the core waits long within iterations of the tiling"
         seen = f"{len(astray):,} of {len(long):,} waits for a lock that are much longer than the others"
         where = place(tile, f"before call {astray[0] + 1}")
@@ -431,16 +340,16 @@ def _unexpected(
 
 
 def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
-    partial = [own for own in found if not own.complete]
-    sizes = Counter(own.last_call - own.first_call + 1 for own in found if own.complete)
+    work = split.work[split.work > 0].tolist()
+    partial = [(own, worked) for own, worked in zip(found, work, strict=True) if not own.complete]
+    sizes = Counter(own.calls for own in found if own.complete)
     every = f" of {max(sizes, key=lambda size: (sizes[size], -size)):,}" if sizes else ""
-    for own in partial[:_SHOWN]:
+    for own, worked in partial[:_SHOWN]:
         edge = own.number in {1, len(found)}
         title = f"iteration {own.number} is partial"
-        calls = own.last_call - own.first_call + 1
-        seen = f"{own.work_calls:,} of {split.whole:,} working calls, {calls:,}{every} calls with zero-fills"
-        if own.work_calls > split.whole:
-            seen = f"{own.work_calls:,} working calls, where {split.whole:,} are usual"
+        seen = f"{worked:,} of {split.whole:,} working calls, {own.calls:,}{every} calls with zero-fills"
+        if worked > split.whole:
+            seen = f"{worked:,} working calls, where {split.whole:,} are usual"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
         severity = Severity.INFO if edge else Severity.MEDIUM

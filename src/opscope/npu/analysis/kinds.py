@@ -12,9 +12,8 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.modes import modes
 from opscope.core.units import counted_text
-from opscope.npu.analysis.activity import EVENTS, Activity, activity, event_cover
 from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import split_by
+from opscope.npu.analysis.cycles import EVENTS, Activity, activity, event_cover, split_by
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
@@ -123,7 +122,9 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     if not cuts:
         return [group]
     parts = np.split(order, cuts)
-    return [_part(group, np.sort(group.calls[part]), len(parts)) for part in parts]
+    why = f"{group.why}; one of {len(parts)} groups with wide gaps between their lengths"
+    listed = [np.sort(group.calls[part]) for part in parts]
+    return [CallGroup(own, group.vector, why, group.partial[np.isin(group.partial, own)]) for own in listed]
 
 
 def _cuts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
@@ -138,11 +139,6 @@ def _cuts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
             cuts.append(cut)
             before = cut
     return cuts
-
-
-def _part(group: CallGroup, calls: Ints, parts: int) -> CallGroup:
-    why = f"{group.why}; one of {parts} groups with wide gaps between their lengths"
-    return CallGroup(calls, group.vector, why, group.partial[np.isin(group.partial, calls)])
 
 
 VECTOR = EVENTS["vector"]
@@ -257,8 +253,10 @@ def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple
         own = float(np.median(durations[group.calls]))
         fills = group.vector == 0 and bool(lead.vector) and own < usual
         name = _name(ZERO_FILL, kinds) if fills else _name("kernel", kinds)
-        works = not fills and _works(group, own, lead, usual)
-        kinds.append(_kind(name, group, durations[group.calls], lengths[group.calls], works=works))
+        alike = own >= _ALIKE * usual
+        if lead.vector and group.vector is not None:
+            alike = group.vector >= _ALIKE * lead.vector
+        kinds.append(_kind(name, group, durations[group.calls], lengths[group.calls], works=alike and not fills))
     return tuple(kinds)
 
 
@@ -266,12 +264,6 @@ def _name(what: str, before: Sequence[KindRow]) -> str:
     """The next name of its sort; the only zero-fill, or the first one, has no number."""
     number = sum(kind.kind.startswith(what) for kind in before) + 1
     return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
-
-
-def _works(group: CallGroup, own: float, lead: CallGroup, usual: float) -> bool:
-    if lead.vector and group.vector is not None:
-        return group.vector >= _ALIKE * lead.vector
-    return own >= _ALIKE * usual
 
 
 def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> KindRow:
@@ -381,7 +373,8 @@ def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecif
 
 
 def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecification) -> list[int]:
-    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= _least(said)]
+    at_peak = 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
+    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= at_peak]
     spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
     main = max(sufficient or able, key=lambda index: spent[index])
     same = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
@@ -398,26 +391,15 @@ def _work(
 ) -> MacCalls:
     names = tuple(kind.kind for kind in kinds)
     vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
-    begun = _begun(tile, calls) if kinds else 0
+    starts = tile.slot(START)
+    within = starts is not None and len(calls) > 0 and (starts.spans.start >= calls.end[-1]).any()
+    begun = int(bool(kinds and within))
     return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
 
 
 def none_multiplying(tile: TileTrace, calls: CallSpans, reason: str) -> MacCalls:
     """No call that is known to multiply, and why."""
     return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
-
-
-def _begun(tile: TileTrace, calls: CallSpans) -> int:
-    """Whether the trace ends within a call."""
-    starts = tile.slot(START)
-    if starts is None or not len(calls):
-        return 0
-    return int((starts.spans.start >= calls.end[-1]).any())
-
-
-def _least(said: RunSpecification) -> float:
-    """Vector cycles that a call's work takes at the peak rate; 0 where that is not known."""
-    return 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
 
 
 def _alike(kind: KindRow, main: KindRow) -> bool:

@@ -170,7 +170,7 @@ def _port(slot: SlotTrace, work: MacCalls, fits: tuple[_Fit, ...], each: int | N
     transfers, partial = divmod(busy, fits[0].cycles)
     needed = _per_call(fits, transfers, work, each)
     facts = (sizes.pop(), fits[0].cycles, transfers, partial, needed)
-    return Port(slot.number, slot.name, busy, measured, _names(fits), *facts, _how(fits))
+    return Port(slot.number, slot.name, busy, measured, _names(fits), *facts, _ONE if len(fits) == 1 else _ALIKE)
 
 
 def _per_call(fits: tuple[_Fit, ...], transfers: int, work: MacCalls, each: int | None) -> float:
@@ -179,14 +179,10 @@ def _per_call(fits: tuple[_Fit, ...], transfers: int, work: MacCalls, each: int 
     return fits[0].cycles / each if each else fits[0].cycles * transfers / work.number
 
 
+_ONE = "its busy cycles are as many whole buffers as the calls need"
+_ALIKE = "these operands have buffers of one size, and the calls need as many of each"
 _SEVERAL = "buffers of several sizes fit its busy cycles"
 _NONE = "no buffer of this tile fits its busy cycles: another size or type, or data of something else"
-
-
-def _how(fits: tuple[_Fit, ...]) -> str:
-    if len(fits) == 1:
-        return "its busy cycles are as many whole buffers as the calls need"
-    return "these operands have buffers of one size, and the calls need as many of each"
 
 
 def _names(fits: Iterable[_Fit]) -> tuple[str, ...]:

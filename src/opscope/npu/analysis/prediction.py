@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.errors import UsageError
 from opscope.core.units import counted_text
 from opscope.npu.analysis.findings import tile_finding
 
@@ -28,39 +27,9 @@ if TYPE_CHECKING:
 
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.cost_model import CostModel
 
-_MOST = 1e15
 _ROUNDING = 0.01
-
-
-class CostModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of a cost model, in cycles; made by :func:`cost_model`, which checks them."""
-
-    iteration_step: float | None = None  # from the start of an iteration to the start of the next; null when not given
-    overlap: float | None = None  # cycles in which an iteration and the next both run; below 0 for a gap; null likewise
-    latency_per_iteration: float | None = None  # of one iteration; null likewise
-    total: float | None = None  # of all iterations; null likewise
-    iterations: int | None = None  # how many there are; null likewise
-    # whether the latency is a sum over the slots of a schedule, transfers included, as Stream's is
-    of_slots: bool = False
-
-    @property
-    def step(self) -> float | None:
-        """The iteration step, as given, or from latency and overlap."""
-        if self.iteration_step is None and self.latency_per_iteration is not None and self.overlap is not None:
-            return self.latency_per_iteration - self.overlap
-        return self.iteration_step
-
-    @property
-    def count(self) -> int | None:
-        """The number of iterations, as given, or from the total where that is a whole number of steps."""
-        if self.iterations is not None or self.total is None or self.latency_per_iteration is None:
-            return self.iterations
-        step, rest = self.step, self.total - self.latency_per_iteration
-        if step is None or step <= 0 or rest < 0:
-            return None
-        further = round(rest / step)
-        return further + 1 if math.isclose(rest / step, further, abs_tol=_ROUNDING) else None
 
 
 class Against(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,24 +81,6 @@ class Repeated(NamedTuple):
     follows: tuple[bool, ...]  # whether each is the very next one after the one before it; the first one counts as such
 
 
-def cost_model(*, iterations: int | None = None, of_slots: bool = False, **numbers: float | None) -> CostModel | None:
-    """Numbers of a cost model, checked; None when none is given."""
-    for name, value in numbers.items():
-        _check(name, value, least=-_MOST if name == "overlap" else 1)
-    _check("iterations", iterations, least=1)
-    if any(value is not None for value in numbers.values()):
-        return CostModel(iterations=iterations, of_slots=of_slots, **numbers)
-    if iterations is None:
-        return None
-    named = ", ".join(name for name in CostModel.__struct_fields__ if name != "iterations")
-    raise UsageError("a number of iterations alone predicts nothing", hint=f"give one of {named}")
-
-
-def _check(name: str, value: float | None, least: float) -> None:
-    if value is not None and not (math.isfinite(value) and least <= value <= _MOST):
-        raise UsageError(f"{name} = {value:g} cannot be", hint="a cost model's numbers are counts of cycles")
-
-
 def repeated_iterations(view: ArrayView) -> Repeated:
     """The common iterations of all cores, in aligned time."""
     found = sorted(view.iterations, key=lambda one: one.number)
@@ -144,38 +95,38 @@ def repeated_calls(work: MacCalls, tile: str) -> Repeated:
     return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))
 
 
-def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
-    """The numbers of a model against what was seen."""
-    if model.of_slots:
-        return _of_slots(model, seen, needed)
-    rows = (
-        _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
-        _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
-        _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
-        _total(model, seen),
-    )
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), tuple(_contradictions(model)))
-
-
 _OF_SLOTS = "counts all slots of the schedule, transfers included; a trace of cores holds no such time"
 _WITH_LATENCY = "holds one such latency; from first to last start leaves it out"
 _FIRST_TO_LAST = "first_to_last_start"
 
 
-def _of_slots(model: CostModel, seen: Repeated, needed: int | None) -> Prediction:
-    """A model whose latency is a sum over slots: its step against the period, and the steps of all its iterations."""
-    other = list(_other_iteration(model, seen, needed))
-    steps = [] if other else _steps(seen)
-    reason = other[0].title if other else None
-    rows = (
-        _median("iteration_step", model.step, steps, "from one start to the next", reason),
-        _row_without("overlap", model.overlap, _OF_SLOTS),
-        _row_without("latency_per_iteration", model.latency_per_iteration, _OF_SLOTS),
-        _row_without("total", model.total, _WITH_LATENCY),
-        _first_to_last(model, seen, steps, reason),
-    )
-    findings = (*other, *_contradictions(model))
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, of_slots=True)
+def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
+    """The numbers of a model against what was seen.
+
+    Where its latency is a sum over slots, its step stands against the period, and the steps of all its iterations
+    against the time from the first start to the last.
+    """
+    findings = tuple(_contradictions(model))
+    rows: list[Against | None]
+    if model.of_slots:
+        other = tuple(_other_iteration(model, seen, needed))
+        reason, steps = (other[0].title, []) if other else (None, _steps(seen))
+        findings = (*other, *findings)
+        rows = [
+            _median("iteration_step", model.step, steps, "from one start to the next", reason),
+            _row_without("overlap", model.overlap, _OF_SLOTS),
+            _row_without("latency_per_iteration", model.latency_per_iteration, _OF_SLOTS),
+            _row_without("total", model.total, _WITH_LATENCY),
+            _first_to_last(model, seen, steps, reason),
+        ]
+    else:
+        rows = [
+            _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
+            _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
+            _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
+            _total(model, seen),
+        ]
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, model.of_slots)
 
 
 def _row_without(quantity: str, predicted: float | None, note: str) -> Against | None:

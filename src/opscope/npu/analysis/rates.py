@@ -51,12 +51,10 @@ class GmacRange(msgspec.Struct, frozen=True):
 class MacRate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast a tile multiplied."""
 
-    kinds: tuple[str, ...]  # names of the kinds of calls that multiply
-    chosen: str  # how these were found, or why there are none
-    calls: int  # whole calls of these kinds
+    calls: int  # whole calls that multiply
     macs: int | None  # that these calls did; null when not known
-    window_cycles: int  # from the start of the tile's first call, of any kind, to the end of its last
-    mac_per_cycle: float | None = None  # in the window; null as `reason` says
+    # from the start of the tile's first call, of any kind, to the end of its last; null as `reason` says
+    mac_per_cycle: float | None = None
     in_call_mac_per_cycle: float | None = None  # within the calls that multiply; null likewise
     # multiply-accumulates for each cycle with a vector instruction; null likewise, or when that event was not
     # traced
@@ -74,18 +72,15 @@ def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificati
     """The rates of a tile."""
     window = int(calls.end[-1] - calls.start[0]) if len(calls) else 0
     seen = MacRate(
-        kinds=work.kinds,
-        chosen=work.reason,
         calls=work.number,
         macs=work.number * said.tiling.macs_per_call if said.tiling else None,
-        window_cycles=window,
         peak=said.peak,
         findings=work.findings,
     )
     reason = _no_rate(work, said)
     if reason is not None:
         return msgspec.structs.replace(seen, macs=None, reason=reason)
-    known = _covered(tile, _rated(seen, work), said)
+    known = _covered(tile, _rated(seen, work, window), said)
     excess = _excess(tile, known, said)
     if excess is None:
         return msgspec.structs.replace(known, gmac_per_s=_gmac_range(known.mac_per_cycle, said))
@@ -97,21 +92,18 @@ def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificati
 
 def iteration_rates(
     iterations: Sequence[Iteration], work: MacCalls, said: RunSpecification
-) -> tuple[float | None, ...]:
-    """Multiply-accumulates a cycle of each iteration, from the start of its first call to the end of its last.
+) -> list[tuple[int | None, float | None]]:
+    """Multiply-accumulates of each iteration, in all and a cycle, from the start of its first call to its last end.
 
-    None where none of its calls multiplies, without a tiling, and where it would be above the peak.
+    None where none of its calls multiplies, without a tiling, and where the rate would be above the peak.
     """
-    return tuple(_iteration_rate(iteration, work, said) for iteration in iterations)
-
-
-def _iteration_rate(iteration: Iteration, work: MacCalls, said: RunSpecification) -> float | None:
-    number = int(work.multiplies[iteration.first_call : iteration.last_call + 1].sum())
-    cycles = iteration.end - iteration.start
-    if said.tiling is None or not number or cycles <= 0:
-        return None
-    found = number * said.tiling.macs_per_call / cycles
-    return None if _above(found, said.ceiling) else found
+    found: list[tuple[int | None, float | None]] = []
+    for one in iterations:
+        number = int(work.multiplies[one.first_call : one.last_call + 1].sum())
+        macs = number * said.tiling.macs_per_call if said.tiling else 0
+        known = macs > 0 and one.cycles > 0 and not _above(macs / one.cycles, said.ceiling)
+        found.append((macs, macs / one.cycles) if known else (None, None))
+    return found
 
 
 def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
@@ -122,9 +114,9 @@ def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
     return None if work.cycles > 0 else "the calls that multiply last no cycle"
 
 
-def _rated(seen: MacRate, work: MacCalls) -> MacRate:
+def _rated(seen: MacRate, work: MacCalls, window: int) -> MacRate:
     macs = float(seen.macs or 0)
-    whole, inside = macs / seen.window_cycles, macs / work.cycles
+    whole, inside = macs / window, macs / work.cycles
     return msgspec.structs.replace(
         seen,
         mac_per_cycle=whole,

@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import rate_text, share_text
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import CallStall, Gain
+    from opscope.npu.analysis.ports import Port
     from opscope.npu.analysis.traced_core import TracedCore
 
 LARGE_GAIN = 1.2
@@ -52,10 +53,10 @@ def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple
 
 def _no_vector(core: TracedCore) -> Iterator[Message]:
     """That the kernel is scalar."""
-    split = core.account.in_call
-    if not split.total or "INSTR_VECTOR" in core.account.missing:
+    split = core.cycles.in_call
+    if not split.total or "INSTR_VECTOR" in core.known.missing:
         return
-    if split.vector or core.account.between_calls.vector:
+    if split.vector or core.cycles.between_calls.vector:
         return
     title = "no vector instruction in any call: the kernel is scalar"
     evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
@@ -65,9 +66,8 @@ def _no_vector(core: TracedCore) -> Iterator[Message]:
 
 def _stream(core: TracedCore) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
-    found = core.bound
-    paced = next((port for port in found.ports if port.name == found.port), None)
-    if paced is None or paced.cycles_per_call is None or found.gain is None or found.measured_period_cycles is None:
+    found, paced = core.bound, _paced(core)
+    if found is None or paced is None or paced.cycles_per_call is None or found.gain is None:
         return
     gain = found.gain.at_most
     title = f"the {paced.label if paced.operands else paced.name + ' stream'} sets the pace, not the kernel"
@@ -81,6 +81,11 @@ def _stream(core: TracedCore) -> Iterator[Message]:
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
     told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
     yield told.about(subject=paced.label)
+
+
+def _paced(core: TracedCore) -> Port | None:
+    """The port that sets the pace."""
+    return next((port for port in core.ports if core.bound and port.name == core.bound.port), None)
 
 
 def gain_text(gain: Gain) -> str:
@@ -98,22 +103,17 @@ _TWO_DIGITS = 0.1
 """Width of an interval from which on the second decimal of a gain says nothing."""
 
 
-class _CallStallRule(NamedTuple):
-    """Rule of a stall in calls: its name, what the core waits for, and what to do besides looking for its cause."""
-
-    rule: str
-    what: str
-    step: str
-
-
 _IN_CALLS = {
-    "lock_stall": _CallStallRule("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
-    "stream_stall": _CallStallRule("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
-    "cascade_stall": _CallStallRule("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
-    "memory_stall": _CallStallRule(
-        "memory_stalls", "the data memory", "put buffers that are read in the same cycle into different banks"
+    "lock_stall": ("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
+    "stream_stall": ("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
+    "cascade_stall": ("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
+    "memory_stall": (
+        "memory_stalls",
+        "the data memory",
+        "put buffers that are read in the same cycle into different banks",
     ),
 }
+"""Rule of calls with such stalls, what they wait for, and what to do besides looking for the cause."""
 
 
 def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
@@ -121,12 +121,12 @@ def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     for own in core.stalls:
         if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
             continue
-        rule = _IN_CALLS[own.stall]
-        title = f"calls wait for {rule.what} in {share_text(own.share)} of their cycles"
-        evidence = f"{own.cycles:,} of {core.account.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
+        rule, what, remedy = _IN_CALLS[own.stall]
+        title = f"calls wait for {what} in {share_text(own.share)} of their cycles"
+        evidence = f"{own.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
         look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
-        step = f"{rule.step}; {look(core.tile, around)}"
-        yield tile_finding(rule.rule, _stall_severity(own), title, evidence, place(core.tile), step)
+        step = f"{remedy}; {look(core.tile, around)}"
+        yield tile_finding(rule, _stall_severity(own), title, evidence, place(core.tile), step)
 
 
 def _stall_severity(own: CallStall) -> Severity:
@@ -138,16 +138,16 @@ def _stall_severity(own: CallStall) -> Severity:
 
 def _scalar(core: TracedCore) -> Iterator[Message]:
     """That the kernel spends much time without vector instructions."""
-    split = core.account.in_call
-    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.account.missing):
+    split = core.cycles.in_call
+    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.known.missing):
         return
     share = split.other / split.total
     if share < SCALAR:
         return
-    unseen = f" (not traced: {', '.join(core.account.missing)})" if core.account.missing else ""
+    unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
-    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound))
+    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports))
     evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
     step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
     yield tile_finding("scalar_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
@@ -167,15 +167,16 @@ def _vector(core: TracedCore) -> Iterator[Message]:
 def _worth(core: TracedCore, gain: Gain | None) -> str:
     """What removing cycles from the calls would bring."""
     if gain is None:
-        port = next((port.label for port in core.bound.ports if port.name == core.bound.port), "another")
+        paced = _paced(core)
+        port = paced.label if paced else "another"
         return f"no gain while the {port.removesuffix(' stream')} stream sets the pace"
-    unknown = "" if core.bound.is_call else "; what sets the pace is not known"
+    unknown = "" if core.bound and core.bound.is_call else "; what sets the pace is not known"
     return f"{gain_text(gain)} without them{unknown}"
 
 
 def _kernel_severity(core: TracedCore) -> Severity:
     """What is in the call matters when the call sets the pace."""
-    return Severity.MEDIUM if core.bound.is_call else Severity.INFO
+    return Severity.MEDIUM if core.bound and core.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:

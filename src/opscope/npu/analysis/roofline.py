@@ -67,19 +67,20 @@ class TileRoofline(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoofline:
+def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], said: RunSpecification) -> TileRoofline:
     """Place a tile under its ceilings."""
     if rate.mac_per_cycle is None:
         return TileRoofline(reason=rate.reason)
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:
         return TileRoofline(reason="architecture or type of operands is not given")
     macs = said.tiling.macs_per_call
-    ceilings = _streams(said.tiling, said.dtype, said.stream_bytes, bound.ports)
+    ceilings = _streams(said.tiling, said.dtype, said.stream_bytes, ports)
     moved = sum(own.bytes_per_call or 0.0 for own in ceilings)
     if said.peak is not None:
         ceilings.append(Ceiling(PEAK, float(said.peak), None, None, f"{said.peak} MAC per cycle in {said.dtype}"))
     ceilings.sort(key=lambda ceiling: ceiling.mac_per_cycle)
-    steady = macs / bound.measured_period_cycles if bound.measured_period_cycles else None
+    period = bound.measured_period_cycles if bound else None
+    steady = macs / period if period else None
     lowest = ceilings[0]
     return TileRoofline(
         mac_per_byte=macs / moved,

@@ -10,14 +10,7 @@ from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.rule import Rule
 from opscope.npu.analysis.array import APART, APART_MUCH
 from opscope.npu.analysis.damage import JUMP
-from opscope.npu.analysis.recommendations import (
-    BEHIND,
-    CALL_STALLS,
-    LARGE_GAIN,
-    MEMORY_STALLS,
-    SCALAR,
-    WEAK_VECTOR,
-)
+from opscope.npu.analysis.recommendations import BEHIND, CALL_STALLS, LARGE_GAIN, MEMORY_STALLS, SCALAR, WEAK_VECTOR
 from opscope.npu.analysis.waits import ONLY_WAITS, WAITING
 
 _HIGH, _MEDIUM, _INFO = (Severity.HIGH,), (Severity.MEDIUM,), (Severity.INFO,)
@@ -82,12 +75,7 @@ RULES = (
         _BY_STALL,
         {"MEMORY_STALLS": MEMORY_STALLS, "LARGE_GAIN": LARGE_GAIN},
     ),
-    Rule(
-        "scalar_cycles",
-        "Cycles in calls without a vector instruction or a stall.",
-        _BY_PLACE,
-        {"SCALAR": SCALAR},
-    ),
+    Rule("scalar_cycles", "Cycles in calls without a vector instruction or a stall.", _BY_PLACE, {"SCALAR": SCALAR}),
     Rule(
         "weak_vector_cycles",
         "Vector instructions that do much less than the unit can.",

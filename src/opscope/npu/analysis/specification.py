@@ -107,8 +107,12 @@ def run_specification(
         raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
     if dtype is not None and dtype not in dtypes():
         raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
-    device = _device(arch)
-    _fits(tiling, device)
+    device = None if arch is None else aie_devices().named(arch)
+    if arch is not None and device is None:
+        names = [known.name for known in aie_devices().devices]
+        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
+    if tiling is not None and device is not None:
+        _fits(tiling, device)
     return RunSpecification(
         tiling=tiling,
         device=device,
@@ -119,18 +123,8 @@ def run_specification(
     )
 
 
-def _device(arch: str | None) -> AieDevice | None:
-    device = None if arch is None else aie_devices().named(arch)
-    if arch is not None and device is None:
-        names = [known.name for known in aie_devices().devices]
-        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
-    return device
-
-
-def _fits(tiling: Tiling | None, device: AieDevice | None) -> None:
+def _fits(tiling: Tiling, device: AieDevice) -> None:
     """Refuse more cores than the device has."""
-    if tiling is None or device is None:
-        return
     if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
         raise UsageError(
             f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "
@@ -139,23 +133,30 @@ def _fits(tiling: Tiling | None, device: AieDevice | None) -> None:
         )
 
 
-def inconsistencies(said: RunSpecification) -> tuple[Message, ...]:
+def inconsistencies(said: RunSpecification) -> Iterator[Message]:
     """What in it does not fit together: each as a finding."""
-    return (*_calls(said), *_memory(said), *_peak(said), *_clock(said))
-
-
-def _calls(said: RunSpecification) -> Iterator[Message]:
-    tiling = said.tiling
+    tiling, device, dtype = said.tiling, said.device, said.dtype
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         title = "the sizes of the product do not divide into tiles"
         step = "check M, K, N, m, k, n, row and col; without them coverage is not known"
         yield tile_finding("sizes_do_not_divide", Severity.MEDIUM, title, tiling.problem, _PLACE, step)
+    if tiling is not None and device is not None and dtype is not None:
+        yield from _memory(tiling, device, dtype)
+    if device is not None and dtype is not None and said.peak is None:
+        title = f"the peak of {device.name} in {dtype} is not known"
+        evidence = f"the table has {', '.join(device.mac_per_cycle)}"
+        step = "utilisation is left out; check dtype and arch"
+        yield tile_finding("no_peak", Severity.INFO, title, evidence, _PLACE, step)
+    clock, levels = said.clock_mhz, device.clock_levels if device else []
+    if device is not None and clock is not None and not any(math.isclose(clock, own, abs_tol=0.5) for own in levels):
+        title = f"the driver of {device.name} does not set the clock to {clock:g} MHz"
+        evidence = f"its levels are {', '.join(map(str, levels))} MHz"
+        step = "read it during the run, or leave it out"
+        yield tile_finding("clock_is_no_level", Severity.INFO, title, evidence, _PLACE, step)
 
 
-def _memory(said: RunSpecification) -> Iterator[Message]:
-    tiling, device, dtype = said.tiling, said.device, said.dtype
-    if tiling is None or device is None or dtype is None:
-        return
+def _memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterator[Message]:
+    """That one buffer of each operand is more than a core can hold."""
     least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand)
     if least > device.core_memory_bytes:
         title = "one buffer of each operand does not fit the memory of a core"
@@ -165,22 +166,3 @@ def _memory(said: RunSpecification) -> Iterator[Message]:
         )
         step = "check m, k, n and dtype"
         yield tile_finding("tile_exceeds_memory", Severity.HIGH, title, evidence, _PLACE, step)
-
-
-def _peak(said: RunSpecification) -> Iterator[Message]:
-    if said.device is not None and said.dtype is not None and said.peak is None:
-        title = f"the peak of {said.device.name} in {said.dtype} is not known"
-        evidence = f"the table has {', '.join(said.device.mac_per_cycle)}"
-        step = "utilisation is left out; check dtype and arch"
-        yield tile_finding("no_peak", Severity.INFO, title, evidence, _PLACE, step)
-
-
-def _clock(said: RunSpecification) -> Iterator[Message]:
-    if said.device is None or said.clock_mhz is None:
-        return
-    levels = said.device.clock_levels
-    if not any(math.isclose(said.clock_mhz, value, abs_tol=0.5) for value in levels):
-        title = f"the driver of {said.device.name} does not set the clock to {said.clock_mhz:g} MHz"
-        evidence = f"its levels are {', '.join(map(str, levels))} MHz"
-        step = "read it during the run, or leave it out"
-        yield tile_finding("clock_is_no_level", Severity.INFO, title, evidence, _PLACE, step)

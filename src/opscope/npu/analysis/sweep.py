@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import STALLS, category_name
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.tiles_result import all_known
 
@@ -90,11 +90,13 @@ def sweep(rows: Sequence[SweepRow], notes: Sequence[str] = ()) -> Sweep:
 def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
     """What a sweep shows of one trace."""
     rows = analysis.working
-    row = _sizes(label, analysis)
+    own, trace = analysis.given.tiling, analysis.trace
+    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")} if own else {}
+    row = SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
     if not rows:
         return msgspec.structs.replace(row, problem="no kernel call of a core is in it")
     window = sum(one.window_cycles for one in rows)
-    stalls = {name: sum(one.cycles.of(name) for one in rows) for name in EVENTS if name != "vector"}
+    stalls = {name: sum(one.cycles.of(name) for one in rows) for name in STALLS}
     worst = max(stalls, key=lambda name: stalls[name])
     paced = [one for one in rows if one.bound]
     slow = max(paced, key=lambda one: one.bound.measured_period_cycles if one.bound else 0.0, default=None)
@@ -110,14 +112,6 @@ def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
         period_cycles=median(one.bound.measured_period_cycles for one in paced if one.bound) if paced else None,
         call_cycles=median(one.bound.call_cycles for one in paced if one.bound) if paced else None,
         bound_by=slow.bound.by if slow and slow.bound else None,
-        stall=worst.replace("_", " ") if stalls[worst] else None,
+        stall=category_name(worst) if stalls[worst] else None,
         stall_share=stalls[worst] / window if stalls[worst] else None,
     )
-
-
-def _sizes(label: str, analysis: TilesAnalysis) -> SweepRow:
-    own, trace = analysis.given.tiling, analysis.trace
-    if own is None:
-        return SweepRow(label=label, path=trace.path, complete=trace.complete)
-    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")}
-    return SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)

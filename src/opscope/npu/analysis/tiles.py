@@ -6,37 +6,38 @@ single calls are made from.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from opscope.analysis.findings.message import Message, Severity, part_warning
 from opscope.core.parts import PartFailure, explained, failures_heard, part
-from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
-from opscope.npu.analysis.bound import TileBound, bound, call_stalls
-from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import CycleSplit, account, split_each
-from opscope.npu.analysis.damage import TraceDamage, find_damage
+from opscope.npu.analysis.bound import bound, call_stalls
+from opscope.npu.analysis.calls import CallCounts, pair_calls
+from opscope.npu.analysis.cycles import (
+    Activity,
+    Cycles,
+    CycleSplit,
+    account,
+    activity,
+    claimed_twice,
+    cycle_findings,
+    split_each,
+)
+from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
-from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
+from opscope.npu.analysis.ports import ports
+from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
-from opscope.npu.analysis.tiles_result import (
-    BoundRow,
-    CallCounts,
-    Cycles,
-    IterationRow,
-    SlotRow,
-    TileRow,
-    TilesAnalysis,
-    TilesSource,
-)
+from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis, TilesSource
 from opscope.npu.analysis.traced_core import TracedCore
 from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
 
@@ -44,9 +45,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from opscope.core.table.events import TraceWarning
-    from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
+    from opscope.core.table.tiles import TileTrace, TileTraceSet
     from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.ports import Port
+    from opscope.npu.cost_model import CostModel
 
     Known = TypeVar("Known")
 
@@ -57,6 +61,8 @@ _OF_CALLS = (
     *("in_call_mac_per_cycle", "peak_mac_per_cycle", "gmac_per_s", "macs", "calls_needed"),
 )
 """Figures of a row that only a core has."""
+_NO_DAMAGE: tuple[tuple[LostPackets, ...], tuple[Message, ...]] = (), ()
+_NO_PORTS: tuple[Port, ...] = ()
 
 
 class TilesTerms(NamedTuple):
@@ -75,19 +81,19 @@ class Examined(NamedTuple):
     """A result, and the calls that it rests on."""
 
     analysis: TilesAnalysis
-    traces: TileTraceSet
     cores: tuple[TracedCore, ...]
-
-    def row_of(self, core: TracedCore) -> TileRow:
-        """What the result says of a core."""
-        place = next(number for number, tile in enumerate(self.traces.tiles) if tile is core.tile)
-        return self.analysis.tiles[place]
+    rows: tuple[TileRow, ...]  # what the result says of each of these
 
 
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
     """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings."""
     with failures_heard() as failures:
-        looked = {id(tile): _core(tile, terms, traces.tiles) for tile in traces.cores}
+        looked = {
+            id(tile): explained(
+                f"tile {tile.tile}", partial(examine, tile, terms, traces.tiles), lambda failure: failure
+            )
+            for tile in traces.cores
+        }
         cores = {name: core for name, core in looked.items() if isinstance(core, TracedCore)}
         rows = [_row(tile, looked.get(id(tile)), terms.said) for tile in traces.tiles]
         array = part("the cores together", lambda: _array(tuple(cores.values()), terms), None)
@@ -102,7 +108,9 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
             *(array.findings if array and terms.cores_known else ()),
             *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
             *(prediction.findings if prediction else ()),
-            *_told("waits of other units", lambda: _waits_of_others(cores.values(), traces.tiles)),
+            *_told(
+                "waits of other units", lambda: wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values())))
+            ),
             *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
         ]
     found += [_warned(part_warning(failure)) for failure in failures]
@@ -114,12 +122,8 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
         findings=ordered(found),
     )
-    return Examined(analysis, traces, tuple(cores.values()))
-
-
-def _core(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace]) -> TracedCore | PartFailure:
-    """What the trace of a core tells, or the bug of ours that keeps it from being known."""
-    return explained(f"tile {tile.tile}", lambda: examine(tile, terms, around), lambda failure: failure)
+    of_cores = tuple(row for tile, row in zip(traces.tiles, rows, strict=True) if id(tile) in cores)
+    return Examined(analysis, tuple(cores.values()), of_cores)
 
 
 def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
@@ -131,18 +135,14 @@ def _waiting(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterat
     return (waiting_core(core.tile, core.only_waits, around) for core in cores if core.only_waits)
 
 
-def _waits_of_others(cores: Iterable[TracedCore], units: Sequence[TileTrace]) -> Iterable[Message]:
-    return wait_findings(units, cores_wait=any(map(_waits, cores)))
-
-
 def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
     """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
-    working = [core for core in cores if core.pairing.paired]
+    working = [core for core in cores if len(core.pairing.calls)]
     if terms.model is None or array is None or not working:
         return None
     if not terms.model_of_calls:
         return against(terms.model, repeated_iterations(array))
-    slow = max(working, key=lambda core: core.bound.measured_period_cycles or 0.0)
+    slow = max(working, key=lambda core: core.bound.measured_period_cycles if core.bound else 0.0)
     tiling = terms.said.tiling
     needed = tiling.calls_per_core if tiling and terms.cores_known else None
     return against(terms.model, repeated_calls(slow.work, slow.tile.tile), needed)
@@ -150,14 +150,14 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
 
 def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
-    own = [core for core in cores if core.pairing.paired]
+    own = [core for core in cores if len(core.pairing.calls)]
     return array_view(own, terms.said, terms.align) if own else None
 
 
 def _waits(core: TracedCore) -> bool:
     """Whether a core waits for buffers or streams."""
-    cycles, window = Cycles(core.account.in_call, core.account.between_calls), core.account.window_cycles
-    return core.only_waits is not None or cycles.of("lock_stall") + cycles.of("stream_stall") > WAITING * window
+    waits = core.cycles.of("lock_stall") + core.cycles.of("stream_stall")
+    return core.only_waits is not None or waits > WAITING * core.cycles.window
 
 
 def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
@@ -167,52 +167,50 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     calls = pairing.calls
     known = activity(tile)
     cycles = account(tile, calls, known)
-    sorts = explained(f"the kinds of calls {of}", lambda: _sorted(tile, calls, known, said), lambda own: own)
+    sorts = explained(f"the kinds of calls {of}", lambda: _kinds_of(tile, calls, known, said), lambda own: own)
     why = _unknown(sorts) if isinstance(sorts, PartFailure) else ""
     kinds, work = (
         (unsorted(calls, why), none_multiplying(tile, calls, why)) if isinstance(sorts, PartFailure) else sorts
     )
     iterations = Iterations((), None, why, None) if why else _iterations_of(tile, calls, (kinds, work), terms)
-    damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), TraceDamage())
-    lost = [own.cycle for own in damage.lost if own.cycle == own.last_cycle]
+    lost, damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), _NO_DAMAGE)
     rated = _as_far_as_known(
         f"the rate {of}",
         lambda: rate(tile, calls, work, said),
-        lambda why: MacRate(
-            kinds=work.kinds,
-            chosen=work.reason,
-            calls=work.number,
-            macs=None,
-            window_cycles=cycles.window_cycles,
-            reason=why,
-        ),
+        lambda why: MacRate(calls=work.number, macs=None, reason=why),
     )
-    paced = _as_far_as_known(
-        f"what sets the pace {of}",
-        lambda: bound(tile, calls, work, said, known, around),
-        lambda why: TileBound(call_cycles=work.median_cycles, ports=(), reason=why),
+    moved = part(f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), _NO_PORTS)
+    paced, pace_reason, doubts = _as_far_as_known(
+        f"what sets the pace {of}", lambda: bound(tile, calls, work, moved, known, around), lambda why: (None, why, ())
     )
+    advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=iterations.missing_calls, lost=bool(lost)))
     return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=without_damaged(iterations, lost),
-        account=cycles,
+        iterations=without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle]),
+        cycles=cycles,
         rate=rated,
+        ports=moved,
         bound=paced,
+        bound_reason=pace_reason,
         roofline=_as_far_as_known(
-            f"the roofline {of}", lambda: roofline(rated, paced, said), lambda why: TileRoofline(reason=why)
+            f"the roofline {of}", lambda: roofline(rated, paced, moved, said), lambda why: TileRoofline(reason=why)
         ),
-        advice=_advice(tile, lambda: advise(tile, work, rated, damage)),
-        damage=damage,
+        advice=advice,
+        lost=lost,
         known=known,
-        stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced), ()),
-        only_waits=part(f"the waits {of}", lambda: core_wait(tile, pairing.paired), None),
+        stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced, moved), ()),
+        only_waits=part(f"the waits {of}", lambda: core_wait(tile, len(calls)), None),
+        findings=(
+            *(*damage, *pairing.findings, *kinds.findings, *iterations.findings),
+            *(*cycle_findings(tile, calls, known, cycles), *rated.findings, *doubts, *advice.findings),
+        ),
     )
 
 
-def _sorted(tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification) -> tuple[Kinds, MacCalls]:
+def _kinds_of(tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification) -> tuple[Kinds, MacCalls]:
     kinds = find_kinds(tile, calls, known)
     return kinds, multiplying(tile, calls, kinds, said)
 
@@ -261,11 +259,7 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
 
 
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
-    yield from core.damage.findings
-    yield from core.pairing.findings
-    for found in (core.kinds, core.iterations, core.account, core.rate, core.bound):
-        yield from found.findings
-    yield from core.advice.findings
+    yield from core.findings
     yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 
@@ -278,23 +272,26 @@ def _warned(warning: TraceWarning) -> Message:
 
 
 def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecification) -> TileRow:
-    slots = [_slot(slot) for slot in tile.slots]
+    slots = [
+        SlotRow(slot.number, slot.name, len(slot.spans.start), int((slot.spans.end - slot.spans.start).sum()))
+        for slot in tile.slots
+    ]
     if not isinstance(core, TracedCore):
         return _silent(tile, slots, "calls are of cores; this is another unit" if core is None else _unknown(core))
     found, pairing, iterations = core.rate, core.pairing, core.iterations
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
-        calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
+        calls=pairing.counts,
         kinds=[msgspec.structs.replace(kind, multiplies=kind.kind in core.work.kinds) for kind in core.kinds.kinds],
-        window_cycles=core.account.window_cycles,
-        cycles=Cycles(core.account.in_call, core.account.between_calls),
-        not_traced=core.account.missing,
-        overlapping_cycles=core.account.overlapping,
+        window_cycles=core.cycles.window,
+        cycles=core.cycles,
+        not_traced=core.known.missing,
+        overlapping_cycles=sum(claimed_twice(pairing.calls, core.known).values()),
         mac_per_cycle=found.mac_per_cycle,
         utilisation=found.utilisation,
         coverage=found.coverage,
-        bound=_bound(core.bound),
+        bound=core.bound,
         iterations=part(f"the cycles of iterations of tile {tile.tile}", lambda: _iterations(core, said), []),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
@@ -304,13 +301,13 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         gmac_per_s=found.gmac_per_s,
         macs=found.macs,
         rate_reason=found.reason,
-        bound_reason=core.bound.reason,
+        bound_reason=core.bound_reason,
         calls_needed=found.calls_needed,
         roofline=core.roofline,
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(core.advice, findings=()),
-        lost_packets=core.damage.lost,
+        lost_packets=core.lost,
         call_stalls=core.stalls,
         only_waits=core.only_waits,
     )
@@ -343,44 +340,14 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
     )
 
 
-def _slot(slot: SlotTrace) -> SlotRow:
-    spans = slot.spans
-    return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
-
-
-def _bound(found: TileBound) -> BoundRow | None:
-    """The verdict; None when there is none."""
-    by, predicted, measured = found.by, found.predicted_period_cycles, found.measured_period_cycles
-    residual, call, period = found.residual_cycles, found.call_cycles, found.measured
-    if by is None or predicted is None or measured is None or residual is None or call is None or period is None:
-        return None
-    return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason, found.gain)
-
-
-def _iterations(core: TracedCore, said: RunSpecification) -> list[IterationRow]:
+def _iterations(core: TracedCore, said: RunSpecification) -> list[Iteration]:
+    """The iterations of a core with what it did in them."""
     rows = core.iterations.iterations
     rates = iteration_rates(rows, core.work, said)
     starts, ends = [row.start for row in rows], [row.end for row in rows]
     splits = split_each(core.tile, starts, ends)
     gaps = [*split_each(core.tile, ends[:-1], starts[1:]), None][: len(rows)]
-    found = [_iteration(row, rate, core, said) for row, rate in zip(rows, rates, strict=True)]
     return [
-        msgspec.structs.replace(row, split=split, gap=gap) for row, split, gap in zip(found, splits, gaps, strict=True)
+        msgspec.structs.replace(row, macs=macs, mac_per_cycle=rate, split=split, gap=gap)
+        for row, (macs, rate), split, gap in zip(rows, rates, splits, gaps, strict=True)
     ]
-
-
-def _iteration(row: Iteration, found: float | None, core: TracedCore, said: RunSpecification) -> IterationRow:
-    worked = int(core.work.multiplies[row.first_call : row.last_call + 1].sum())
-    return IterationRow(
-        number=row.number,
-        phase=row.phase,
-        complete=row.complete,
-        calls=row.last_call - row.first_call + 1,
-        first_call=row.first_call,
-        last_call=row.last_call,
-        start=row.start,
-        end=row.end,
-        cycles=row.end - row.start,
-        macs=worked * said.tiling.macs_per_call if said.tiling and found is not None else None,
-        mac_per_cycle=found,
-    )

@@ -9,11 +9,12 @@ import msgspec
 from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
-from opscope.npu.analysis.bound import CallStall, Gain, Period
-from opscope.npu.analysis.cycles import CycleSplit
+from opscope.npu.analysis.bound import CallStall, TileBound
+from opscope.npu.analysis.calls import CallCounts
+from opscope.npu.analysis.cycles import Cycles
 from opscope.npu.analysis.damage import LostPackets
+from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
-from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.roofline import TileRoofline
@@ -44,93 +45,6 @@ class TilesSource(msgspec.Struct, frozen=True):
     clock: str
     events: int
     complete: bool
-
-
-class CallCounts(msgspec.Struct, frozen=True):
-    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
-
-    paired: int
-    dropped: int
-    ambiguous: int
-
-
-class Cycles(msgspec.Struct, frozen=True):
-    """Cycles of the window by what the core did; together they are the window.
-
-    Attributes:
-        in_call: from the start of a call to its end.
-        between_calls: from there to the next start.
-    """
-
-    in_call: CycleSplit
-    between_calls: CycleSplit
-
-    def of(self, category: str) -> int:
-        """Cycles of a category, within calls and between them."""
-        return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
-
-
-class IterationRow(msgspec.Struct, frozen=True):
-    """A repetition of the whole product on one core.
-
-    Attributes:
-        number: from 1.
-        phase: warmup, measured, extra or partial.
-        complete: whether all its calls are in the trace.
-        calls: in the trace.
-        first_call: from 0.
-        last_call: likewise.
-        start: first cycle.
-        end: of the last call.
-        cycles: from start to end.
-        macs: of its calls that multiply; null without a tiling.
-        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
-        split: cycles by what the core did in them; null in analyses of opscope 0.1.
-        gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
-    """
-
-    number: int
-    phase: str
-    complete: bool
-    calls: int
-    first_call: int
-    last_call: int
-    start: int
-    end: int
-    cycles: int
-    macs: int | None
-    mac_per_cycle: float | None
-    split: CycleSplit | None = None
-    gap: CycleSplit | None = None
-
-
-class BoundRow(msgspec.Struct, frozen=True):
-    """What sets the pace of the calls that multiply.
-
-    Attributes:
-        by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand, the name
-            of a port, or ``not explained``.
-        predicted_period_cycles: the longest of the call and each port's transfers.
-        measured_period_cycles: the median period.
-        residual_cycles: measured less predicted.
-        call_cycles: median duration of these calls.
-        port: event of the port behind the verdict; null when it is another.
-        period: all measured periods.
-        ports: that were traced and used.
-        reason: how the verdict was reached.
-        gain: without the port that sets the pace, at most; null when none does.
-    """
-
-    by: str
-    predicted_period_cycles: float
-    measured_period_cycles: float
-    residual_cycles: float
-    call_cycles: float
-    port: str | None
-    period: Period
-    ports: tuple[Port, ...]
-    reason: str
-    gain: Gain | None = None
 
 
 class SlotRow(msgspec.Struct, frozen=True):
@@ -189,8 +103,8 @@ class TileRow(msgspec.Struct, frozen=True):
     mac_per_cycle: float | None
     utilisation: float | None
     coverage: float | None
-    bound: BoundRow | None
-    iterations: list[IterationRow]
+    bound: TileBound | None
+    iterations: list[Iteration]
     iterations_by: str | None
     iterations_reason: str
     expected_iterations: int | None

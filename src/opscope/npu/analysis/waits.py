@@ -16,8 +16,8 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.table.tiles import Unit
 from opscope.core.units import share_text
-from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.calls import END, START
+from opscope.npu.analysis.cycles import EVENTS, STALLS
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import PORT
 
@@ -130,7 +130,8 @@ def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -
     if wait.kind.startswith("MEMORY_"):
         return _MEMORY_TILES if wait.tile.unit is not Unit.SHIM else _MEMORY
     reason = _reason(wait)
-    cause = _cause(wait, waits)
+    before = [one for one in waits if one.starved is wait.starved and one.stage < wait.stage]
+    cause = next((one for one in before if one.tile.column == wait.tile.column), before[0] if before else None)
     if cause is not None:
         return f"{reason}; before it on the way {cause.waits}: mend that first"
     if wait.kind == "STALLED_LOCK" and wait.tile.unit is not Unit.MEMTILE:
@@ -151,12 +152,6 @@ def _reason(wait: DmaWait) -> str:
 
 _MEMORY = "external memory is slower: longer bursts, more interface tiles, or data that stays in the memory tiles"
 _MEMORY_TILES = "the memory is slower: spread buffers over its banks"
-
-
-def _cause(wait: DmaWait, waits: Iterable[DmaWait]) -> DmaWait | None:
-    """The first wait of the same sort before it on the way, of its own column where there is one."""
-    before = [one for one in waits if one.starved is wait.starved and one.stage < wait.stage]
-    return next((one for one in before if one.tile.column == wait.tile.column), before[0] if before else None)
 
 
 def _traces_waits(unit: Unit, tiles: Iterable[TileTrace]) -> bool:
@@ -230,8 +225,6 @@ def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
 
 ONLY_WAITS = 0.9
 """Share of its trace that a core without a call must wait for it to do nothing else."""
-STALLS = tuple(category for category in EVENTS if category != "vector")
-"""Categories of cycles in which a core waits."""
 WAITED_FOR = {
     "lock_stall": "a lock",
     "stream_stall": "a stream",

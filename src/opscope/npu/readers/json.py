@@ -26,7 +26,7 @@ from opscope.npu.readers.json_text import (
 from opscope.readers.mapped import advise_dontneed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,9 +41,15 @@ if TYPE_CHECKING:
 class SlotEvents(NamedTuple):
     """The events of one slot in stream order; arrays of one length."""
 
+    number: int  # of the slot
+    name: str  # of its event, as recorded
     time: Ints  # in cycles
     begin: Mask  # whether the slot became active
     order: Ints  # place among all events of the trace
+
+    def without_last(self) -> SlotEvents:
+        """All but the last one."""
+        return self._replace(time=self.time[:-1], begin=self.begin[:-1], order=self.order[:-1])
 
 
 class Paired(NamedTuple):
@@ -57,7 +63,7 @@ class Paired(NamedTuple):
 
 def paired(events: SlotEvents, last: int) -> Paired:
     """Put begins and ends together."""
-    time, begin, order = events
+    time, begin, order = events.time, events.begin, events.order
     begins = np.flatnonzero(begin)
     following = np.minimum(begins + 1, max(len(time) - 1, 0))
     final = begins + 1 >= len(time)
@@ -158,42 +164,37 @@ def _tile_of(pid: int, recorded: str) -> TileTrace | None:
     return TileTrace(int(match[2]), int(match[3]), _UNITS[match[1]], pid, recorded, (), 0) if match else None
 
 
-class _Order(NamedTuple):
-    """Of the events of a process: the largest time, and how many are earlier than the one before."""
-
-    last: int = 0
-    backwards: int = 0
-
-
 def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
     orders = _orders(gathered, columns)
-    slots: dict[int, list[tuple[int, str, SlotEvents]]] = {pid: [] for pid in gathered.processes}
-    for (pid, tid, name), events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
-        slots.setdefault(pid, []).append((tid, name, events))
+    slots: dict[int, list[SlotEvents]] = {pid: [] for pid in gathered.processes}
+    for pid, events in _by_slot(gathered, columns):
+        slots.setdefault(pid, []).append(events)
     tiles, strangers = [], 0
     for pid, own in sorted(slots.items()):
         tile = _tile_of(pid, gathered.processes.get(pid, ""))
         if tile is None:
-            strangers += sum(len(events.time) for _, _, events in own)
+            strangers += sum(len(events.time) for events in own)
         else:
-            tiles.append(_traced(tile, own, orders.get(pid, _Order())))
+            tiles.append(_traced(tile, own, *orders.get(pid, (0, 0))))
     if not any(tile.spans for tile in tiles):
         problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
     return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
 
 
-def _by_slot(columns: EventColumns, count: int) -> list[SlotEvents]:
-    """The events of each slot, in stream order."""
+def _by_slot(gathered: Gathered, columns: EventColumns) -> Iterator[tuple[int, SlotEvents]]:
+    """The events of each slot, in stream order, with its process."""
+    count = len(gathered.slots)
     small = columns.code.astype(np.uint16) if count < 1 << 16 else columns.code  # sorted in time proportional to it
     order = np.argsort(small, kind="stable")
     time, begin = columns.time[order], columns.begin[order]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(columns.code, minlength=count))]).tolist()
-    return [SlotEvents(time[a:b], begin[a:b], order[a:b]) for a, b in pairwise(bounds)]
+    for (pid, tid, name), (a, b) in zip(gathered.slots, pairwise(bounds), strict=True):
+        yield pid, SlotEvents(tid, name, time[a:b], begin[a:b], order[a:b])
 
 
-def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
-    """How the times of each process run in stream order."""
+def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, int]]:
+    """The largest time of each process, and how many of its events are earlier than the one before."""
     pids = list(dict.fromkeys(pid for pid, _, _ in gathered.slots))
     place = {pid: number for number, pid in enumerate(pids)}
     owner = np.array([place[pid] for pid, _, _ in gathered.slots], np.int32)[columns.code]
@@ -205,55 +206,48 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
     last = np.maximum.reduceat(time, first)
     back = np.bincount(owner[1:][(time[1:] < time[:-1]) & (owner[1:] == owner[:-1])], minlength=len(pids))
     found = owner[first].tolist()
-    return {pids[own]: _Order(largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
+    return {pids[own]: (largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
 
 
-def _traced(tile: TileTrace, events: list[tuple[int, str, SlotEvents]], order: _Order) -> TileTrace:
-    invented = _invented(events, order)
+def _traced(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int) -> TileTrace:
+    invented = _invented(events, last)
     if invented is not None:
-        events = _without_last(events, invented)
-        order = order._replace(last=max(int(own.time.max(initial=0)) for _, _, own in events))
-    made = [(number, name, paired(own, order.last)) for number, name, own in events]
+        events = [own.without_last() if own is invented else own for own in events]
+        last = max(int(own.time.max(initial=0)) for own in events)
+    made = [(own, paired(own, last)) for own in events]
     slots = sorted(
         (
-            SlotTrace(number, event_names().current(name), name, found.spans)
-            for number, name, found in made
-            if len(found.spans.start) or name != UNUSED
+            SlotTrace(own.number, event_names().current(own.name), own.name, found.spans)
+            for own, found in made
+            if len(found.spans.start) or own.name != UNUSED
         ),
         key=lambda slot: slot.number,
     )
     return replace(
         tile,
         slots=tuple(slots),
-        last=order.last,
+        last=last,
         warnings=(
-            *_tile_warnings(tile, order, slots, [found for _, _, found in made]),
-            *([] if invented is None else [_padding_warning(tile, events[invented][1])]),
+            *_tile_warnings(tile, backwards, slots, [found for _, found in made]),
+            *([] if invented is None else [_padding_warning(tile, invented.name)]),
         ),
     )
 
 
-def _invented(events: list[tuple[int, str, SlotEvents]], order: _Order) -> int | None:
-    """Which slot's last event stands for zeros after the end of the buffer; None when none does.
+def _invented(events: list[SlotEvents], last: int) -> SlotEvents | None:
+    """The slot whose last event stands for zeros after the end of the buffer; None when none does.
 
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
     cycle after all else, in which what is still active ends.
     """
-    used = [place for place, (_, _, own) in enumerate(events) if len(own.time)]
-    place = max(used, key=lambda place: int(events[place][2].order[-1]), default=None)
-    if place is None or events[place][0] != 0:
+    used = [own for own in events if len(own.time)]
+    own = max(used, key=lambda own: int(own.order[-1]), default=None)
+    if own is None or own.number != 0:
         return None
-    own, last = events[place][2], order.last
-    at_end = sum(int((each.begin & (each.time == last)).sum()) for _, _, each in events)
-    before = max(int(each.time[each.time < last].max(initial=-1)) for _, _, each in events)
+    at_end = sum(int((each.begin & (each.time == last)).sum()) for each in events)
+    before = max(int(each.time[each.time < last].max(initial=-1)) for each in events)
     alone = bool(own.begin[-1]) and int(own.time[-1]) == last and at_end == 1
-    return place if alone and 0 <= before == last - 1 else None
-
-
-def _without_last(events: list[tuple[int, str, SlotEvents]], place: int) -> list[tuple[int, str, SlotEvents]]:
-    number, name, own = events[place]
-    kept = SlotEvents(own.time[:-1], own.begin[:-1], own.order[:-1])
-    return [*events[:place], (number, name, kept), *events[place + 1 :]]
+    return own if alone and 0 <= before == last - 1 else None
 
 
 def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
@@ -264,10 +258,10 @@ def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
     return TraceWarning("padding_as_event", message, "nothing to do; a decoder of today does not write it")
 
 
-def _tile_warnings(tile: TileTrace, order: _Order, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+def _tile_warnings(tile: TileTrace, backwards: int, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
-        (order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
+        (backwards, "times_backwards", "events are earlier than the one before them in the file"),
         (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
         (sum(own.begun_again for own in found), "begins_repeated", "begins come while their slot is active"),
         (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; left out"),
@@ -290,11 +284,7 @@ def _warnings(
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]
     counts = (
-        (
-            gathered.counts["unreadable"],
-            "events_unreadable",
-            "events lack a name, a time or a slot; left out",
-        ),
+        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; left out"),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
         (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
         (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),

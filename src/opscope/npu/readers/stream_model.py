@@ -13,15 +13,15 @@ are read; of YAML, one block of numbers, so that no parser of all of YAML is nee
 
 from __future__ import annotations
 
-import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.errors import UsageError
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.npu.cost_model import CostModel, cost_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +30,6 @@ _HINT = "give slot_latency_breakdown.yaml or steady_state_trace.json of Stream's
 _BLOCK = re.compile(rb"^(totals|latency):[ \t]*\r?\n((?:[ \t][^\r\n]*(?:\r?\n|\Z))+)", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t]+(\w{1,60}):[ \t]*([^\r\n#]{1,60}?)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
 _NOTHING = {b"null", b"~", b"None"}
-
-
-class StreamModel(NamedTuple):
-    """Latencies of a schedule of Stream's, in cycles; None where the file does not say."""
-
-    step: float | None = None  # from the start of an iteration to that of the next
-    overlap: float | None = None  # latency less step
-    latency: float | None = None  # of an iteration: the sum over all slots, transfers included
-    total: float | None = None  # of all iterations
-    iterations: int | None = None  # how many there are
 
 
 class _Totals(msgspec.Struct):
@@ -69,21 +59,19 @@ class _File(msgspec.Struct, rename={"other_data": "otherData"}):
     other_data: _Trace | None = None
 
 
-def read_stream_model(path: Path) -> StreamModel:
-    """The latencies in a file of Stream's."""
+def read_stream_model(path: Path) -> CostModel:
+    """The latencies in a file of Stream's, with the step from the two that make it where it is not there itself."""
     data = file_bytes(path)
-    file = _from_json(data, path) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
-    found = _model(file)
-    if all(value is None for value in found):
-        raise UsageError("no latency of Stream's cost model is in the file", where=path, hint=_HINT)
-    return found
-
-
-def _from_json(data: bytes, path: Path) -> _File:
     try:
-        return from_json(data, _File)
+        file = from_json(data, _File) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
     except msgspec.MsgspecError as error:
         raise UsageError(f"not a file of Stream's: {error}", where=path, hint=_HINT) from None
+    found = _numbers_of(file)
+    numbers = {**msgspec.structs.asdict(found), "iteration_step": found.step, "of_slots": True}
+    model = cost_model(**numbers)
+    if model is None:
+        raise UsageError("no latency of Stream's cost model is in the file", where=path, hint=_HINT)
+    return model
 
 
 def _from_yaml(data: bytes, path: Path) -> _File:
@@ -111,23 +99,25 @@ def _number(name: str, said: bytes, path: Path) -> float | None:
         raise UsageError(problem, where=path, hint=_HINT) from None
 
 
-def _model(file: _File) -> StreamModel:
-    """The numbers, and the step from the two that make it where it is not there itself."""
-    if file.totals is not None:
-        own = file.totals
-        return _stepped(StreamModel(own.iter_step, own.overlap, own.latency_per_iteration, own.total_latency))
-    if file.latency is not None:
-        short = file.latency
-        return _stepped(StreamModel(None, short.overlap_between_iterations, short.per_iteration, short.total))
-    if file.other_data is not None:
-        trace = file.other_data
-        numbers = (trace.iter_step_cycles, trace.overlap_cycles, trace.latency_per_iteration_cycles)
-        return _stepped(StreamModel(*numbers, trace.total_latency_cycles, trace.total_iterations))
-    return StreamModel()
-
-
-def _stepped(found: StreamModel) -> StreamModel:
-    if found.step is not None or found.latency is None or found.overlap is None:
-        return found
-    step = found.latency - found.overlap
-    return found._replace(step=step if math.isfinite(step) else None)
+def _numbers_of(file: _File) -> CostModel:
+    """The numbers as they are in the file, under the names that a cost model has for them."""
+    if (own := file.totals) is not None:
+        return CostModel(
+            iteration_step=own.iter_step,
+            overlap=own.overlap,
+            latency_per_iteration=own.latency_per_iteration,
+            total=own.total_latency,
+        )
+    if (short := file.latency) is not None:
+        return CostModel(
+            overlap=short.overlap_between_iterations, latency_per_iteration=short.per_iteration, total=short.total
+        )
+    if (trace := file.other_data) is not None:
+        return CostModel(
+            iteration_step=trace.iter_step_cycles,
+            overlap=trace.overlap_cycles,
+            latency_per_iteration=trace.latency_per_iteration_cycles,
+            total=trace.total_latency_cycles,
+            iterations=trace.total_iterations,
+        )
+    return CostModel()

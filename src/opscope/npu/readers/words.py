@@ -152,16 +152,11 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
         last=events.last,
         start_timer=events.start_timer if events.begun else None,
         warnings=(*_tile_warnings(recorded, events), *unknown),
-        lost=tuple(_lost(events)),
+        lost=(
+            *([] if events.begun else [LostWords(0, "its first packet, which holds the Start command, is missing")]),
+            *(LostWords(cycle, "words of a packet are missing, or its header is") for cycle in events.lost),
+        ),
     )
-
-
-def _lost(events: UnitEvents) -> Iterator[LostWords]:
-    """Where words of a unit are missing."""
-    if not events.begun:
-        yield LostWords(0, "its first packet, which holds the Start command, is missing")
-    for cycle in events.lost:
-        yield LostWords(cycle, "words of a packet are missing, or its header is")
 
 
 def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:

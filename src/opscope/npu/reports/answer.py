@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.array import APART
 from opscope.npu.analysis.bound import NOTHING_TRACED
 from opscope.npu.analysis.calls import END, START, UNNAMED
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.prediction import Against
     from opscope.npu.analysis.rates import GmacRange
-    from opscope.npu.analysis.tiles_result import BoundRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",
@@ -40,33 +41,30 @@ _BUSY, _IDLE = 0.8, 0.4
 _SMALL = 0.005
 
 
-class TilesSummary(NamedTuple):
-    """The first lines of every report."""
+def answer(analysis: TilesAnalysis) -> tuple[str, list[str]]:
+    """The first lines of every report: the headline, and what limits and explains it.
 
-    headline: str  # busy or not, and how far from the peak, in one sentence
-    stalls: str  # what the cores wait for
-    pace: str  # what sets the pace of the calls
-    together: str  # how the cores work together; empty for one core
-    seen: str  # how much of the run the trace holds
-
-    @property
-    def lines(self) -> list[str]:
-        """All but the headline, without the empty ones."""
-        return [line for line in (self.stalls, self.pace, self.together, self.seen) if line]
-
-
-def answer(analysis: TilesAnalysis) -> TilesSummary:
-    """The answers for all cores of a trace together."""
+    What the cores wait for, what sets the pace of their calls, how several work together, and how much of the run the
+    trace holds; none of it without calls.
+    """
     rows = analysis.working
     if not rows:
-        return TilesSummary(headline(analysis), "", "", "", "")
-    together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
-    return TilesSummary(headline(analysis), stalls_text(rows), pace_text(analysis), together, seen_text(analysis))
+        return headline(analysis), []
+    together = [f"together: {array_sentence(analysis.array)}"] if analysis.array and len(rows) > 1 else []
+    return headline(analysis), [stalls_text(rows), pace_text(analysis), *together, seen_text(analysis)]
 
 
 def share(rows: Sequence[TileRow], *names: str) -> float:
     """Part of the windows of these tiles that these categories take."""
     return sum(row.cycles.of(name) for row in rows for name in names) / sum(row.window_cycles for row in rows)
+
+
+def busyness(rows: Sequence[TileRow]) -> tuple[bool, list[float]]:
+    """Share of its peak of each core where that is known for all, else of its cycles in calls; and whether it is."""
+    of_peak = [row.utilisation for row in rows if row.utilisation is not None]
+    if len(of_peak) == len(rows):
+        return True, of_peak
+    return False, [row.cycles.in_call.total / row.window_cycles for row in rows]
 
 
 def stalled_share(rows: Sequence[TileRow]) -> float:
@@ -150,7 +148,7 @@ def pace_text(analysis: TilesAnalysis) -> str:
     )
 
 
-def verdict_text(found: BoundRow) -> str:
+def verdict_text(found: TileBound) -> str:
     """A verdict in a cell of a table; without an explanation how many periods there are."""
     return f"{found.by}, n = {found.period.n}" if found.by == NOTHING_TRACED else found.by
 
@@ -222,20 +220,21 @@ def seen_text(analysis: TilesAnalysis) -> str:
     known = all_known(row.coverage for row in rows)
     covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
     silent = [row for row in analysis.tiles if row.unit == "core" and not row.window_cycles and not row.only_waits]
-    covered += f"; no calls of {counted_text(len(silent), 'more core')} ({without_calls(silent).why})" if silent else ""
+    if silent:
+        _, why, _ = without_calls(silent)
+        covered += f"; no calls of {counted_text(len(silent), 'more core')} ({why})"
     return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
 
 
 def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
     """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
     groups = grouped(rows, lambda row: (len(row.iterations), row.expected_iterations, row.iterations_reason))
-    return [_iteration_line(*key, own) for key, own in groups.items()]
-
-
-def _iteration_line(found: int, expected: int | None, reason: str, rows: Sequence[TileRow]) -> str:
-    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    of = "" if expected is None else f" of {expected} expected"
-    return f"tile {rows[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(rows)}: {reason}"
+    lines = []
+    for (found, expected, reason), own in groups.items():
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        of = "" if expected is None else f" of {expected} expected"
+        lines.append(f"tile {own[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(own)}: {reason}")
+    return lines
 
 
 def _typical(rows: Sequence[TileRow]) -> str:
@@ -331,37 +330,27 @@ def _no_answer(analysis: TilesAnalysis) -> str:
         return "No core was traced: whether the cores are busy is not known"
     if analysis.bugs:
         return f"Whether the cores are busy is not known: {analysis.bugs[0]}"
-    lacking = without_calls(cores)
-    return (
-        f"{lacking.problem[:1].upper()}{lacking.problem[1:]} ({lacking.why}): whether the cores are busy is not known"
-    )
+    problem, why, _ = without_calls(cores)
+    return f"{problem[:1].upper()}{problem[1:]} ({why}): whether the cores are busy is not known"
 
 
-class CallsMissing(NamedTuple):
-    """Why cores have no calls."""
+def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
+    """That cores have no calls, or that these are not known; what says so; and what to do.
 
-    problem: str  # whether there are none, or none was traced
-    why: str  # what says so
-    hint: str  # what to do
-
-
-def without_calls(cores: Sequence[TileRow]) -> CallsMissing:
-    """Why cores have no calls: their marks have no slot, have no name, did not occur, or do not pair."""
+    The marks of calls have no slot, have no name, did not occur, or do not pair.
+    """
     events = [{slot.event: slot.spans for slot in row.slots} for row in cores]
     lacking = [event for event in (START, END) if any(event not in own for own in events)]
     names = {name for own in events for name in own}
     if names and all(name.startswith(UNNAMED) for name in names):
-        return CallsMissing(
-            _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
-        )
+        return _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
     if lacking:
         missing = " and ".join(lacking)
-        return CallsMissing(_NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well")
+        return _NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well"
     if any(own[event] for own in events for event in (START, END)):
-        return CallsMissing(_NO_CALL, f"no {START} is followed by an {END}", _MARK)
-    return CallsMissing(_NO_CALL, f"{START} and {END} were traced and never occurred", _MARK)
+        return _NO_CALL, f"no {START} is followed by an {END}", _MARK
+    return _NO_CALL, f"{START} and {END} were traced and never occurred", _MARK
 
 
 _NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are not known"
-_NAME = "name them in order: --slots NAME,NAME,..."
 _MARK = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"

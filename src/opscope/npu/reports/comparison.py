@@ -21,15 +21,13 @@ from opscope.reports.document.blocks import (
 from opscope.reports.gate import GateText, measured_text, slowdown_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.npu.analysis.compare import FigureChange, TilesComparison
+    from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
     from opscope.npu.analysis.gate import TilesEvidence
     from opscope.reports.document.blocks import TableBlock
 
-_LONG = 600
-_SIDE = 36
 HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 """Columns of a table of figures."""
 
@@ -42,7 +40,10 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
         answer=comparison_sentence(comparison),
         blocks=[
-            facts([(name, told) for name, told in _side_facts(comparison, found)]),
+            facts(
+                (name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}")
+                for name, side, value in _both(comparison, found)
+            ),
             words_table(HEAD, map(figure_cells, figures)),
             *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
             Messages([note(one) for one in comparison.notes]),
@@ -51,10 +52,9 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
     )
 
 
-def _side_facts(found: TilesComparison, figure: FigureChange) -> Iterator[tuple[str, str]]:
-    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
-    for name, side, value in sides:
-        yield name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}"
+def _both(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[tuple[str, TilesSide, float | None]]:
+    """Name, side and figure of the baseline and the candidate."""
+    return [("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)]
 
 
 def comparison_sentence(comparison: TilesComparison) -> str:
@@ -136,10 +136,9 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
 
 
 def _sides(found: TilesEvidence) -> TableBlock:
-    figure = found.figure
-    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
-    rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in sides]
-    return words_table(("side", "path", figure.name, "traces"), rows, texts=2)
+    both = _both(found, found.figure)
+    rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in both]
+    return words_table(("side", "path", found.figure.name, "traces"), rows, texts=2)
 
 
 def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:

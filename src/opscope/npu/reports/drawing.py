@@ -122,7 +122,8 @@ def map_legend(full: str) -> str:
     """The colours of a heat map from 0 to 100 %, as a line of markup."""
     steps = [0.0, 0.25, 0.5, 0.75, 1.0]
     names = [*(f"{step * 100:.0f} %" for step in steps[:-1]), f"100 % {full}"]
-    return _chips((name, COLOURS["vector"], _strength(step)) for name, step in zip(names, steps, strict=True))
+    opacities = (f' fill-opacity="{_strength(step):.3f}"' for step in steps)
+    return _chips((name, COLOURS["vector"], opacity) for name, opacity in zip(names, opacities, strict=True))
 
 
 def _strength(value: float | None) -> float:
@@ -184,20 +185,17 @@ def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray
 
 def legend(names: Iterable[tuple[str, str]]) -> str:
     """Colours with their names, as a line of markup."""
-    return _chips((name, colour, 1.0) for name, colour in names)
+    return _chips((name, colour, "") for name, colour in names)
 
 
-def _chips(names: Iterable[tuple[str, str, float]]) -> str:
+def _chips(names: Iterable[tuple[str, str, str]]) -> str:
+    """Names with their colours, and what is to be said of these."""
     chips = (
         f'<span><svg class="key" width="11" height="11" aria-hidden="true"><rect width="11" height="11" '
-        f'fill="{colour}"{_opacity(opacity)}/></svg> {escape(name)}</span>'
+        f'fill="{colour}"{opacity}/></svg> {escape(name)}</span>'
         for name, colour, opacity in names
     )
     return f'<div class="legend">{"".join(chips)}</div>'
-
-
-def _opacity(value: float) -> str:
-    return "" if value == 1 else f' fill-opacity="{value:.3f}"'
 
 
 def _beside(kind: str, names: Sequence[str], picture: str) -> str:

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.reports.answer import CATEGORY_NAMES, answer, told, units_text, verdict_text
-from opscope.npu.reports.comparison import (
-    HEAD,
-    comparison_sentence,
-    figure_cells,
-    shown_figures,
-    tiles_text,
-)
+from opscope.npu.reports.comparison import HEAD, comparison_sentence, figure_cells, shown_figures, tiles_text
 from opscope.npu.reports.sweep import sweep_sentence
 from opscope.reports.document.blocks import words_table
 from opscope.reports.document.messages import sentence
@@ -68,7 +62,7 @@ _SWEEP: Schema = {
 
 def tiles_card(analysis: TilesAnalysis) -> Card:
     """Whether the cores are busy and how far from their peak; the cycles of the first cores."""
-    found = answer(analysis)
+    headline, told_of = answer(analysis)
     rows = [
         [
             row.tile,
@@ -83,11 +77,11 @@ def tiles_card(analysis: TilesAnalysis) -> Card:
     grid = words_table(["tile", "cycles", "in calls", "MAC/cycle", "of peak", "bound by"], rows)
     lines = [
         *more_rows(len(rows), len(analysis.working)),
-        *found.lines,
+        *told_of,
         *(sentence(message) for message in told(analysis.findings)),
     ]
     trace = analysis.trace
-    return Card(trace.path, found.headline, f"{trace.path} ({trace.format}), {units_text(analysis)}", [grid], lines)
+    return Card(trace.path, headline, f"{trace.path} ({trace.format}), {units_text(analysis)}", [grid], lines)
 
 
 def tiles_frame(analysis: TilesAnalysis) -> pl.DataFrame:

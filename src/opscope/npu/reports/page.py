@@ -11,7 +11,7 @@ import numpy as np
 from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 from opscope.npu.reports import pictures as aie_pictures
 from opscope.npu.reports.answer import (
@@ -20,6 +20,7 @@ from opscope.npu.reports.answer import (
     STALLS,
     answer,
     array_sentence,
+    busyness,
     category_cells,
     clock_text,
     iteration_lines,
@@ -60,11 +61,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.kinds import KindRow
     from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import BoundRow, SlotRow, TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
     from opscope.npu.analysis.traced_core import TracedCore
     from opscope.reports.document.blocks import Picture, TableBlock
 
@@ -114,20 +116,13 @@ def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
 def array_rows(rows: Sequence[TileRow]) -> tuple[list[int], list[tuple[int, list[str]]]]:
     """The heat map as a table: columns, and for each row, the highest first, the share of each core.
 
-    It is the share of the peak where that is known for all, else that of cycles in calls; empty without a core.
+    Empty without a core.
     """
-    places = {tuple(int(part) for part in row.tile.split(",")): row for row in rows}
-    known = all(row.utilisation is not None for row in rows)
+    places = [tuple(int(part) for part in row.tile.split(",")) for row in rows]
+    shares = dict(zip(places, map(share_text, busyness(rows)[1]), strict=True))
     columns = sorted({place[1] for place in places})
     lines = sorted({place[0] for place in places}, reverse=True)
-    return columns, [(line, [_share(places.get((line, column)), known) for column in columns]) for line in lines]
-
-
-def _share(row: TileRow | None, of_peak: bool) -> str:
-    if row is None:
-        return ""
-    inside = row.cycles.in_call.total / row.window_cycles
-    return share_text(row.utilisation if of_peak and row.utilisation is not None else inside)
+    return columns, [(line, [shares.get((line, column), "") for column in columns]) for line in lines]
 
 
 _MOST_ROWS = 200
@@ -149,13 +144,13 @@ def tiles_document(examined: Examined) -> Document:
     analysis = examined.analysis
     name = PurePath(analysis.trace.path).name
     about = ", ".join(filter(None, (_device(analysis.given), units_text(analysis))))
-    found = answer(analysis)
+    headline, lines = answer(analysis)
     cut = [Sentence("Incomplete: part of the trace is missing; what is whole is shown.", Tone.BAD)]
     return Document(
         title=name,
         heading=f"{name}: {about}",
-        answer=found.headline,
-        trust=[*map(Sentence, found.lines), *([] if analysis.trace.complete else cut)],
+        answer=headline,
+        trust=[*map(Sentence, lines), *([] if analysis.trace.complete else cut)],
         blocks=_first(examined),
         sections=[*(_of_calls(examined) if analysis.working else []), _traced_section(analysis)],
     )
@@ -172,7 +167,7 @@ def _first(examined: Examined) -> list[Block]:
     pale = f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}"
     cycles = [
         picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
-        picture("legend", _legend, pale),
+        picture("legend", lambda: legend((CATEGORY_NAMES[name], colour) for name, colour in COLOURS.items()), pale),
     ]
     own: list[Block] = [Section("Where the cycles go", cycles)]
     if len(rows) > 1:
@@ -182,10 +177,6 @@ def _first(examined: Examined) -> list[Block]:
         own.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
     figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
     return [Figures(figures), Beside(own, [steps])]
-
-
-def _legend() -> str:
-    return legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items())
 
 
 def _close(core: TracedCore) -> Picture:
@@ -205,14 +196,15 @@ def _of_calls(examined: Examined) -> Iterator[Section]:
 
 
 def _timeline(examined: Examined, shown: TracedCore) -> Section:
-    cores = [core for core in examined.cores if core.pairing.paired]
+    cores, array = [core for core in examined.cores if len(core.pairing.calls)], examined.analysis.array
+    shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
     timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
     timed = f"{timers} The stronger a colour, the more of a stretch is active."
     stretches = part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
-        picture("whole", lambda: aie_pictures.whole_timeline(cores, _shifts(examined)), timed),
+        picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed),
         Details(f"Tile {shown.tile.tile} in order of time", [_stretches(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
@@ -234,14 +226,22 @@ def _stretches(rows: Sequence[CallSequence]) -> TableBlock:
 def _calls(examined: Examined, shown: TracedCore) -> Section:
     rows = examined.analysis.working
     many = [] if len(rows) <= aie_pictures.FEW else [picture("all_cycles", lambda: aie_pictures.cycle_bars(rows))]
+    within = _OF_SHARES if len(rows) > 1 else ""
     drawn = picture("durations", lambda: aie_pictures.call_durations(shown))
     blocks = [
         Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
         kinds_table(rows),
         Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is left out as an outlier.", Tone.DIM),
-        Section("Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), _inside(rows)]),
+        Section(
+            "Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), Sentence(within, Tone.DIM)]
+        ),
     ]
     return Section("Calls", blocks, "calls", "Calls")
+
+
+_OF_SHARES = (
+    "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
+)
 
 
 def _map_table(rows: Sequence[TileRow]) -> list[Block]:
@@ -252,13 +252,6 @@ def _map_table(rows: Sequence[TileRow]) -> list[Block]:
     columns, lines = part("the map of the array", lambda: array_rows(rows), no_map)
     heads = ["", *(f"column {number}" for number in columns)]
     return [Details(f"{_map_note(rows)} as a table", [words_table(heads, ([f"row {n}", *own] for n, own in lines))])]
-
-
-def _inside(rows: Sequence[TileRow]) -> Sentence:
-    told_of = (
-        "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
-    )
-    return Sentence(told_of if len(rows) > 1 else "", Tone.DIM)
 
 
 def cycles_table(rows: Sequence[TileRow]) -> TableBlock:
@@ -358,7 +351,7 @@ _OF_ROOFLINE = (
 )
 
 
-def _ports(bound: BoundRow) -> TableBlock:
+def _ports(bound: TileBound) -> TableBlock:
     return table(
         bound.ports,
         column("port", Format.NAME, lambda port: port.name),
@@ -448,7 +441,11 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
         column("event", Format.NAME, lambda pair: pair[1].event),
         column("times", Format.COUNT, lambda pair: pair[1].spans),
         column("cycles", Format.COUNT, lambda pair: pair[1].cycles),
-        column("of the trace", Format.SHARE, _of_trace),
+        column(
+            "of the trace",
+            Format.SHARE,
+            lambda pair: pair[1].cycles / pair[0].last_cycle if pair[0].last_cycle else None,
+        ),
         sortable=True,
     )
     steps = table(
@@ -468,22 +465,12 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
     return Section("What was traced", [*blocks, facts([("file", file), *_given(analysis.given)])], "trace", "Trace")
 
 
-def _of_trace(pair: tuple[TileRow, SlotRow]) -> float | None:
-    row, slot = pair
-    return slot.cycles / row.last_cycle if row.last_cycle else None
-
-
 def _shown(examined: Examined) -> TracedCore | None:
     """The core that stands for all; None without calls."""
     if not examined.analysis.working:
         return None
     name = shown_core(examined.analysis).tile
-    return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
-
-
-def _shifts(examined: Examined) -> dict[str, int]:
-    array = examined.analysis.array
-    return {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
+    return next((core for core in examined.cores if len(core.pairing.calls) and core.tile.tile == name), None)
 
 
 def _aligned(analysis: TilesAnalysis) -> str:
@@ -568,5 +555,5 @@ def _clock(given: RunSpecification) -> str:
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:
-    of = "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"
+    of = "Share of the peak" if busyness(rows)[0] else "Share of cycles in calls"
     return f"{of}, where each core lies on the chip."

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.activity import EVENTS, cover
-from opscope.npu.reports.answer import CATEGORY_NAMES
+from opscope.npu.analysis.cycles import EVENTS, cover
+from opscope.npu.reports.answer import CATEGORY_NAMES, busyness
 from opscope.npu.reports.drawing import (
     COLOURS,
     KIND_COLOURS,
@@ -75,15 +75,14 @@ def array_map(rows: Sequence[TileRow]) -> str | None:
     """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
     if len(rows) < 2:  # noqa: PLR2004 - one tile is not an array
         return None
-    of_peak = all(row.utilisation is not None for row in rows)
-    picture = heat_map([_cell(row, of_peak) for row in rows], "Cores of the array by how busy they are")
+    of_peak, values = busyness(rows)
+    picture = heat_map(list(map(_cell, rows, values)), "Cores of the array by how busy they are")
     return picture + map_legend("of the peak" if of_peak else "of the cycles in calls")
 
 
-def _cell(row: TileRow, of_peak: bool) -> Cell:
+def _cell(row: TileRow, value: float) -> Cell:
     place = [int(part) for part in row.tile.split(",")]
     inside = row.cycles.in_call.total / row.window_cycles
-    value = row.utilisation if of_peak and row.utilisation is not None else inside
     rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC per cycle"
     title = f"tile {row.tile}: {share_text(inside)} in calls{rate}"
     return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
@@ -146,7 +145,7 @@ def kind_colour(number: int) -> str:
 
 def _slot_lanes(core: TracedCore) -> list[Lane]:
     """What is active besides calls; marks of calls are not drawn again."""
-    labels, found = {port.name: port.label for port in core.bound.ports}, []
+    labels, found = {port.name: port.label for port in core.ports}, []
     for slot in core.tile.slots:
         if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
             active = cover(slot.spans.start, slot.spans.end)

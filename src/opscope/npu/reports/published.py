@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import IterationRow, TileRow
+    from opscope.npu.analysis.tiles_result import TileRow
     from opscope.npu.analysis.traced_core import TracedCore
 
 BOUNDARY_FACTOR = 20.0
@@ -119,7 +120,7 @@ class Index(msgspec.Struct, frozen=True):
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Name and content of each file."""
-    reports = [published_core(core, examined.row_of(core), run) for core in examined.cores]
+    reports = [published_core(core, row, run) for core, row in zip(examined.cores, examined.rows, strict=True)]
     names = distinct(report.tile_name for report in reports)
     files = {f"{name}.json": _json(report) for name, report in zip(names, reports, strict=True)}
     details = details_markdown(reports, run)
@@ -243,7 +244,7 @@ def _clock_line(assumed: AssumedClock | UnsetType) -> str:
     return f"\nGMAC/s at an assumed clock of {clock}: {assumed.source}.\n"
 
 
-def _iteration(start: Ints, end: Ints, index: int, row: IterationRow, clock: float | None) -> PublishedIteration:
+def _iteration(start: Ints, end: Ints, index: int, row: Iteration, clock: float | None) -> PublishedIteration:
     part = slice(row.first_call, row.last_call + 1)
     durations = end[part] - start[part]
     first, last = int(start[row.first_call]), int(end[row.last_call])

@@ -11,16 +11,7 @@ import altair as alt
 from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
-from opscope.reports.document.blocks import (
-    Document,
-    Format,
-    Messages,
-    Sentence,
-    TableCell,
-    Tone,
-    column,
-    table,
-)
+from opscope.reports.document.blocks import Document, Format, Messages, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
@@ -39,7 +30,6 @@ if TYPE_CHECKING:
     Rows: TypeAlias = list[dict[str, Any]]
 
 _WIDTH, _HEIGHT = 860, 320
-_LONG = 600
 _BOUNDS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d")
 _MOST_LABELS = 24
 _LEFT, _RIGHT = 0.05, 0.16
@@ -76,7 +66,8 @@ def sweep_picture(found: Sweep) -> str | None:
     if not points:
         return None
     macs = sorted({point["macs"] for point in points if point["macs"]})
-    x = _work_axis(macs) if _spread(points, macs) else _place_axis([point["place"] for point in points])
+    spread = len(macs) > 1 and all(point["macs"] for point in points)
+    x = _work_axis(macs) if spread else _place_axis([point["place"] for point in points])
     top = alt.Scale(domain=[0, 100]) if shares else alt.Scale(zero=True)
     y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC per cycle and core")
     names = list(dict.fromkeys(point["bound"] for point in points))
@@ -86,11 +77,6 @@ def sweep_picture(found: Sweep) -> str | None:
     dots = dots.encode(x=x, y=y, color=alt.Color("bound:N", scale=scale, title=None, legend=legend))
     labels = alt.Chart(rows_of(points[:_MOST_LABELS])).mark_text(align="left", dx=8, dy=-6, color=INK, fontSize=11)
     return drawn(alt.layer(dots, labels.encode(x=x, y=y, text="label:N")).properties(width=_WIDTH, height=_HEIGHT))
-
-
-def _spread(points: Rows, macs: Sequence[int]) -> bool:
-    """Whether each point has a product of known work, and these are several."""
-    return len(macs) > 1 and all(point["macs"] for point in points)
 
 
 def _work_axis(macs: Sequence[int]) -> alt.X:

@@ -23,7 +23,7 @@ _MOST_TILES, _FEW, _MOST_FINDINGS = 16, 4, 6
 
 def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     """What a person reads after `opscope aie`."""
-    rows, found = analysis.working, answer(analysis)
+    rows, (headline, lines) = analysis.working, answer(analysis)
     messages = told(analysis.findings)
     blocks: list[Block] = [Messages(messages, _MOST_FINDINGS)]
     if rows:
@@ -33,15 +33,13 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
         blocks += _table_of("the table of calls", lambda: kinds_table(_few(analysis)))
         rest = len(rows) - len(_few(analysis))
         blocks.append(Sentence(f"kinds of {rest} more tiles are in the report: --out DIR" if rest else "", Tone.DIM))
-        lines = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
-        blocks.append(Bullets(lines[:_FEW]))
+        reasons = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
+        blocks.append(Bullets(reasons[:_FEW]))
     if analysis.prediction:
         blocks += prediction_blocks(analysis.prediction)
     trace = analysis.trace
     heading = f"{trace.path} ({trace.format}), {units_text(analysis)}"
-    return terminal_document(
-        Document(trace.path, found.headline, blocks, [], heading, trust=list(map(Sentence, found.lines)))
-    )
+    return terminal_document(Document(trace.path, headline, blocks, [], heading, trust=list(map(Sentence, lines))))
 
 
 def _table_of(name: str, make: Callable[[], TableBlock]) -> list[Block]:

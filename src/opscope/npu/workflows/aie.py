@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from opscope.core.errors import OpscopeError
     from opscope.core.table.tiles import TileTraceSet
-    from opscope.npu.analysis.prediction import CostModel
-    from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
+    from opscope.npu.cost_model import CostModel
     from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
     from opscope.reports.notebook.card import Card
@@ -185,9 +184,8 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
 
         if analysis.bugs:
             return nothing_known(analysis.bugs[0], path, out)
-
-        lacking = without_calls(cores)
-        return EmptyTraceError(f"{lacking.problem}: {lacking.why}", where=path, hint=lacking.hint)
+        problem, why, hint = without_calls(cores)
+        return EmptyTraceError(f"{problem}: {why}", where=path, hint=hint)
     row, col = tiles.request.row, tiles.request.col
     if row is not None and col is not None and len(cores) > row * col:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"
@@ -231,33 +229,20 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
     """Name and content of the published tool's files."""
     from opscope.npu.reports.published import Index, published_files
 
-    request = tiles.request
+    request, given = tiles.request, tiles.analysis.given
+    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
     run = Index(
-        hwid=request.hwid,
-        M=request.M,
-        K=request.K,
-        N=request.N,
-        m=request.m,
-        k=request.k,
-        n=request.n,
+        **{name: getattr(request, name) for name in ("hwid", "M", "K", "N", "m", "k", "n", "warmup", "iterations")},
         rows=request.row,
         cols=request.col,
         input_path=tiles.analysis.trace.path,
         output_dir=out,
-        warmup=request.warmup,
-        iterations=request.iterations,
-        clock_GHz=_gigahertz(tiles.analysis.given),
+        clock_GHz=None if mhz is None else mhz / 1e3,
         notes=[f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS],
         details_md=None,
-        assumed_clock=tiles.analysis.given.assumed_clock or msgspec.UNSET,
+        assumed_clock=given.assumed_clock or msgspec.UNSET,
     )
     return published_files(tiles.examined, run)
-
-
-def _gigahertz(given: RunSpecification) -> float | None:
-    """The clock that was given, else the assumed one; None without either."""
-    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    return None if mhz is None else mhz / 1e3
 
 
 def _slots(request: TilesRequest) -> Slots | None:
@@ -286,7 +271,8 @@ def _terms(request: TilesRequest) -> TilesTerms:
             raise UsageError(f"{count} is not a number of iterations", where=name, hint="give a number from 0")
     if cores is not None and min(cores) < 1:
         raise UsageError(f"{cores[0]} x {cores[1]} cores cannot be", where="--row --col", hint=_SIZES)
-    made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, _two(cores or [1, 1]))
+    rows, columns = cores or (1, 1)
+    made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, (rows, columns))
     own = aie_devices().named(request.arch or request.hwid or "")
     arch = request.arch or (own.name if own else None)
     assumed = assumed_clock(own, request.hwid) if request.assume_clock else None
@@ -301,7 +287,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
 
 def _model(request: TilesRequest) -> CostModel | None:
     """The cost model, as given in numbers or by a file of Stream's."""
-    from opscope.npu.analysis.prediction import cost_model
+    from opscope.npu.cost_model import cost_model
     from opscope.npu.readers.stream_model import read_stream_model
 
     given = cost_model(
@@ -316,15 +302,7 @@ def _model(request: TilesRequest) -> CostModel | None:
     if given is not None:
         hint = "give the file, or the numbers by --predicted-step and the others"
         raise UsageError("the numbers of the cost model are in the file already", where="--predicted", hint=hint)
-    found = read_stream_model(request.predicted)
-    return cost_model(
-        iteration_step=found.step,
-        overlap=found.overlap,
-        latency_per_iteration=found.latency,
-        total=found.total,
-        iterations=found.iterations,
-        of_slots=True,
-    )
+    return read_stream_model(request.predicted)
 
 
 def _all(values: Sequence[int | None]) -> list[int] | None:
@@ -337,7 +315,3 @@ def _all(values: Sequence[int | None]) -> list[int] | None:
 
 def _three(values: Sequence[int]) -> tuple[int, int, int]:
     return values[0], values[1], values[2]
-
-
-def _two(values: Sequence[int]) -> tuple[int, int]:
-    return values[0], values[1]

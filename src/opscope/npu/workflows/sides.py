@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,7 +13,7 @@ from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.npu.analysis.compare import TilesComparison
+from opscope.npu.analysis.compare import TilesComparison, TilesSide, TilesTraces, compared_tiles
 from opscope.npu.analysis.gate import TilesEvidence
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
@@ -22,7 +22,6 @@ from opscope.runtimes.registry import runtime_of_format
 if TYPE_CHECKING:
     import polars as pl
 
-    from opscope.npu.analysis.compare import TilesSide
     from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.readers.registry import Reader
     from opscope.reports.notebook.card import Card
@@ -33,13 +32,6 @@ _HEAD = 64
 _MARK = b'"schema"'
 _NAMED = b"opscope.tiles/2"
 _MOST_FILES = 10_000
-
-
-class TilesTraces(NamedTuple):
-    """One side: what it is called, and the analyses of its traces."""
-
-    side: TilesSide
-    analyses: list[TilesAnalysis]
 
 
 def is_tiles(path: str | Path) -> bool:
@@ -86,22 +78,16 @@ def _files_in(directory: Path) -> list[Path]:
 
 def tiles_side(path: str | Path) -> TilesTraces:
     """The side that a path names; files that hold the same trace count once."""
-    from opscope.npu.analysis.compare import TilesSide
+    from opscope.npu.workflows.aie import analyze_tiles
 
     place = Path(path)
     files = _files_in(place) if place.is_dir() else [place]
     if not files:
         raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
-    analyses = [_analysis(file) for file in files]
+    analyses = [written_analysis(file) or analyze_tiles(file).analysis for file in files]
     once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
     side = TilesSide(place.name or str(place), str(path), len(once), len(analyses) - len(once))
     return TilesTraces(side, once)
-
-
-def _analysis(path: Path) -> TilesAnalysis:
-    from opscope.npu.workflows.aie import analyze_tiles
-
-    return written_analysis(path) or analyze_tiles(path).analysis
 
 
 def written_analysis(path: Path) -> TilesAnalysis | None:
@@ -131,8 +117,6 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    from opscope.npu.workflows.sides import TilesComparisonResult
-
     return shown_as(TilesComparisonResult, _compared(*_sides_of(baseline, candidate)))
 
 
@@ -160,9 +144,7 @@ def _side_of(path: str | Path) -> TilesTraces:
 
 
 def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
-    from opscope.npu.analysis.compare import compared_tiles
-
-    found = compared_tiles(baseline.analyses, candidate.analyses, (baseline.side, candidate.side))
+    found = compared_tiles(baseline, candidate)
     if found is None:
         problem = "a side has no period of calls: INSTR_EVENT_0 and INSTR_EVENT_1 of two calls are needed"
         hint = "of raw words compare the directories that opscope aie --slots ... --out DIR writes"
@@ -205,17 +187,14 @@ def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
     hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
     if hashes[0] == hashes[1]:
         found.append("both sides are the same traces")
+    given = [[one.given for one in side.analyses] for side in (baseline, candidate)]
     for what, values in (
-        ("architecture", [{_arch(one) for one in side.analyses} - {None} for side in (baseline, candidate)]),
-        ("clock", [{one.given.clock_mhz for one in side.analyses} - {None} for side in (baseline, candidate)]),
+        ("architecture", [{one.device.name for one in own if one.device} for own in given]),
+        ("clock", [{one.clock_mhz for one in own} - {None} for own in given]),
     ):
         if all(values) and values[0] != values[1]:
             found.append(f"the {what} differs")
     return found
-
-
-def _arch(analysis: TilesAnalysis) -> str | None:
-    return analysis.given.device.name if analysis.given.device else None
 
 
 class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
