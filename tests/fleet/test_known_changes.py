@@ -21,7 +21,7 @@ def nights(*levels: float, each: int = 15, seed: int = 1) -> History:
     values = np.repeat(levels, each) * np.exp(np.random.default_rng(seed).normal(0, 0.005, each * len(levels)))
     dates = [f"2026-{7 + night // 28:02d}-{night % 28 + 1:02d}" for night in range(len(values))]
     points = [
-        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value))
+        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value), f"{date}T03:00:00")
         for night, (date, value) in enumerate(zip(dates, values, strict=True))
     ]
     metric = Metric("latency", FigureUnit.TIME)

@@ -37,7 +37,7 @@ NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
 _COLUMNS = (
     "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
-    "speedup, speedup_low, speedup_high, verdict, grade, threads, coalesce(placed, created) AS at"
+    "speedup, speedup_low, speedup_high, verdict, grade, threads, placed"
 )
 _NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
 """What counts as the newest night, and as lately: before the newest run."""

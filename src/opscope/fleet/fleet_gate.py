@@ -34,7 +34,7 @@ from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import FACT_COLUMNS, TRUSTED, facts_of_runs, known_facts, run_filter
+from opscope.fleet.stored_runs import FACT_COLUMNS, ORDER, TRUSTED, facts_of_runs, known_facts, run_filter
 from opscope.fleet.stores import store_address
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ _SUBJECT = ", ".join(Subject._fields)
 _MOST_RUNS = 1_000
 """Newest runs of a series that are asked for: new ones, and those that they are judged by."""
 _DAY_US = 86_400_000_000
-_TIME = "coalesce(placed, created)"
 
 
 def check_fleet(
@@ -122,18 +121,17 @@ def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[l
     """
     kept = chosen.also("kind", "bundle")
     newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
-    order = f"ORDER BY {_TIME}, created, bundle"
     columns = ", ".join(
         [
-            f"list(latency_ns {order}) FILTER ({TRUSTED})[-{newest}:]",
-            f"list(epoch_us({_TIME}) {order}) FILTER ({TRUSTED})[-{newest}:]",
-            f"list(bundle {order}) FILTER ({TRUSTED})[-{CONFIRMING + 1}:]",
-            f"list(bundle {order}) FILTER ({TRUSTED} AND {_TIME} < ?)[-1]",
-            f"count(*) FILTER (NOT ({TRUSTED}) AND {_TIME} >= ?)",
+            f"list(latency_ns ORDER BY {ORDER}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(epoch_us(placed) ORDER BY {ORDER}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(bundle ORDER BY {ORDER}) FILTER ({TRUSTED})[-{CONFIRMING + 1}:]",
+            f"list(bundle ORDER BY {ORDER}) FILTER ({TRUSTED} AND placed < ?)[-1]",
+            f"count(*) FILTER (NOT ({TRUSTED}) AND placed >= ?)",
         ]
     )
     sql = (
-        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL "  # noqa: S608 - names of ours; values are bound
+        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND placed IS NOT NULL "  # noqa: S608 - names of ours; values are bound
         "GROUP BY ALL ORDER BY ALL"
     )
     rows = ask(place, sql, (since, since, *kept.values)).rows
@@ -204,9 +202,9 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[Sto
     keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
     columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
-        f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} "  # noqa: S608 - same
+        f"SELECT k.key, r.bundle, r.created, r.placed, r.latency_ns, {columns} "  # noqa: S608 - same
         f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
-        "ORDER BY time, r.created, r.bundle"
+        "ORDER BY r.placed, r.created, r.bundle"
     )
     found: dict[int, list[StoredRun]] = {}
     for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:

@@ -132,7 +132,7 @@ class RunPlace(msgspec.Struct, frozen=True):
     Attributes:
         bundle: its hash.
         created: when it began, ISO 8601, UTC.
-        placed: when it was added, or what stands for that.
+        placed: when it was added, likewise.
         commit: as it was added with; null where it was not said.
         opscope: version that measured.
         executorch: version; null where it is not known.

@@ -73,15 +73,14 @@ class Point(msgspec.Struct, frozen=True):
         created: when it began, ISO 8601, UTC.
         label: its date, commit or version.
         value: of the figure.
-        placed: where it stands among the others, ISO 8601: when it was added to the store; empty where it stands by
-            the time when it began.
+        placed: where it stands among the others, ISO 8601: when it was added to the store.
     """
 
     bundle: str
     created: str
     label: str
     value: float
-    placed: str = ""
+    placed: str
 
 
 class LevelChange(msgspec.Struct, frozen=True):
@@ -186,7 +185,7 @@ class Series(msgspec.Struct, frozen=True):
         """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
         seen = [self.points[change.index] for change in self.changes]
         seen += [self.points[drift.index + drift.runs - 1] for drift in self.drifts]
-        return max((point.placed or point.created for point in seen), default="")
+        return max((point.placed for point in seen), default="")
 
     def current(self) -> list[Point]:
         """Points since the last change, or of the last drift."""
@@ -274,7 +273,7 @@ def in_order(points: Sequence[Point], order: Order) -> list[Point]:
 
     Versions stand in the order of their numbers, commits in that of their first runs: a store knows no ancestry.
     """
-    by_date = sorted(points, key=lambda point: (point.placed or point.created, point.created, point.bundle))
+    by_date = sorted(points, key=lambda point: (point.placed, point.created, point.bundle))
     if order is Order.DATE:
         return by_date
     if order is Order.VERSION:

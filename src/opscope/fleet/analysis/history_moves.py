@@ -87,7 +87,7 @@ def _side(series: Series, key: str, order: Order) -> _Side | None:
 
 def _key(point: Point, order: Order) -> str:
     """What times are compared by: the day, or the commit or version."""
-    return (point.placed or point.created)[:10] if order is Order.DATE else point.label
+    return point.placed[:10] if order is Order.DATE else point.label
 
 
 def _move(side: _Side, facts: Mapping[tuple[str, str], RunFacts]) -> SeriesMove:

@@ -149,4 +149,4 @@ def _subject(subject: Subject) -> dict[str, str | int | None]:
 
 
 def _time(point: Point) -> str:
-    return point.placed or point.created
+    return point.placed

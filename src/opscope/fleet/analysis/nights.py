@@ -216,7 +216,7 @@ def _last_change(one: RunSeries) -> _Found | None:
 
 def _seen(one: RunSeries, last: SeriesSegment) -> datetime:
     at = len(one.placed) - 1 if last.drifts else last.first
-    return one.placed[at] or one.begun[at] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
+    return one.placed[at] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
 
 
 def _told(one: RunSeries, found: _Found) -> FleetLevelChange:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 TRIES = 100
 """How often a commit is prepared again when others were faster."""
-_FAMILY = "opscope.store/"
 _SCHEMA_KEY = "opscope.schema"
 _APPLICATION = "opscope.store"
 _CONFIGURATION = {
@@ -253,9 +252,7 @@ def _opened(place: StoreLocation, anchor: Anchor | None) -> Any:  # noqa: ANN401
 
 
 def _other_version(place: StoreLocation, schema: str) -> BundleError:
-    known = schema.removeprefix(_FAMILY)
-    older = known.isdecimal() and int(known) < int(SCHEMA.removeprefix(_FAMILY))
-    hint = "add the bundles to a new store" if older else "upgrade opscope; nothing was changed"
+    hint = "upgrade opscope, or add the bundles to a new store; nothing was changed"
     return BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
 
 
