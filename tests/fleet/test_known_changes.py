@@ -35,8 +35,9 @@ def known_of(found: History, note: str = "accepted") -> KnownChanges:
 
 def test_only_changes_for_the_worse_are_new() -> None:
     """Of a rise and a fall, the rise."""
-    (new,) = new_for_the_worse(nights(100, 110, 95))
-    assert (new.kind, new.change.label, new.seen) == ("step", "2026-07-16", "2026-07-16T03:00:00")
+    ((series, new),) = new_for_the_worse(nights(100, 110, 95))
+    seen = series.points[new.seen].placed
+    assert (new.kind, new.label, seen) == ("step", "2026-07-16", "2026-07-16T03:00:00")
 
 
 def test_a_known_change_bears_its_note_and_is_not_new() -> None:
@@ -67,7 +68,7 @@ def test_a_change_of_another_figure_or_device_is_not_known() -> None:
 def test_a_drift_is_known_by_its_runs() -> None:
     """It has one place less than a step: any of its runs."""
     found = nights(*np.linspace(100, 110, 30), each=1)
-    assert [one.kind for one in new_for_the_worse(found)] == ["drift"]
+    assert [change.kind for _, change in new_for_the_worse(found)] == ["drift"]
     assert new_for_the_worse(with_known(found, known_of(found))) == []
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
+from opscope.core.errors import ClusterError, InterruptedRunError, OpscopeError
 from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
 from opscope.fleet.store.checking import check_whole, verify
@@ -20,7 +20,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import Refused, bundles_in, content_id, framed_together, ready
+from opscope.fleet.stored_bundle import Skipped, bundles_in, content_id, framed_together, ready
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.parallel.workers import Lost, Where, calls
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opscope.fleet.stored_bundle import Ready
     from opscope.reports.notebook.card import Card
 
-    _Making = Callable[[str], Ready | Refused]
+    _Making = Callable[[str], Ready | Skipped]
 
 DEFAULT_STORE = "opscope-store"
 STORE_VARIABLE = "OPSCOPE_STORE"
@@ -42,20 +42,6 @@ _FRAMED_ROWS = 8_192
 """Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
 _COMMIT_SECONDS = 30.0
 """Longer than that nothing stays unwritten that is ready."""
-
-
-class Skipped(msgspec.Struct, frozen=True):
-    """A bundle that was not stored, and why.
-
-    Attributes:
-        path: of it.
-        problem: as one sentence without a full stop.
-        hint: what to do; null when nothing can be advised.
-    """
-
-    path: str
-    problem: str
-    hint: str | None
 
 
 class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
@@ -316,9 +302,9 @@ class _Filling:
             raise
         yield from self._written()
 
-    def _take(self, found: Ready | Refused) -> None:
-        if isinstance(found, Refused):
-            self._skipped.append(Skipped(found.path, found.problem, found.hint))
+    def _take(self, found: Ready | Skipped) -> None:
+        if isinstance(found, Skipped):
+            self._skipped.append(found)
             return
         at = self._at or found.entry.created or found.entry.added
         self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
@@ -328,8 +314,8 @@ class _Filling:
     def _frame(self) -> None:
         waiting, self._waiting = self._waiting, []
         for found in framed_together(waiting):
-            if isinstance(found, Refused):
-                self._take(found)
+            if isinstance(found, Skipped):
+                self._skipped.append(found)
             else:
                 self._batch.add(*found)
 
@@ -341,10 +327,8 @@ class _Filling:
         return stored
 
 
-def _here_instead(source: str, make: _Making, result: Ready | Refused | Lost) -> Ready | Refused:
-    """What a worker gave; where it does not see the bundle, the bundle is made ready here."""
+def _here_instead(source: str, make: _Making, result: Ready | Skipped | Lost) -> Ready | Skipped:
+    """What a worker gave; a bundle that it cannot make ready, or does not see, is made ready here where that helps."""
     if isinstance(result, Lost):
-        return Refused(source, result.reason, "add it again, with fewer workers or more memory for each", 1)
-    if isinstance(result, Refused) and result.exit_code == NotFoundError.exit_code:
-        return make(source)
-    return result
+        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
+    return make(source) if isinstance(result, Skipped) else result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -110,6 +110,13 @@ class LevelChange(msgspec.Struct, frozen=True):
     runs: tuple[int, int]
     acknowledged: str | None = None
 
+    kind: ClassVar[Literal["step"]] = "step"
+
+    @property
+    def seen(self) -> int:
+        """Number of the point with which it was seen: the first one of the new level."""
+        return self.index
+
 
 class LevelDrift(msgspec.Struct, frozen=True):
     """Where the level rose or fell from run to run.
@@ -135,6 +142,13 @@ class LevelDrift(msgspec.Struct, frozen=True):
     better: bool
     runs: int
     acknowledged: str | None = None
+
+    kind: ClassVar[Literal["drift"]] = "drift"
+
+    @property
+    def seen(self) -> int:
+        """Number of the point with which it was seen: its last one."""
+        return self.index + self.runs - 1
 
 
 class Outlier(msgspec.Struct, frozen=True):
@@ -181,11 +195,9 @@ class Series(msgspec.Struct, frozen=True):
     segments: list[SeriesSegment] = []
     is_lost: bool = False
 
-    def newest(self) -> str:
-        """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
-        seen = [self.points[change.index] for change in self.changes]
-        seen += [self.points[drift.index + drift.runs - 1] for drift in self.drifts]
-        return max((point.placed for point in seen), default="")
+    def steps_and_drifts(self) -> list[LevelChange | LevelDrift]:
+        """All changes: first the steps, then the drifts."""
+        return [*self.changes, *self.drifts]
 
     def current(self) -> list[Point]:
         """Points since the last change, or of the last drift."""

@@ -154,8 +154,8 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
         column("series", Format.TEXT, lambda row: subject_text(row[1])),
         column("from", form, lambda row: row[0].from_value),
         column("to", form, lambda row: row[0].to_value),
-        column("how", Format.TEXT, lambda row: _how(row[0])),
-        column("earlier", Format.COUNT, lambda row: len(row[1].changes) + len(row[1].drifts) - 1 or None),
+        column("how", Format.TEXT, lambda row: f"{row[0].kind}{_known_text(row[0].acknowledged)}"),
+        column("earlier", Format.COUNT, lambda row: len(row[1].steps_and_drifts()) - 1 or None),
         column("runs in order", Format.TREND, lambda row: _values(row[1])),
         label="Series that changed",
     ).folded(_FOLD)
@@ -165,10 +165,6 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
 
 def _when(change: LevelChange | LevelDrift) -> str:
     return f"{change.first} to {change.last}" if isinstance(change, LevelDrift) else change.label
-
-
-def _how(change: LevelChange | LevelDrift) -> str:
-    return f"{'drift' if isinstance(change, LevelDrift) else 'step'}{_known_text(change.acknowledged)}"
 
 
 def _steady(history: History, steady: Sequence[Series]) -> Section:
@@ -207,9 +203,7 @@ def _method(history: History) -> Section:
 
 def _newest_change(series: Series) -> LevelChange | LevelDrift:
     """Of a series that changed."""
-    found: list[tuple[int, LevelChange | LevelDrift]] = [(change.index, change) for change in series.changes]
-    found += [(drift.index + drift.runs - 1, drift) for drift in series.drifts]
-    return max(found, key=lambda pair: pair[0])[1]
+    return max(series.steps_and_drifts(), key=lambda change: change.seen)
 
 
 def changed_first(history: History) -> list[Series]:
@@ -220,9 +214,14 @@ def changed_first(history: History) -> list[Series]:
 
 def _divided(history: History) -> tuple[list[Series], list[Series]]:
     """The series that changed, the newest change first, and the others in their order."""
-    changed = [one for one in history.series if one.changes or one.drifts]
-    steady = [one for one in history.series if not (one.changes or one.drifts)]
-    return sorted(changed, key=lambda one: one.newest(), reverse=True), steady
+    changed = [one for one in history.series if one.steps_and_drifts()]
+    steady = [one for one in history.series if not one.steps_and_drifts()]
+    return sorted(changed, key=_when_seen, reverse=True), steady
+
+
+def _when_seen(series: Series) -> str:
+    """When the newest change was seen; runs of a version or a commit stand together, whenever they were added."""
+    return max(series.points[change.seen].placed for change in series.steps_and_drifts())
 
 
 def changes_text(history: History, series: Series) -> list[str]:
