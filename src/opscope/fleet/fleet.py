@@ -19,10 +19,9 @@ from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
 from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
 from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import TRUSTED, run_filter
-from opscope.fleet.stores import store_address
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 

@@ -35,7 +35,6 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_runs import FACT_COLUMNS, ORDER, TRUSTED, facts_of_runs, known_facts, run_filter
-from opscope.fleet.stores import store_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +71,7 @@ def check_fleet(
 
     Args:
         since: runs that were added then or later are new; ISO 8601, UTC without a zone.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        store: directory or URL; see ``opscope.fleet.store.place.store_address``.
         where: filter, see ``opscope.fleet.stored_runs.run_filter``.
         threshold: the largest slowdown that is let through, as a fraction; None: that of the budget file, else 3 %.
         budget: a file with limits of chosen series, TOML or JSON.
@@ -87,7 +86,7 @@ def check_fleet(
     if found is None:
         raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
-    place = place_of(store_address(store))
+    place = place_of(store)
     series, without, untrusted = _series(place, run_filter(where), found)
     if not series and untrusted:
         hint = f"they are graded do_not_trust: {QUIETER}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,11 +23,10 @@ from opscope.fleet.analysis.known_changes import (
     with_known,
 )
 from opscope.fleet.results import HistoryResult
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, facts_of_runs, run_filter
-from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 
@@ -39,25 +38,19 @@ if TYPE_CHECKING:
 NOT_KNOWN = "not known"
 
 
-class _Asked(NamedTuple):
-    """How the store is asked for a figure: its unit, an expression over the runs `r`, and a table `f` beside them."""
-
-    unit: FigureUnit
-    expression: str
-    beside: str = ""
-    higher_is_better: bool = False
-
-
 _PLAIN = {
-    "latency": _Asked(FigureUnit.TIME, "r.latency_ns"),
-    "mean": _Asked(FigureUnit.TIME, "r.mean_ns"),
-    "p90": _Asked(FigureUnit.TIME, "r.p90_ns"),
-    "p95": _Asked(FigureUnit.TIME, "r.p95_ns"),
-    "p99": _Asked(FigureUnit.TIME, "r.p99_ns"),
-    "load": _Asked(FigureUnit.TIME, "r.load_ns"),
-    "memory": _Asked(FigureUnit.SIZE, "r.memory_bytes"),
-    "speedup": _Asked(FigureUnit.RATIO, "r.speedup", higher_is_better=True),
+    "latency": "latency_ns",
+    "mean": "mean_ns",
+    "p90": "p90_ns",
+    "p95": "p95_ns",
+    "p99": "p99_ns",
+    "load": "load_ns",
+    "memory": "memory_bytes",
+    "speedup": "speedup",
 }
+"""Columns of ``runs`` that are figures."""
+_UNITS = {"memory": FigureUnit.SIZE, "speedup": FigureUnit.RATIO}
+"""Of those that are not times."""
 _PARTS = {
     "category": ("operators", "category", "time_ns"),
     "kind": ("operators", "kind", "time_ns"),
@@ -101,11 +94,11 @@ def stored_history(
     order, label = _order(by)
     chosen = run_filter(where)
     address = store_address(store)
-    asked, values = _metric(metric)
-    trusted = "true" if asked.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
-    figure = f"CASE WHEN {trusted} THEN {asked.expression} END"
-    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, {figure}"
-    runs = f"(SELECT * FROM runs {chosen.where}) AS r {asked.beside}"  # noqa: S608 - names of ours; values are bound
+    shown = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")
+    expression, beside, values = _figure(metric)
+    trusted = "true" if shown.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
+    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, CASE WHEN {trusted} THEN {expression} END"
+    runs = f"(SELECT * FROM runs {chosen.where}) AS r {beside}"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
     if not rows:
@@ -115,9 +108,7 @@ def stored_history(
     if not known_rows:
         hint = "`opscope store query` shows the names in use"
         raise NotFoundError(f"no run that can be trusted has the figure {metric}", where=address, hint=hint)
-    found = _newest(known_rows, chosen)
-    shown = Metric(metric, asked.unit, asked.higher_is_better)
-    judged = history(address, shown, order, found, len(rows) - len(known_rows))
+    judged = history(address, shown, order, _newest(known_rows, chosen), len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
     told = seen_since(marked, _since(since)) if since else marked
     nothing: list[CommonMove] = []
@@ -228,10 +219,10 @@ def _identifier(package: str) -> str:
     return f'"{package}"'
 
 
-def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
-    plain = _PLAIN.get(name)
-    if plain is not None:
-        return plain, ()
+def _figure(name: str) -> tuple[str, str, tuple[str, ...]]:
+    """How the store is asked for a figure: an expression over the runs `r`, a table `f` beside them, its values."""
+    if name in _PLAIN:
+        return f"r.{_PLAIN[name]}", "", ()
     sort, _, value = name.partition(":")
     if sort not in _PARTS or not value:
         raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
@@ -240,4 +231,4 @@ def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
         f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours
         "GROUP BY bundle, variant) AS f ON f.bundle = r.bundle AND f.variant = r.variant"
     )
-    return _Asked(FigureUnit.TIME, "f.value", beside), (value,)
+    return "f.value", beside, (value,)

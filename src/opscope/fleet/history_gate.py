@@ -15,7 +15,6 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
-from opscope.fleet.stores import store_address
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import GateResult
 from opscope.measurements.sides import usual_variant
@@ -63,7 +62,7 @@ def check_history(
     variant = _variant(found, name)
     analysis = found.analyses[variant.name]
     arm = analysis.latency.source
-    place = place_of(store_address(store))
+    place = place_of(store)
     rows = _runs(place, _alike(found.manifest, variant, arm, text, chosen), found)
     if not rows:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` takes runs of another name of the device"

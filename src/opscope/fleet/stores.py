@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     _Making = Callable[[str], Ready | Skipped]
 
-DEFAULT_STORE = "opscope-store"
-STORE_VARIABLE = "OPSCOPE_STORE"
 _FRAMED_ROWS = 8_192
 """Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
 _COMMIT_SECONDS = 30.0
@@ -95,11 +92,6 @@ def _silent(done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def store_address(address: str | Path | None) -> str:
-    """The address of the store: as given, else of the environment variable OPSCOPE_STORE, else ``opscope-store``."""
-    return str(address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-
-
 def add_to_store(
     paths: Sequence[str | Path],
     store: str | Path | None = None,
@@ -129,7 +121,7 @@ def add_to_store(
         ClusterError: the scheduler cannot be reached or was lost.
         StorageError: the system refused to write.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     found = list(dict.fromkeys(bundle for path in paths for bundle in bundles_in(Path(path))))
     log.create(place)
     damaged = check_whole(place)
@@ -158,7 +150,7 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
         OpscopeError: of the kind that fits when it cannot be read.
     """
     with entries_stream(store, last=last) as stream:
-        return StoreEntries(list(stream.entries), place_of(store_address(store)).address)
+        return StoreEntries(list(stream.entries), place_of(store).address)
 
 
 @contextmanager
@@ -166,10 +158,10 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
     """The bundles of a store, in the order of histories, a part at a time.
 
     Args:
-        store: directory or URL; see ``store_address``.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     with listed(place, log.snapshot(place), last) as stream:
         yield stream
 
@@ -187,7 +179,7 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
         NotFoundError: there is no store, or its earlier version is not kept any more.
         OpscopeError: of the kind that fits when the store cannot be read.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     found = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
     return QueryResult(found, place.address)
 
@@ -204,7 +196,7 @@ def query_stream(
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     with streamed(place, log.snapshot(place, as_of), sql, limit=limit) as stream:
         yield stream
 
@@ -225,7 +217,7 @@ def remove_from_store(
         NotFoundError: there is no store, or not exactly one bundle whose hash begins so.
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     check_whole(place)
     compaction.tidy(place)
     return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
@@ -242,7 +234,7 @@ def compact_store(store: str | Path | None = None) -> Compacted:
         TraceFormatError: a file of the store is damaged; nothing was changed.
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     check_whole(place)
     return compaction.compact(place)
 
@@ -256,7 +248,7 @@ def verify_store(store: str | Path | None = None) -> StoreCheckResult:
     Raises:
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    return shown_as(StoreCheckResult, verify(place_of(store_address(store))))
+    return shown_as(StoreCheckResult, verify(place_of(store)))
 
 
 def _named(found: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:

@@ -16,6 +16,8 @@ from opscope.core.files import storage_errors, write_atomically
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+DEFAULT_STORE = "opscope-store"
+STORE_VARIABLE = "OPSCOPE_STORE"
 EXTRA = "pip install 'opscope[store]'"
 SCHEMES = ("s3", "gs", "az")
 """Kinds of object storage: of S3's protocol, Google Cloud Storage, Azure Blob Storage."""
@@ -222,8 +224,14 @@ class Remote:
         return {"client_options": {"allow_http": True} if self._plain else None, "retry_config": retries}
 
 
-def place_of(address: str) -> StoreLocation:
-    """The place that an address names: a URL of object storage, or else a directory."""
+def store_address(store: str | Path | None) -> str:
+    """The address of the store: as given, else of the environment variable OPSCOPE_STORE, else ``opscope-store``."""
+    return str(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+
+
+def place_of(store: str | Path | None) -> StoreLocation:
+    """The place that :func:`store_address` names: a URL of object storage, or else a directory."""
+    address = store_address(store)
     if address.startswith("file://"):
         return Directory(Path(address.removeprefix("file://")))
     return Remote(address) if _URL in address else Directory(Path(address))
