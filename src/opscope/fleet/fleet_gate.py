@@ -9,39 +9,38 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from opscope.analysis.gate.decision import QUIETER
 from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
 from opscope.experiment.config_files import decoded
+from opscope.fleet.analysis.common_moves import changed_facts
 from opscope.fleet.analysis.fleet_gate import (
     MOST_PREDECESSORS,
     SELECTORS,
+    ChangeOrigin,
     FleetBudgets,
     FleetTerms,
     PartChange,
-    StoredRun,
+    RunPlace,
     StoredSeries,
     decide,
     first_of_level,
     fleet_gate,
-    origin,
 )
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import FACT_COLUMNS, ORDER, TRUSTED, facts_of_runs, known_facts, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, facts_of_runs, run_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
     from opscope.fleet.analysis.common_moves import RunFacts
-    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, FleetDecision, FleetEvidence
+    from opscope.fleet.analysis.fleet_gate import FleetDecision, FleetEvidence
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
@@ -160,14 +159,12 @@ def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
 
 def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str, str], RunFacts]) -> StoredSeries:
     (before, newest), subject = cut, Subject(*row[:8])
-    latencies, nights = row[8], [time // _DAY_US for time in row[9]]
     first = max(0, before - MOST_PREDECESSORS)
+    latencies, times = (column[first:before] + column[newest:] for column in row[8:10])
     return StoredSeries(
         subject=subject,
-        before=latencies[first:before],
-        newest=latencies[newest:],
-        nights_before=nights[first:before],
-        nights=nights[newest:],
+        latencies=latencies,
+        nights=[time // _DAY_US for time in times],
         bundle=row[10][-1],
         facts_before=facts[_last_before(row, cut), subject.variant],
         facts=facts[row[10][-1], subject.variant],
@@ -175,48 +172,54 @@ def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str
 
 
 def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, ChangeOrigin]:
-    """Since when the slower series are slower and where, by their numbers: one query for runs, one for operators."""
+    """Since when slower series are slower and where, by their numbers: a query each for runs, facts and operators."""
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
         return {}
-    chosen = {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers}
-    runs = _runs(place, chosen)
+    runs = _runs(place, {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers})
     own = decision.families.series
-    firsts = {n: first_of_level(runs[n], *_levels(own.runs.level[n], own.change[n])) for n in numbers}
-    sides = {n: (runs[n][:first][-_SIDE:], runs[n][first:][:_SIDE]) for n, first in firsts.items()}
+    sides = {}
+    for n in numbers:
+        level, after = math.exp(own.runs.level[n]), math.exp(own.runs.level[n] + own.change[n])
+        first = first_of_level([latency for _, latency in runs[n]], level, after)
+        places = [run for run, _ in runs[n]]
+        sides[n] = places[:first][-_SIDE:], places[first:][:_SIDE]
+    facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
-    return {
-        n: msgspec.structs.replace(origin(runs[n], firsts[n]), operators=parts[n][0], categories=parts[n][1])
-        for n in numbers
-    }
+    return {n: _origin(series[n].subject.variant, sides[n], facts, parts[n]) for n in numbers}
 
 
-def _levels(level: float, change: float) -> tuple[float, float]:
-    return math.exp(level), math.exp(level + change)
+def _origin(
+    variant: str,
+    sides: tuple[Sequence[RunPlace], Sequence[RunPlace]],
+    facts: Mapping[tuple[str, str], RunFacts],
+    parts: tuple[list[PartChange], list[PartChange]],
+) -> ChangeOrigin:
+    first, before = sides[1][0], sides[0][-1] if sides[0] else None
+    changed = changed_facts(facts[before.bundle, variant], facts[first.bundle, variant]) if before else []
+    return ChangeOrigin(first, before, changed, *parts)
 
 
-def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[StoredRun]]:
-    """The runs of some series, oldest first, by the number of the series."""
+def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tuple[RunPlace, float]]]:
+    """The runs of some series with their latencies, oldest first, by the number of the series."""
     same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject._fields)
     keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
-    columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
-        f"SELECT k.key, r.bundle, r.created, r.placed, r.latency_ns, {columns} "  # noqa: S608 - same
+        f"SELECT k.key, r.latency_ns, r.bundle, r.created, r.placed, r.commit, r.opscope, r.versions->>'{RUNTIME}' "  # noqa: S608 - same
         f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
         "ORDER BY r.placed, r.created, r.bundle"
     )
-    found: dict[int, list[StoredRun]] = {}
-    for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:
+    found: dict[int, list[tuple[RunPlace, float]]] = {}
+    for key, latency, bundle, created, placed, *versions in ask(place, sql, [list(chosen)]).rows:
         began, added = (one.isoformat(timespec="seconds") if one else "" for one in (created, placed))
-        run = StoredRun(bundle, began, added, float(value), known_facts(tuple(facts)))
-        found.setdefault(chosen[key], []).append(run)
+        found.setdefault(chosen[key], []).append((RunPlace(bundle, began, added, *versions), latency))
     return found
 
 
 def _parts(
     place: StoreLocation,
     series: Sequence[StoredSeries],
-    sides: Mapping[int, tuple[Sequence[StoredRun], Sequence[StoredRun]]],
+    sides: Mapping[int, tuple[Sequence[RunPlace], Sequence[RunPlace]]],
 ) -> dict[int, tuple[list[PartChange], list[PartChange]]]:
     """Operators and categories whose time grew most, by the number of the series."""
     wanted = [

@@ -37,7 +37,7 @@ _CONDITIONS = {
     "bundle": "bundle LIKE ? || '%'",
 }
 """Keys that do not mean a column as it is."""
-FACT_COLUMNS = (*FACTS, "versions")
+_FACT_COLUMNS = (*FACTS, "versions")
 """Columns of ``runs`` that facts are taken from."""
 
 
@@ -96,12 +96,12 @@ def _date(key: str, value: str) -> datetime:
 
 def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> dict[tuple[str, str], RunFacts]:
     """The facts of the runs of some bundles, by bundle and variant."""
-    columns = ", ".join(f'"{name}"' for name in FACT_COLUMNS)
+    columns = ", ".join(f'"{name}"' for name in _FACT_COLUMNS)
     sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours
-    return {(row[0], row[1]): known_facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
+    return {(row[0], row[1]): _facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
 
 
 @functools.lru_cache(maxsize=4096)
-def known_facts(values: tuple[str | None, ...]) -> RunFacts:
+def _facts(values: tuple[str | None, ...]) -> RunFacts:
     """The facts of a run by the values of its columns; runs of one night mostly have the same."""
-    return run_facts(dict(zip(FACT_COLUMNS, values, strict=True)))
+    return run_facts(dict(zip(_FACT_COLUMNS, values, strict=True)))

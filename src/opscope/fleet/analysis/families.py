@@ -31,8 +31,6 @@ class Families(NamedTuple):
     series: JudgedSeries  # each by itself
     devices: JudgedSeries  # medians over the series of each device; not judged where these are fewer than three
     models: JudgedSeries
-    device_series: Integers  # series in the newest night of each device
-    model_series: Integers
 
     def slower(self, limits: Floats | float) -> tuple[Flags, Flags, Flags]:
         """Which series, devices and models are slower than noise explains, and by more than a limit."""
@@ -53,4 +51,4 @@ def judged_families(logs: Floats, nights: Integers, devices: Integers, models: I
     changed = of_devices.runs_in(by_device.lasting, nights, devices) | of_models.runs_in(
         by_model.lasting, nights, models
     )
-    return Families(judge_newest(logs, changed), by_device, by_model, of_devices.newest, of_models.newest)
+    return Families(judge_newest(logs, changed), by_device, by_model)

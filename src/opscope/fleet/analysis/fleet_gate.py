@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
@@ -25,8 +26,8 @@ from opscope.fleet.analysis.common_moves import (
     CommonMove,
     MoveKind,
     SeriesMove,
-    changed_facts,
     common_moves,
+    owner,
     whole_group,
 )
 from opscope.fleet.analysis.families import FALSE_RED_NIGHTS, RATES, Families, judged_families
@@ -107,23 +108,11 @@ class StoredSeries(NamedTuple):
     """The runs of one thing on one machine."""
 
     subject: Subject  # what they are runs of
-    before: Sequence[float]  # latencies in ns before the newest ones, oldest first, at most `MOST_PREDECESSORS`
-    newest: Sequence[float]  # those of the newest runs, oldest first, at most `CONFIRMING`
-    nights_before: Sequence[int]  # numbers of the nights of the runs before
-    nights: Sequence[int]  # likewise of the newest
+    latencies: Sequence[float]  # ns, oldest first: `MOST_PREDECESSORS` at most, then the newest, `CONFIRMING` at most
+    nights: Sequence[int]  # numbers of their nights
     bundle: str  # of the newest run
     facts_before: RunFacts  # what is known of the last run before the newest ones
     facts: RunFacts  # of the newest run
-
-
-class StoredRun(NamedTuple):
-    """A run of a series, for what became of it."""
-
-    bundle: str
-    created: str
-    placed: str
-    value: float
-    facts: RunFacts
 
 
 class RunPlace(msgspec.Struct, frozen=True):
@@ -345,7 +334,7 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
     if terms.budgets.fleet.device_changes == "tell":
         told = {number for number, kind in common.items() if kind is MoveKind.DEVICE}
         slower = slower & ~np.isin(np.arange(len(series)), list(told))
-        moves = [_told(move) if move.kind is MoveKind.DEVICE else move for move in moves]
+        moves = [replace(one, regression=False) if one.kind is MoveKind.DEVICE else one for one in moves]
     larger = own.change > np.log1p(limits)
     suspects = larger & (own.p_values <= SUSPECT) & ~slower & own.runs.judged
     by_size = np.argsort(-own.change, kind="stable")
@@ -429,27 +418,12 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
     return Criterion(name, Quantity.COUNT, 0.0, float(count.slower), None, outcome, reason)
 
 
-def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) -> int:
+def first_of_level(latencies: Sequence[float], level_ns: float, after_ns: float) -> int:
     """Number of the first run from which on all are nearer to the new level than to the one before."""
-    middle, first = math.sqrt(level_ns * after_ns), len(runs) - 1
-    while first > 0 and (runs[first - 1].value > middle) is (after_ns > level_ns):
+    middle, first = math.sqrt(level_ns * after_ns), len(latencies) - 1
+    while first > 0 and (latencies[first - 1] > middle) is (after_ns > level_ns):
         first -= 1
     return first
-
-
-def origin(runs: Sequence[StoredRun], first: int) -> ChangeOrigin:
-    """Since when a series is slower; its operators are not known yet."""
-    before = runs[first - 1] if first else None
-    changed = changed_facts(before.facts, runs[first].facts) if before else {}
-    facts = [ChangedFact(name, old, new, 1, 0) for name, (old, new) in changed.items()]
-    return ChangeOrigin(_place(runs[first]), _place(before) if before else None, facts)
-
-
-def _place(run: StoredRun) -> RunPlace:
-    facts = run.facts
-    return RunPlace(
-        run.bundle, run.created, run.placed, facts.get("commit"), facts.get("opscope"), facts.get("versions.executorch")
-    )
 
 
 def _limits(series: Sequence[StoredSeries], terms: FleetTerms) -> Floats:
@@ -483,14 +457,14 @@ def _chooses_nothing(file: str, number: int, budget: SeriesBudget, series: Seque
 
 def _matrix(series: Sequence[StoredSeries]) -> tuple[Floats, Integers]:
     """Logarithms and nights of the runs, the newest in the last column; nan where a figure is none, or zero."""
-    width = max(len(one.before) for one in series) + CONFIRMING
-    logs, nights = np.full((len(series), max(width, SHORTEST)), math.nan), None
+    width = max(SHORTEST, *(len(one.latencies) for one in series))
+    logs = np.full((len(series), width), math.nan)
     nights = np.zeros(logs.shape, np.int64)
     for row, one in enumerate(series):
-        values = np.asarray([*one.before, *one.newest], np.float64)
+        values = np.asarray(one.latencies, np.float64)
         # A series with fewer new runs than may confirm one another takes the ones before them.
         logs[row, -len(values) :] = np.log(values, out=np.full(len(values), math.nan), where=values > 0)
-        nights[row, -len(values) :] = [*one.nights_before, *one.nights]
+        nights[row, -len(values) :] = one.nights
     return logs, nights
 
 
@@ -530,9 +504,9 @@ def _with_reds(
     common: dict[int, MoveKind] = {}
     for move in found:
         rises = move.ratio > 1
-        own = [n for n, one in enumerate(moved) if rises and one.direction == 1 and _belongs(one, move)]
+        own = [n for n, one in enumerate(moved) if rises and one.direction == 1 and owner(one, move.kind) == move.name]
         regression = rises and (move.name in red.get(move.kind, ()) or bool(slower[own].any()))
-        marked.append(msgspec.structs.replace(move, regression=regression))
+        marked.append(replace(move, regression=regression))
         common |= dict.fromkeys(own, move.kind)
     return marked, common
 
@@ -552,14 +526,6 @@ def _reds_without_a_majority(
         return [whole_group(judged, MoveKind.FLEET)]
     missing = [(kind, name) for kind, names in red.items() for name in sorted(names) if (kind, name) not in known]
     return [whole_group(judged, kind, name) for kind, name in missing]
-
-
-def _belongs(one: SeriesMove, move: CommonMove) -> bool:
-    return move.kind is MoveKind.FLEET or move.name == (one.device if move.kind is MoveKind.DEVICE else one.model)
-
-
-def _told(move: CommonMove) -> CommonMove:
-    return msgspec.structs.replace(move, regression=False)
 
 
 def _slower(
@@ -590,17 +556,14 @@ def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> lis
     for number, budget in enumerate(budgets.budget):
         if budget.max_ms is None:
             continue
-        chosen = [(float(np.median(_last(one))), one.subject) for one in series if _chooses(budget, one.subject)]
+        own = [one for one in series if _chooses(budget, one.subject)]
+        chosen = [(float(np.median(one.latencies[-CONFIRMING:])), one.subject) for one in own]
         limit = budget.max_ms * 1e6
         worst = max(chosen, key=lambda pair: pair[0])
         beyond = sum(value > limit for value, _ in chosen)
         words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
         found.append(BudgetLimit(number, ", ".join(words) or "all series", limit, len(chosen), beyond, *worst))
     return found
-
-
-def _last(one: StoredSeries) -> Sequence[float]:
-    return [*one.before, *one.newest][-CONFIRMING:]
 
 
 def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision) -> list[NotJudged]:
@@ -612,10 +575,9 @@ def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: Fle
 
 
 def _reason(one: StoredSeries) -> str:
-    values = [*one.before, *one.newest]
-    if len(values) < SHORTEST:
+    if len(one.latencies) < SHORTEST:
         return f"fewer than {SHORTEST} runs"
-    return "a latency of zero" if min(values) <= 0 else "too few runs since the level changed"
+    return "a latency of zero" if min(one.latencies) <= 0 else "too few runs since the level changed"
 
 
 def _models(series: Sequence[StoredSeries], decision: FleetDecision) -> list[ModelCount]:
@@ -631,7 +593,7 @@ def _models(series: Sequence[StoredSeries], decision: FleetDecision) -> list[Mod
 
 def _detectable(families: Families) -> list[Detectable]:
     found = []
-    for what, own, rate in zip(("series", "device", "model"), families[:3], RATES, strict=True):
+    for what, own, rate in zip(("series", "device", "model"), families, RATES, strict=True):
         judged = int(own.runs.judged.sum())
         sizes = own.detectable(rate / judged) if judged else None
         found.append(Detectable(what, judged, sizes and [math.expm1(size) for size in sizes]))

@@ -37,9 +37,12 @@ def common_steps(history: History, facts: Mapping[tuple[str, str], RunFacts]) ->
     for key, sides in _events(history):
         moves = common_moves([_move(one, facts) for one in sides])
         for move in moves:
-            own = [one for one in sides if one.step and _direction(one.step) == (1 if move.ratio > 1 else -1)]
-            names = Counter(one.step.label for one in own if one.step and _is_of(one.series, move))
-            label = names.most_common(1)[0][0] if names else ""
+            labels = Counter(
+                one.step.label
+                for one in sides
+                if one.step and (one.step.ratio > 1) is (move.ratio > 1) and _is_of(one.series, move)
+            )
+            label = labels.most_common(1)[0][0] if labels else ""
             found.append((key, msgspec.structs.replace(move, label=label)))
     return [move for _, move in sorted(found, key=lambda one: one[0], reverse=True)]
 
@@ -93,12 +96,9 @@ def _key(point: Point, order: Order) -> str:
 def _move(side: _Side, facts: Mapping[tuple[str, str], RunFacts]) -> SeriesMove:
     subject, points, step = side.series.subject, side.series.points, side.step
     before, after = (facts.get((points[place].bundle, subject.variant), {}) for place in (side.before, side.after))
-    ratio, direction = (step.ratio, _direction(step)) if step else (1.0, 0)
+    ratio = step.ratio if step else 1.0
+    direction = 0 if step is None else 1 if ratio > 1 else -1
     return SeriesMove(subject.model, subject.device, ratio, direction, before, after)
-
-
-def _direction(step: LevelChange) -> int:
-    return 1 if step.ratio > 1 else -1
 
 
 def _is_of(series: Series, move: CommonMove) -> bool:
