@@ -60,6 +60,12 @@ class Found(NamedTuple):
     analyses: Mapping[str, Analysis]  # of its variants, by name; those without a result are left out
     comparisons: Sequence[StoredComparison]  # that it holds
 
+    def processes(self, variant: str) -> int:
+        """Repetitions of a variant that its latency rests on."""
+        analysis = self.analyses.get(variant)
+        arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
+        return len(self.manifest.completed(variant, arm))
+
 
 def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
@@ -92,7 +98,6 @@ def moment(text: str | None) -> datetime | None:
 def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
-    arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
     return (
         "bundle",
         moment(manifest.created),
@@ -112,7 +117,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         model.sha256,
         found.source,
         manifest.status.value,
-        len(manifest.completed(variant.name, arm)),
+        found.processes(variant.name),
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
