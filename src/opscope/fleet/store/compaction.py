@@ -128,7 +128,8 @@ def _purge(place: StoreLocation) -> tuple[int, int]:
         marks = now.of(REPLACED.name)
         if not marks:
             return 0, 0
-        gone = _bundles_in(place, marks)
+        sql = f"SELECT bundle FROM {parquet_of([file.path for file in marks])}"  # noqa: S608 - quoted paths
+        gone = {name for (name,) in _asked(place, marks, sql, [])}
         changed = _without(place, now, gone, marks)
         if changed:
             return changed
@@ -242,11 +243,6 @@ def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[st
         rows = parquet_of([file.path for file in own], ", filename = true")
         sql = f"SELECT DISTINCT filename FROM {rows} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
         yield from (by_path[name.partition("://")[2]] for (name,) in _asked(place, own, sql, [sorted(bundles)]))
-
-
-def _bundles_in(place: StoreLocation, files: Sequence[File]) -> set[str]:
-    sql = f"SELECT bundle FROM {parquet_of([file.path for file in files])}"  # noqa: S608 - quoted paths
-    return {name for (name,) in _asked(place, files, sql, [])}
 
 
 def _asked(place: StoreLocation, own: Sequence[File], sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:

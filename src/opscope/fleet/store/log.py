@@ -146,7 +146,8 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
     delta = _opened(place, anchor)
     schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
     if schema != SCHEMA:
-        raise _other_version(place, schema)
+        hint = "upgrade opscope, or add the bundles to a new store; nothing was changed"
+        raise BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
     if anchor is None:
         raise damage
     if as_of is not None:
@@ -185,7 +186,9 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
     moment = time.time_ns() // 1_000_000
     live = [file for file in now.files if file not in set(old)] + list(new)
     actions: list[Any] = [RemoveAction(file.path, data, moment, file.size, _partition(file)) for file in old]
-    actions += [AddAction(file.path, file.size, _partition(file), moment, data, _statistics(file)) for file in new]
+    actions += [
+        AddAction(file.path, file.size, _partition(file), moment, data, f'{{"numRecords":{file.rows}}}') for file in new
+    ]
     number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
     own = CommitProperties(statement(now.tip, live), app_transactions=[Transaction(_APPLICATION, number)])
     with _faults(place):
@@ -251,11 +254,6 @@ def _opened(place: StoreLocation, anchor: Anchor | None) -> Any:  # noqa: ANN401
     raise NotFoundError("there is no store", where=place.address, hint=hint)
 
 
-def _other_version(place: StoreLocation, schema: str) -> BundleError:
-    hint = "upgrade opscope, or add the bundles to a new store; nothing was changed"
-    return BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
-
-
 def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN401 - likewise
     deltalake = _deltalake()
     try:
@@ -267,10 +265,6 @@ def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN
 
 def _partition(file: File) -> dict[str, str | None]:
     return {"table_name": file.table, "month": file.month}
-
-
-def _statistics(file: File) -> str:
-    return msgspec.json.encode({"numRecords": file.rows}).decode()
 
 
 @contextmanager

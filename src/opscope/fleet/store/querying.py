@@ -192,7 +192,7 @@ def query_errors(place: StoreLocation, files: Any = None) -> Iterator[None]:  # 
         yield
     except duckdb.Error as error:
         if files is not None and files.failed is not None:
-            raise _failed(place, files.failed) from error
+            raise files.failed if isinstance(files.failed, OpscopeError) else _damage(place, files.failed) from error
         refused = isinstance(error, duckdb.PermissionException)
         if not refused and (isinstance(error, duckdb.IOException) or _PARQUET.search(str(error))):
             raise _damage(place, error) from error
@@ -365,10 +365,6 @@ def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
     hint = "`opscope store verify` names every file that is missing or damaged"
     kind = _MissingFileError if isinstance(error, FileNotFoundError) else TraceFormatError
     return kind(f"a file of the store cannot be read: {_first_line(error)}", where=place.address, hint=hint)
-
-
-def _failed(place: StoreLocation, error: Exception) -> OpscopeError:
-    return error if isinstance(error, OpscopeError) else _damage(place, error)
 
 
 def _first_line(error: Exception) -> str:

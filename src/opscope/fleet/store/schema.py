@@ -284,11 +284,6 @@ def _stored(name: str, kind: Type) -> pl.Expr:
     return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column.cast(kind.polars)
 
 
-def stored_names(table: Table) -> str:
-    """The columns of a table's files as SQL selects them, as they are."""
-    return ", ".join(f'"{name}"' for name in table.names)
-
-
 def read_as(table: Table) -> str:
     """The columns of a table's files as SQL selects them, with the types of the table."""
     return ", ".join(_read(column) for column in table.columns)
