@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.analysis.common_moves import FactsOfRuns
     from opscope.fleet.analysis.fleet_gate import FleetDecision, FleetEvidence
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
@@ -157,7 +157,7 @@ def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
     return bundle
 
 
-def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str, str], RunFacts]) -> StoredSeries:
+def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: FactsOfRuns) -> StoredSeries:
     (before, newest), subject = cut, Subject(*row[:8])
     first = max(0, before - MOST_PREDECESSORS)
     latencies, times = (column[first:before] + column[newest:] for column in row[8:10])
@@ -192,7 +192,7 @@ def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: Fle
 def _origin(
     variant: str,
     sides: tuple[Sequence[RunPlace], Sequence[RunPlace]],
-    facts: Mapping[tuple[str, str], RunFacts],
+    facts: FactsOfRuns,
     parts: tuple[list[PartChange], list[PartChange]],
 ) -> ChangeOrigin:
     first, before = sides[1][0], sides[0][-1] if sides[0] else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
-from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
+from opscope.fleet.analysis.history_moves import common_steps
 from opscope.fleet.analysis.known_changes import (
     KnownChanges,
     acknowledged,
@@ -112,14 +113,9 @@ def stored_history(
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
     told = seen_since(marked, _since(since)) if since else marked
     nothing: list[CommonMove] = []
-    moves = part("what changes have in common", lambda: _moves(address, told), nothing)
+    facts_of = partial(facts_of_runs, place_of(address))
+    moves = part("what changes have in common", lambda: common_steps(told, facts_of), nothing)
     return shown_as(HistoryResult, msgspec.structs.replace(told, moves=moves))
-
-
-def _moves(address: str, told: History) -> list[CommonMove]:
-    wanted = runs_at_common_steps(told)
-    facts = facts_of_runs(place_of(address), wanted) if wanted else {}
-    return common_steps(told, facts)
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:

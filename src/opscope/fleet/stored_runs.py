@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.analysis.common_moves import FactsOfRuns, RunFacts
     from opscope.fleet.store.place import StoreLocation
 
 
@@ -94,7 +94,7 @@ def _date(key: str, value: str) -> datetime:
     return found
 
 
-def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> dict[tuple[str, str], RunFacts]:
+def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> FactsOfRuns:
     """The facts of the runs of some bundles, by bundle and variant."""
     columns = ", ".join(f'"{name}"' for name in _FACT_COLUMNS)
     sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     RunFacts: TypeAlias = Mapping[str, str | None]
     """What is known of a run besides its times: program, commit, versions, system, CPU."""
+    FactsOfRuns: TypeAlias = Mapping[tuple[str, str], RunFacts]
+    """The same of several, by bundle and variant."""
 
 MOST = 0.5
 """Share of the series of a device or a model above which most of them moved."""

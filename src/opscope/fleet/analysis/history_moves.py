@@ -12,9 +12,9 @@ from opscope.fleet.analysis.history import Order
 from opscope.fleet.analysis.known_changes import NEAR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
-    from opscope.fleet.analysis.common_moves import CommonMove, RunFacts
+    from opscope.fleet.analysis.common_moves import CommonMove, FactsOfRuns
     from opscope.fleet.analysis.history import History, LevelChange, Point, Series
 
 
@@ -27,16 +27,22 @@ class _Side(NamedTuple):
     step: LevelChange | None
 
 
-def common_steps(history: History, facts: Mapping[tuple[str, str], RunFacts]) -> list[CommonMove]:
+def common_steps(history: History, facts_of: Callable[[list[str]], FactsOfRuns]) -> list[CommonMove]:
     """What series have in common whose levels changed at the same time, the newest first.
 
     Steps are taken for one event when they are at most three runs apart, since that is how well a step is placed. A
     series takes part when it was judged and has runs on both sides.
+
+    Args:
+        history: whose steps are meant.
+        facts_of: the facts of the runs of some bundles; asked for events that have something in common, once.
     """
+    events = [(key, sides) for key, sides in _events(history) if common_moves([_move(one, {}) for one in sides])]
+    runs = (one.series.points[at] for _, sides in events for one in sides for at in (one.before, one.after))
+    facts = facts_of(list(dict.fromkeys(point.bundle for point in runs))) if events else {}
     found: list[tuple[str, CommonMove]] = []
-    for key, sides in _events(history):
-        moves = common_moves([_move(one, facts) for one in sides])
-        for move in moves:
+    for key, sides in events:
+        for move in common_moves([_move(one, facts) for one in sides]):
             labels = Counter(
                 one.step.label
                 for one in sides
@@ -45,17 +51,6 @@ def common_steps(history: History, facts: Mapping[tuple[str, str], RunFacts]) ->
             label = labels.most_common(1)[0][0] if labels else ""
             found.append((key, msgspec.structs.replace(move, label=label)))
     return [move for _, move in sorted(found, key=lambda one: one[0], reverse=True)]
-
-
-def runs_at_common_steps(history: History) -> list[str]:
-    """Bundles whose facts :func:`common_steps` asks for: of events that have something in common."""
-    wanted: dict[str, None] = {}
-    for _, sides in _events(history):
-        if common_moves([_move(one, {}) for one in sides]):
-            wanted |= dict.fromkeys(
-                one.series.points[place].bundle for one in sides for place in (one.before, one.after)
-            )
-    return list(wanted)
 
 
 def _events(history: History) -> list[tuple[str, list[_Side]]]:
@@ -93,7 +88,7 @@ def _key(point: Point, order: Order) -> str:
     return point.placed[:10] if order is Order.DATE else point.label
 
 
-def _move(side: _Side, facts: Mapping[tuple[str, str], RunFacts]) -> SeriesMove:
+def _move(side: _Side, facts: FactsOfRuns) -> SeriesMove:
     subject, points, step = side.series.subject, side.series.points, side.step
     before, after = (facts.get((points[place].bundle, subject.variant), {}) for place in (side.before, side.after))
     ratio = step.ratio if step else 1.0
