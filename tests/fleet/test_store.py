@@ -36,7 +36,7 @@ from opscope.api import (
 )
 from opscope.bundle.manifest import Manifest
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
-from opscope.fleet.reports.answer import answer_bytes
+from opscope.fleet.reports.answer import answer_parts
 from opscope.fleet.store import log
 from opscope.fleet.store.compaction import _replaced_by, alike, read_together
 from opscope.fleet.store.entries import StoreEntry
@@ -465,7 +465,8 @@ def test_an_answer_comes_as_table_csv_json_or_parquet(store: Path, tmp_path: Pat
     """The same rows in every form; a text that a spreadsheet would run is guarded."""
     sql = "SELECT model, speedup, '=1+1' AS trap, created FROM runs WHERE variant = 'accelerated' ORDER BY ALL"
     answer = query_store(sql, store)
-    forms = {form: answer_bytes(answer.columns, answer.types, answer.rows, form) for form in ("csv", "json", "parquet")}
+    given = answer.columns, answer.types, [answer.rows]
+    forms = {form: b"".join(answer_parts(*given, form)) for form in ("csv", "json", "parquet")}
     rows = list(csv.reader(io.StringIO(forms["csv"].decode())))
     assert rows[0] == ["model", "speedup", "trap", "created"]
     assert [(row[0], float(row[1]), row[2]) for row in rows[1:]] == [(m, s, f"'{t}") for m, s, t, _ in answer.rows]
@@ -542,9 +543,9 @@ def test_the_queries_of_the_page_have_answers(store: Path) -> None:
 def test_an_empty_answer_has_its_columns(store: Path) -> None:
     """No row: a CSV with its head, an empty list, and a Parquet file of these columns."""
     answer = query_store("SELECT tile, calls FROM tiles", store)
-    assert answer_bytes(answer.columns, answer.types, answer.rows, "csv") == b"tile,calls\n"
-    assert json.loads(answer_bytes(answer.columns, answer.types, answer.rows, "json")) == []
-    assert pl.read_parquet(answer_bytes(answer.columns, answer.types, answer.rows, "parquet")).columns == [
+    assert b"".join(answer_parts(answer.columns, answer.types, [answer.rows], "csv")) == b"tile,calls\n"
+    assert json.loads(b"".join(answer_parts(answer.columns, answer.types, [answer.rows], "json"))) == []
+    assert pl.read_parquet(b"".join(answer_parts(answer.columns, answer.types, [answer.rows], "parquet"))).columns == [
         "tile",
         "calls",
     ]

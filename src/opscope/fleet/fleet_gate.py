@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.analysis.gate.decision import QUIETER
-from opscope.core.errors import NotFoundError, UntrustedError, UsageError
+from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
@@ -32,8 +32,7 @@ from opscope.fleet.analysis.fleet_gate import (
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, facts_of_runs, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, date_of, facts_of_runs, run_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,9 +80,7 @@ def check_fleet(
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    found = moment(since)
-    if found is None:
-        raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
+    found = date_of(since, "--new", "--new ")
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     place = place_of(store)
     series, without, untrusted = _series(place, run_filter(where), found)

@@ -26,8 +26,7 @@ from opscope.fleet.analysis.known_changes import (
 from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, facts_of_runs, run_filter
+from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, date_of, facts_of_runs, run_filter
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 
@@ -111,7 +110,7 @@ def stored_history(
         raise NotFoundError(f"no run that can be trusted has the figure {metric}", where=address, hint=hint)
     judged = history(address, shown, order, _newest(known_rows, chosen), len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    told = seen_since(marked, _since(since)) if since else marked
+    told = seen_since(marked, date_of(since, "--since", "--since ").isoformat()) if since else marked
     nothing: list[CommonMove] = []
     facts_of = partial(facts_of_runs, place_of(address))
     moves = part("what changes have in common", lambda: common_steps(told, facts_of), nothing)
@@ -169,13 +168,6 @@ def check_new_changes(found: History) -> None:
     if lost:
         problem = f"{len(lost)} of {len(found.series)} series are not judged: {lost[0].not_judged}"
         raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series are judged")
-
-
-def _since(text: str) -> str:
-    found = moment(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not a date", where="--since", hint="--since 2026-01-31")
-    return found.isoformat()
 
 
 def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:

@@ -78,7 +78,8 @@ def _with(found: RunFilter, key: str, value: str) -> RunFilter:
         return found._replace(last=_number(key, value))
     if key == "threads":
         return found.also(key, _number(key, value))
-    return found.also(key, _date(key, value) if key in {"since", "until"} else value)
+    dated = key in {"since", "until"}
+    return found.also(key, date_of(value, f"filter, {key}", f"{key}=") if dated else value)
 
 
 def _number(key: str, value: str) -> int:
@@ -87,10 +88,11 @@ def _number(key: str, value: str) -> int:
     return int(value)
 
 
-def _date(key: str, value: str) -> datetime:
-    found = moment(value)
+def date_of(text: str, where: str, before: str) -> datetime:
+    """The moment that a user named, in UTC without a zone; what stands before it is of the hint."""
+    found = moment(text)
     if found is None:
-        raise UsageError(f"{value!r} is not a date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
+        raise UsageError(f"{text!r} is not a date", where=where, hint=f"{before}2026-01-31")
     return found
 
 

@@ -298,13 +298,11 @@ def in_order(points: Sequence[Point], order: Order) -> list[Point]:
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """Key by which 1.10 stands behind 1.9, and 1.10rc1 before 1.10."""
-    parts = ["".join(own) for _, own in itertools.groupby(text.split("+", maxsplit=1)[0], key=_sort_of_character)]
+    release = text.split("+", maxsplit=1)[0]
+    sorts = itertools.groupby(release, key=lambda character: (character.isdecimal(), character.isalpha()))
+    parts = ["".join(own) for _, own in sorts]
     words = [part for part in parts if part not in {".", "-", "_"}]
     return (*((1, int(w), "") if w.isdecimal() else (-1, 0, w) for w in words), (0, 0, ""))
-
-
-def _sort_of_character(character: str) -> int:
-    return 0 if character.isdecimal() else 1 if character.isalpha() else 2
 
 
 def _not_judged(values: NDArray[np.float64]) -> str | None:

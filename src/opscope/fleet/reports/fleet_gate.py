@@ -55,7 +55,7 @@ def _answer(decision: Decision[FleetEvidence]) -> str:
 
 
 def _slower_text(found: FleetEvidence) -> str:
-    count, alone = len(found.slower), len(_alone(found.slower))
+    count, alone = len(found.slower), len(_alone(found))
     ways = f" ({alone} alone, {count - alone} with the device or model)" if alone < count else ""
     return f"{count or 'none'} of {found.judged} judged series slower{ways}"
 
@@ -75,21 +75,18 @@ def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
 
 
 def _sections(found: FleetEvidence, most: int) -> list[Section]:
-    together, fewer = _together(found.slower), min(most, _MOST_TOGETHER)
+    alone, fewer = _alone(found), min(most, _MOST_TOGETHER)
+    together = [row for row in found.slower if row.common is not None]
     sections = (
-        _section("Slower alone", _alone(found.slower), most),
+        _section("Slower alone", alone, most),
         _section("Slower with the others of its device or model", together, fewer),
         _section("May be slower: the next runs will show", found.suspects, fewer),
     )
     return [section for section in sections if section is not None]
 
 
-def _alone(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
-    return [row for row in rows if row.common is None]
-
-
-def _together(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
-    return [row for row in rows if row.common is not None]
+def _alone(found: FleetEvidence) -> list[SlowerSeries]:
+    return [row for row in found.slower if row.common is None]
 
 
 def _series_text(row: SlowerSeries) -> str:
@@ -115,12 +112,8 @@ def _since(found: ChangeOrigin) -> str:
     versions = [f"executorch {first.executorch}"] if first.executorch else []
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
-    told = _changed(found)
-    return ", ".join([names, *versions, *([told] if told else [])])
-
-
-def _changed(found: ChangeOrigin) -> str:
-    return "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
+    told = "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
+    return ", ".join([names, *versions, told])
 
 
 def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:

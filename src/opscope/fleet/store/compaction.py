@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from opscope.core.errors import StorageError
+from opscope.core.grouping import grouped
 from opscope.fleet.store.entries import chosen, older
 from opscope.fleet.store.log import (
     TRIES,
@@ -165,10 +166,7 @@ def _compact_all(place: StoreLocation, *, tiered: bool) -> tuple[int, int]:
 
 def _small(now: Snapshot, *, tiered: bool) -> Iterator[list[File]]:
     """Small files of each table and month."""
-    found: dict[tuple[str, str], list[File]] = {}
-    for file in filter(_is_small, now.files):
-        found.setdefault((file.table, file.month), []).append(file)
-    for small in found.values():
+    for small in grouped(filter(_is_small, now.files), lambda file: (file.table, file.month)).values():
         chosen = alike(small) if tiered else small
         if len(chosen) > 1:
             yield chosen

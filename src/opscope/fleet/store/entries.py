@@ -12,7 +12,7 @@ from opscope.core.errors import NotFoundError
 from opscope.core.json import from_json
 from opscope.fleet.store.querying import ask_snapshot, streamed
 from opscope.fleet.store.rows import moment
-from opscope.fleet.store.schema import BUNDLES, REPLACED
+from opscope.fleet.store.schema import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -145,11 +145,6 @@ def entry_rows(own: Iterable[StoreEntry]) -> pl.DataFrame:
             for one in own
         ]
     )
-
-
-def replaced_rows(bundles: Iterable[str]) -> pl.DataFrame:
-    """Bundles that count no more, as rows of the store's table of them."""
-    return REPLACED.frame([(bundle,) for bundle in sorted(bundles)])
 
 
 def _entry(row: tuple[Any, ...]) -> StoreEntry:

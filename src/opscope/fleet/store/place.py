@@ -158,16 +158,18 @@ class Remote:
             hint = f"give a directory, or a URL that begins with one of {', '.join(f'{one}://' for one in SCHEMES)}"
             raise UsageError(f"no kind of storage {self._scheme!r}", where=address, hint=hint)
         # Without encryption only where the user's own endpoint is such: a server in the same house, or a test.
-        self._plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         self.options = {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_SECONDS}s"}
-        if self._plain:
+        if plain:
             self.options["allow_http"] = "true"
         try:
             from obstore.store import from_url
         except ImportError:
             raise MissingDependencyError("obstore is not installed", where=address, hint=EXTRA) from None
+        http = {"allow_http": True} if plain else None
+        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         with storage_faults(self.address):
-            self._store: Any = from_url(self.uri, **self._settings())
+            self._store: Any = from_url(self.uri, client_options=http, retry_config=retries)
 
     def read(self, path: str) -> bytes:
         """See ``StoreLocation``."""
@@ -218,10 +220,6 @@ class Remote:
                 return bytes(obstore.get_range(self._store, path, start=offset, length=count))
 
         return part
-
-    def _settings(self) -> dict[str, Any]:
-        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
-        return {"client_options": {"allow_http": True} if self._plain else None, "retry_config": retries}
 
 
 def store_address(store: str | Path | None) -> str:
