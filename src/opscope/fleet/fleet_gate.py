@@ -16,19 +16,15 @@ from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
 from opscope.experiment.config_files import decoded
 from opscope.fleet.analysis.common_moves import changed_facts
-from opscope.fleet.analysis.fleet_gate import (
+from opscope.fleet.analysis.fleet_decision import (
     MOST_PREDECESSORS,
     SELECTORS,
-    ChangeOrigin,
     FleetBudgets,
     FleetTerms,
-    PartChange,
-    RunPlace,
     StoredSeries,
     decide,
-    first_of_level,
-    fleet_gate,
 )
+from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, first_of_level, fleet_gate
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
@@ -39,7 +35,8 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.decision import Decision
     from opscope.fleet.analysis.common_moves import FactsOfRuns
-    from opscope.fleet.analysis.fleet_gate import FleetDecision, FleetEvidence
+    from opscope.fleet.analysis.fleet_decision import FleetDecision
+    from opscope.fleet.analysis.fleet_gate import FleetEvidence
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
