@@ -201,7 +201,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
 def _sorts(place: StoreLocation, runs: Sequence[FleetRun]) -> list[SortTime]:
     if not runs:
         return []
-    columns = "bundle, variant, operator, category, backend, sum(share), sum(time_ns)"
+    columns = "bundle, variant, operator, category, backend, sum(share)"
     chosen = "bundle IN (SELECT unnest(?))"  # a join: a mark for each bundle would be compared one by one
     sql = f"SELECT {columns} FROM kernels WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
     return [SortTime(*row) for row in ask(place, sql, [sorted({run.bundle for run in runs})]).rows]

@@ -178,16 +178,11 @@ def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subjec
         subject = Subject(*row[:8])
         counts[subject] = counts.get(subject, 0) + 1
         if chosen.last is None or counts[subject] <= chosen.last:
-            found.append((subject, _point(row)))
+            bundle, created, placed, label, value = row[8:]
+            began = created.isoformat(timespec="seconds") if created else ""
+            named = NOT_KNOWN if label is None else str(label)
+            found.append((subject, Point(bundle, began, named, float(value), placed.isoformat() if placed else "")))
     return found[::-1]
-
-
-def _point(row: tuple[Any, ...]) -> Point:
-    bundle, created, placed, label, value = row[8:]
-    moment = created.isoformat(timespec="seconds") if created is not None else ""
-    return Point(
-        bundle, moment, NOT_KNOWN if label is None else str(label), float(value), placed.isoformat() if placed else ""
-    )
 
 
 def _order(by: str) -> tuple[Order, str]:

@@ -33,7 +33,6 @@ class SortTime(NamedTuple):
     category: str
     backend: str
     share: float
-    time_ns: float
 
 
 class Ranking(msgspec.Struct, frozen=True):
