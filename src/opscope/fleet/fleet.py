@@ -21,7 +21,7 @@ from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import TRUSTED, run_filter
+from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
@@ -131,15 +131,14 @@ def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
 
 def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter) -> dict[tuple[str, str], RunSeries]:
     """The newest runs of configurations, timed in one way, by bundle and variant of the newest one."""
-    order = "ORDER BY placed, created, bundle"
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
     runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
     judged = f"kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline' AND {TRUSTED}"
     followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
-    lists = ", ".join(f"list({name} {order})" for name in ("created", "placed", "latency_ns"))
+    lists = ", ".join(f"list({name} ORDER BY {ORDER})" for name in ("created", "placed", "latency_ns"))
     newest = f"({followed}) WHERE number <= {_FOLLOWED}"
-    sql = f"SELECT variant, last(bundle {order}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
+    sql = f"SELECT variant, last(bundle ORDER BY {ORDER}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
     found = {}
     for variant, bundle, begun, placed, latencies in ask(place, sql, chosen.values).rows:

@@ -127,24 +127,12 @@ def next_place(place: StoreLocation, now: Snapshot) -> str:
 
 def entry_rows(own: Iterable[StoreEntry]) -> pl.DataFrame:
     """Bundles as rows of the store's table of them."""
-    return BUNDLES.frame(
-        [
-            (
-                one.bundle,
-                one.model,
-                one.device,
-                one.kind,
-                one.origin,
-                one.repetitions,
-                msgspec.json.encode(one.variants).decode(),
-                moment(one.created),
-                moment(one.added),
-                moment(one.placed),
-                one.source,
-            )
-            for one in own
-        ]
-    )
+    rows = []
+    for one in own:
+        variants = msgspec.json.encode(one.variants).decode()
+        about = one.bundle, one.model, one.device, one.kind, one.origin, one.repetitions, variants
+        rows.append((*about, moment(one.created), moment(one.added), moment(one.placed), one.source))
+    return BUNDLES.frame(rows)
 
 
 def _entry(row: tuple[Any, ...]) -> StoreEntry:
