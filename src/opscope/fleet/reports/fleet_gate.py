@@ -9,7 +9,7 @@ from opscope.analysis.gate.decision import Outcome
 from opscope.core.units import counted_text, interval_text, share_text, signed_share_text, time_text
 from opscope.fleet.analysis.fleet_gate import budget_name, model_name, move_name
 from opscope.fleet.reports.common_moves import fact_text, move_text
-from opscope.fleet.reports.history import subject_line
+from opscope.fleet.reports.history import subject_text
 from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, column, table
 from opscope.reports.document.text import plain
 from opscope.reports.gate import GateText
@@ -65,7 +65,7 @@ def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
     found, reasons = decision.evidence, {one.name: one.reason for one in decision.criteria}
     told = {move_name(one): move_text(one).partition(": ")[2] for one in found.moves if one.regression}
     for limit in found.budgets:
-        name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_line(limit.worst)}"
+        name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_text(limit.worst)}"
         told[name] = f"{reasons[name]}; the longest is {longest}"
     for one in found.models:
         if one.judged:
@@ -92,7 +92,7 @@ def _alone(found: FleetEvidence) -> list[SlowerSeries]:
 def _series_text(row: SlowerSeries) -> str:
     values = f"{time_text(row.before_ns)} -> {time_text(row.after_ns)}"
     sizes = f"{signed_share_text(row.slowdown)} {interval_text(row.ci95, signed_share_text)}"
-    return f"{subject_line(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
+    return f"{subject_text(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
 
 
 def _origin_lines(found: ChangeOrigin | None) -> list[str]:
@@ -123,13 +123,13 @@ def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | N
     more = f"And {rest} more; the decision in JSON has all of them." if rest > 0 else ""
     listed = table(
         rows[:most],
-        column("series", Format.TEXT, lambda row: subject_line(row.subject)),
+        column("series", Format.TEXT, lambda row: subject_text(row.subject)),
         column("time", Format.TEXT, lambda row: f"{time_text(row.before_ns)} to {time_text(row.after_ns)}"),
         column("change", Format.TEXT, _change),
         column("runs", Format.COUNT, lambda row: row.runs),
     )
     origins = [
-        f"{subject_line(row.subject)}: {'; '.join(_origin_lines(row.origin))}" for row in rows[:most] if row.origin
+        f"{subject_text(row.subject)}: {'; '.join(_origin_lines(row.origin))}" for row in rows[:most] if row.origin
     ]
     return Section(f"{title}: {len(rows)}", [listed, Bullets(origins), Sentence(more)])
 

@@ -54,7 +54,7 @@ def history_card(history: History) -> Card:
     """The series that changed first, each with its level and its newest change."""
     ordered = changed_first(history)
     rows = [
-        [subject_text(one), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
+        [subject_text(one.subject), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
         for one in ordered[:MOST_ROWS]
     ]
     lines = [*more_rows(len(rows), len(ordered)), *left_out_lines(history)]
