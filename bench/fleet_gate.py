@@ -16,7 +16,7 @@ import numpy as np
 
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.stats.many_series import CONFIRMING
-from opscope.fleet.analysis.families import FALSE_RED_NIGHTS, RATES, Families, judged_families
+from opscope.fleet.analysis.fleet_decision import FALSE_RED_NIGHTS, RATES, Families, judged_families
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

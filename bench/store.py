@@ -132,7 +132,7 @@ def _tell_head() -> None:
 
 def _tell(name: str, cost: Cost, bundles: int, store: Path) -> None:
     """A line: time for each bundle; files that are there, those that count, their bytes; the load at its end."""
-    counting = snapshot(place_of(str(store))).files
+    counting = snapshot(place_of(store)).files
     each = [f"{part:>9.1f}{part / bundles * 1e3:>9.2f}" for part in cost[:2]]
     there = sum(1 for path in store.rglob("*") if path.is_file())
     size = sum(file.size for file in counting) / 1e6

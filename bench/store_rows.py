@@ -27,7 +27,7 @@ _VARIANTS = ("accelerated", "baseline")
 def main() -> None:
     """Add the bundles that the arguments name."""
     store, first, count, models, devices, operators = sys.argv[1], *map(int, sys.argv[2:])
-    place = place_of(str(Path(store)))
+    place = place_of(Path(store))
     log.create(place)
     at, pattern = next_place(place, log.snapshot(place)), _pattern(operators)
     each = max(1, MOST_ROWS // sum(frame.height for frame in pattern.values()))

@@ -44,7 +44,8 @@ from opscope.core.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
 from opscope.core.table import column_reference
 from opscope.experiment.config import Config
 from opscope.fleet.analysis.fleet import Fleet
-from opscope.fleet.analysis.fleet_gate import FleetBudgets, FleetEvidence
+from opscope.fleet.analysis.fleet_decision import FleetBudgets
+from opscope.fleet.analysis.fleet_gate import FleetEvidence
 from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.schema import SCHEMA, TABLES

@@ -125,7 +125,7 @@ def test_a_page_of_a_fleet_with_a_bug_leaves_the_other(
     ("room", "function", "named"),
     [
         (history_analysis, "series", "the series of toy_cnn_xnnpack_fp32 on"),
-        (stored_history, "runs_at_common_steps", "what changes have in common"),
+        (stored_history, "common_steps", "what changes have in common"),
         (history_page, "_tiles", "the figures of the first screen"),
         (history_page, "_steady", "the table of series"),
         (history_page, "html_document", "history.html"),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from opscope.fleet.analysis.families import FALSE_RED_NIGHTS, Families, judged_families
+from opscope.fleet.analysis.fleet_decision import FALSE_RED_NIGHTS, Families, judged_families
 
 MODELS, DEVICES, HISTORY = 30, 10, 24
 

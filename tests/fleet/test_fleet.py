@@ -86,10 +86,10 @@ def test_what_dominates_is_a_mean_over_configurations() -> None:
     """A sort that is in one of two configurations counts half; where it is largest is said."""
     runs = [run("a"), run("b")]
     sorts = [
-        SortTime("a-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.6, 6e5),
-        SortTime("b-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.2, 2e5),
-        SortTime("b-toy", "accelerated", "Softmax", "Other", "portable", 0.7, 7e5),
-        SortTime("b-toy", "baseline", "Softmax", "Other", "portable", 0.9, 9e5),
+        SortTime("a-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.6),
+        SortTime("b-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.2),
+        SortTime("b-toy", "accelerated", "Softmax", "Other", "portable", 0.7),
+        SortTime("b-toy", "baseline", "Softmax", "Other", "portable", 0.9),
     ]
     first, second = dominant(runs, sorts)
     assert (first.operator, first.share, first.present, first.first) == ("Convolution", 0.4, 2, 1)
@@ -132,7 +132,7 @@ def test_names_stay_text() -> None:
     """Devices, models, variants and operators that look like markup."""
     trap = "<img src=x onerror=alert(1)>|`x`"
     runs = [run(f"{trap}{n}", trap, trap, role="accelerated", bundle="x") for n in range(2)]
-    found = fleet(trap, runs, [SortTime("x", trap, trap, trap, trap, 0.5, 1.0)])
+    found = fleet(trap, runs, [SortTime("x", trap, trap, trap, trap, 0.5)])
     assert "<img" not in fleet_html(found)
     assert " style=" not in fleet_html(found)
     unescaped = (

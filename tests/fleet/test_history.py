@@ -43,7 +43,7 @@ def points(values: list[float], labels: list[str] | None = None) -> list[Point]:
     """One point an hour."""
     named = labels or [f"day {number:03d}" for number in range(len(values))]
     return [
-        Point(f"{n:064x}", f"2026-01-01T{n:04d}", label, v)
+        Point(f"{n:064x}", f"2026-01-01T{n:04d}", label, v, f"2026-01-01T{n:04d}")
         for n, (v, label) in enumerate(zip(values, named, strict=True))
     ]
 

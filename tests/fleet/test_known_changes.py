@@ -21,7 +21,7 @@ def nights(*levels: float, each: int = 15, seed: int = 1) -> History:
     values = np.repeat(levels, each) * np.exp(np.random.default_rng(seed).normal(0, 0.005, each * len(levels)))
     dates = [f"2026-{7 + night // 28:02d}-{night % 28 + 1:02d}" for night in range(len(values))]
     points = [
-        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value))
+        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value), f"{date}T03:00:00")
         for night, (date, value) in enumerate(zip(dates, values, strict=True))
     ]
     metric = Metric("latency", FigureUnit.TIME)
@@ -35,8 +35,9 @@ def known_of(found: History, note: str = "accepted") -> KnownChanges:
 
 def test_only_changes_for_the_worse_are_new() -> None:
     """Of a rise and a fall, the rise."""
-    (new,) = new_for_the_worse(nights(100, 110, 95))
-    assert (new.kind, new.change.label, new.seen) == ("step", "2026-07-16", "2026-07-16T03:00:00")
+    ((series, new),) = new_for_the_worse(nights(100, 110, 95))
+    seen = series.points[new.seen].placed
+    assert (new.kind, new.label, seen) == ("step", "2026-07-16", "2026-07-16T03:00:00")
 
 
 def test_a_known_change_bears_its_note_and_is_not_new() -> None:
@@ -67,7 +68,7 @@ def test_a_change_of_another_figure_or_device_is_not_known() -> None:
 def test_a_drift_is_known_by_its_runs() -> None:
     """It has one place less than a step: any of its runs."""
     found = nights(*np.linspace(100, 110, 30), each=1)
-    assert [one.kind for one in new_for_the_worse(found)] == ["drift"]
+    assert [change.kind for _, change in new_for_the_worse(found)] == ["drift"]
     assert new_for_the_worse(with_known(found, known_of(found))) == []
 
 

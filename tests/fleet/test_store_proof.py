@@ -130,7 +130,7 @@ def test_leftovers_are_named_and_never_deleted(store: Path) -> None:
 
 def test_compaction_deletes_what_was_replaced(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week later. The files that count stay, and nothing is missed afterwards."""
-    place = place_of(str(store))
+    place = place_of(store)
     replaced = log.replaced_files(place, log.snapshot(place))
     assert replaced
     assert compact_store(store).deleted == 0
@@ -191,7 +191,7 @@ def test_a_commit_of_another_program_is_damage(store: Path) -> None:
 
 def test_an_anchor_that_a_slow_writer_set_back_follows(store: Path) -> None:
     """Whoever writes last looks again whether the log has gone on."""
-    place = place_of(str(store))
+    place = place_of(store)
     whole = read_anchor(place)
     begin(place)
     assert read_anchor(place) == Anchor()
@@ -203,7 +203,7 @@ def test_an_anchor_that_a_slow_writer_set_back_follows(store: Path) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_checkpoint_that_the_anchor_does_not_know_must_agree(whole: bool, sample: StoreSample, store: Path) -> None:
     """Its writer was killed before the anchor: by what it leads to it is known from then on, or damage."""
-    place = place_of(str(store))
+    place = place_of(store)
     known = read_anchor(place)
     (version,) = known.checkpoints
     place.write(ANCHOR, _sealed(msgspec.structs.replace(known, checkpoints={})))
@@ -221,7 +221,7 @@ def test_a_checkpoint_that_the_anchor_does_not_know_must_agree(whole: bool, samp
 
 def test_commits_that_a_checkpoint_took_up_can_go(sample: StoreSample, store: Path) -> None:
     """After their month; what is left is proved as before, and the first one that is left must be there."""
-    place = place_of(str(store))
+    place = place_of(store)
     log.forget_commits(place, time.time() - 60)
     assert len(commits(store)) == log.snapshot(place).version + 1
     log.forget_commits(place, time.time() + 60)
@@ -287,7 +287,7 @@ def test_no_statement_writes_or_reads_another_file(store: Path, beside: Path) ->
 
     `make fuzz` tries thousands, each as a query of its own.
     """
-    place = place_of(str(store))
+    place = place_of(store)
     before = tree_hash(store, beside)
     asked = list(itertools.islice(statements(random.Random(7), store, beside), 200))
 
@@ -309,7 +309,7 @@ def test_threads_that_read_one_file_get_what_they_asked_for(tmp_path: Path) -> N
     """DuckDB seeks and reads in two steps, and several of its threads have one file."""
     content = bytes(number % 251 for number in range(100_000))
     (tmp_path / "file").write_bytes(content)
-    file = PartReader(place_of(str(tmp_path)).ranges("file", len(content)), len(content))
+    file = PartReader(place_of(tmp_path).ranges("file", len(content)), len(content))
 
     def read(number: int) -> list[int]:
         rng = random.Random(number)

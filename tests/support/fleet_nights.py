@@ -64,7 +64,7 @@ def steady(models: int, devices: int, nights: int, *, scatter: float = 0.01, see
 
 def write_nights(store: Path, nights: Nights) -> Path:
     """Add a fleet's nights to a store, each night as one addition."""
-    place = place_of(str(store))
+    place = place_of(store)
     log.create(place)
     for night in range(nights.latency.shape[2]):
         batch = Batch()

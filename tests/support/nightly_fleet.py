@@ -86,7 +86,7 @@ def eventful_fleet(models: int, devices: int, nights: int, seed: int = 0) -> Nig
 
 def store_nights(store: Path, fleet: NightlyFleet) -> None:
     """Write a fleet to a store, a commit a night."""
-    place = place_of(str(store))
+    place = place_of(store)
     log.create(place)
     nights = fleet.accelerated.shape[2]
     for night in range(nights):

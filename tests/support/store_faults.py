@@ -74,7 +74,7 @@ def store_sample(place: Path, adds: int = 4, idle: int = 18) -> StoreSample:
     """
     mint = Mint(place / "mint", operators=4, rounds=2, runs=2)
     bundles = [mint.make(place / f"bundles/{number}", Made(number, hours=number)) for number in range(adds + 1)]
-    anchors, where = [], place_of(str(place / "store"))
+    anchors, where = [], place_of(place / "store")
     for number, bundle in enumerate(bundles[1:]):
         add_to_store([bundle], place / "store")
         anchors.append((place / "store" / _ANCHOR).read_bytes())

@@ -24,7 +24,7 @@ from kernel_files import REPORT
 from many_bundles import Made, Mint
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
-from opscope.fleet.reports.answer import answer_bytes
+from opscope.fleet.reports.answer import answer_parts
 from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
 from programs import write_tiny_program
@@ -430,7 +430,7 @@ def test_what_no_column_holds_is_its_text() -> None:
     frame = found.to_polars()
     assert frame.schema == {"u": pl.String, "l": pl.List(pl.Int64), "s": pl.Struct({"a": pl.Int64})}
     assert found.to_pandas().shape == (1, 3)
-    assert answer_bytes(found.columns, found.types, found.rows, "parquet").startswith(b"PAR1")
+    assert b"".join(answer_parts(found.columns, found.types, [found.rows], "parquet")).startswith(b"PAR1")
 
 
 @pytest.mark.usefixtures("inside")

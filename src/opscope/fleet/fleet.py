@@ -19,10 +19,9 @@ from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
 from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
 from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import TRUSTED, run_filter
-from opscope.fleet.stores import store_address
+from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
@@ -37,7 +36,7 @@ NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
 _COLUMNS = (
     "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
-    "speedup, speedup_low, speedup_high, verdict, grade, threads, coalesce(placed, created) AS at"
+    "speedup, speedup_low, speedup_high, verdict, grade, threads, placed"
 )
 _NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
 """What counts as the newest night, and as lately: before the newest run."""
@@ -132,15 +131,14 @@ def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
 
 def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter) -> dict[tuple[str, str], RunSeries]:
     """The newest runs of configurations, timed in one way, by bundle and variant of the newest one."""
-    order = "ORDER BY placed, created, bundle"
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
     runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
     judged = f"kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline' AND {TRUSTED}"
     followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
-    lists = ", ".join(f"list({name} {order})" for name in ("created", "placed", "latency_ns"))
+    lists = ", ".join(f"list({name} ORDER BY {ORDER})" for name in ("created", "placed", "latency_ns"))
     newest = f"({followed}) WHERE number <= {_FOLLOWED}"
-    sql = f"SELECT variant, last(bundle {order}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
+    sql = f"SELECT variant, last(bundle ORDER BY {ORDER}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
     found = {}
     for variant, bundle, begun, placed, latencies in ask(place, sql, chosen.values).rows:
@@ -202,7 +200,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
 def _sorts(place: StoreLocation, runs: Sequence[FleetRun]) -> list[SortTime]:
     if not runs:
         return []
-    columns = "bundle, variant, operator, category, backend, sum(share), sum(time_ns)"
+    columns = "bundle, variant, operator, category, backend, sum(share)"
     chosen = "bundle IN (SELECT unnest(?))"  # a join: a mark for each bundle would be compared one by one
     sql = f"SELECT {columns} FROM kernels WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
     return [SortTime(*row) for row in ask(place, sql, [sorted({run.bundle for run in runs})]).rows]

@@ -9,40 +9,34 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from opscope.analysis.gate.decision import QUIETER
-from opscope.core.errors import NotFoundError, UntrustedError, UsageError
+from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
 from opscope.experiment.config_files import decoded
-from opscope.fleet.analysis.fleet_gate import (
+from opscope.fleet.analysis.common_moves import changed_facts
+from opscope.fleet.analysis.fleet_decision import (
     MOST_PREDECESSORS,
     SELECTORS,
     FleetBudgets,
     FleetTerms,
-    PartChange,
-    StoredRun,
     StoredSeries,
     decide,
-    first_of_level,
-    fleet_gate,
-    origin,
 )
+from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, first_of_level, fleet_gate
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import FACT_COLUMNS, TRUSTED, facts_of_runs, known_facts, run_filter
-from opscope.fleet.stores import store_address
+from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, date_of, facts_of_runs, run_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.fleet.analysis.common_moves import RunFacts
-    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, FleetDecision, FleetEvidence
+    from opscope.fleet.analysis.common_moves import FactsOfRuns
+    from opscope.fleet.analysis.fleet_decision import FleetDecision
+    from opscope.fleet.analysis.fleet_gate import FleetEvidence
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
@@ -55,7 +49,6 @@ _SUBJECT = ", ".join(Subject._fields)
 _MOST_RUNS = 1_000
 """Newest runs of a series that are asked for: new ones, and those that they are judged by."""
 _DAY_US = 86_400_000_000
-_TIME = "coalesce(placed, created)"
 
 
 def check_fleet(
@@ -73,7 +66,7 @@ def check_fleet(
 
     Args:
         since: runs that were added then or later are new; ISO 8601, UTC without a zone.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        store: directory or URL; see ``opscope.fleet.store.place.store_address``.
         where: filter, see ``opscope.fleet.stored_runs.run_filter``.
         threshold: the largest slowdown that is let through, as a fraction; None: that of the budget file, else 3 %.
         budget: a file with limits of chosen series, TOML or JSON.
@@ -84,11 +77,9 @@ def check_fleet(
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    found = moment(since)
-    if found is None:
-        raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
+    found = date_of(since, "--new", "--new ")
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
-    place = place_of(store_address(store))
+    place = place_of(store)
     series, without, untrusted = _series(place, run_filter(where), found)
     if not series and untrusted:
         hint = f"they are graded do_not_trust: {QUIETER}"
@@ -122,18 +113,17 @@ def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[l
     """
     kept = chosen.also("kind", "bundle")
     newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
-    order = f"ORDER BY {_TIME}, created, bundle"
     columns = ", ".join(
         [
-            f"list(latency_ns {order}) FILTER ({TRUSTED})[-{newest}:]",
-            f"list(epoch_us({_TIME}) {order}) FILTER ({TRUSTED})[-{newest}:]",
-            f"list(bundle {order}) FILTER ({TRUSTED})[-{CONFIRMING + 1}:]",
-            f"list(bundle {order}) FILTER ({TRUSTED} AND {_TIME} < ?)[-1]",
-            f"count(*) FILTER (NOT ({TRUSTED}) AND {_TIME} >= ?)",
+            f"list(latency_ns ORDER BY {ORDER}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(epoch_us(placed) ORDER BY {ORDER}) FILTER ({TRUSTED})[-{newest}:]",
+            f"list(bundle ORDER BY {ORDER}) FILTER ({TRUSTED})[-{CONFIRMING + 1}:]",
+            f"list(bundle ORDER BY {ORDER}) FILTER ({TRUSTED} AND placed < ?)[-1]",
+            f"count(*) FILTER (NOT ({TRUSTED}) AND placed >= ?)",
         ]
     )
     sql = (
-        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL "  # noqa: S608 - names of ours; values are bound
+        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND placed IS NOT NULL "  # noqa: S608 - names of ours; values are bound
         "GROUP BY ALL ORDER BY ALL"
     )
     rows = ask(place, sql, (since, since, *kept.values)).rows
@@ -161,16 +151,14 @@ def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
     return bundle
 
 
-def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str, str], RunFacts]) -> StoredSeries:
+def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: FactsOfRuns) -> StoredSeries:
     (before, newest), subject = cut, Subject(*row[:8])
-    latencies, nights = row[8], [time // _DAY_US for time in row[9]]
     first = max(0, before - MOST_PREDECESSORS)
+    latencies, times = (column[first:before] + column[newest:] for column in row[8:10])
     return StoredSeries(
         subject=subject,
-        before=latencies[first:before],
-        newest=latencies[newest:],
-        nights_before=nights[first:before],
-        nights=nights[newest:],
+        latencies=latencies,
+        nights=[time // _DAY_US for time in times],
         bundle=row[10][-1],
         facts_before=facts[_last_before(row, cut), subject.variant],
         facts=facts[row[10][-1], subject.variant],
@@ -178,48 +166,54 @@ def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str
 
 
 def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, ChangeOrigin]:
-    """Since when the slower series are slower and where, by their numbers: one query for runs, one for operators."""
+    """Since when slower series are slower and where, by their numbers: a query each for runs, facts and operators."""
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
         return {}
-    chosen = {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers}
-    runs = _runs(place, chosen)
+    runs = _runs(place, {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers})
     own = decision.families.series
-    firsts = {n: first_of_level(runs[n], *_levels(own.runs.level[n], own.change[n])) for n in numbers}
-    sides = {n: (runs[n][:first][-_SIDE:], runs[n][first:][:_SIDE]) for n, first in firsts.items()}
+    sides = {}
+    for n in numbers:
+        level, after = math.exp(own.runs.level[n]), math.exp(own.runs.level[n] + own.change[n])
+        first = first_of_level([latency for _, latency in runs[n]], level, after)
+        places = [run for run, _ in runs[n]]
+        sides[n] = places[:first][-_SIDE:], places[first:][:_SIDE]
+    facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
-    return {
-        n: msgspec.structs.replace(origin(runs[n], firsts[n]), operators=parts[n][0], categories=parts[n][1])
-        for n in numbers
-    }
+    return {n: _origin(series[n].subject.variant, sides[n], facts, parts[n]) for n in numbers}
 
 
-def _levels(level: float, change: float) -> tuple[float, float]:
-    return math.exp(level), math.exp(level + change)
+def _origin(
+    variant: str,
+    sides: tuple[Sequence[RunPlace], Sequence[RunPlace]],
+    facts: FactsOfRuns,
+    parts: tuple[list[PartChange], list[PartChange]],
+) -> ChangeOrigin:
+    first, before = sides[1][0], sides[0][-1] if sides[0] else None
+    changed = changed_facts(facts[before.bundle, variant], facts[first.bundle, variant]) if before else []
+    return ChangeOrigin(first, before, changed, *parts)
 
 
-def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[StoredRun]]:
-    """The runs of some series, oldest first, by the number of the series."""
+def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tuple[RunPlace, float]]]:
+    """The runs of some series with their latencies, oldest first, by the number of the series."""
     same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject._fields)
     keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
-    columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
-        f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} "  # noqa: S608 - same
+        f"SELECT k.key, r.latency_ns, r.bundle, r.created, r.placed, r.commit, r.opscope, r.versions->>'{RUNTIME}' "  # noqa: S608 - same
         f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
-        "ORDER BY time, r.created, r.bundle"
+        "ORDER BY r.placed, r.created, r.bundle"
     )
-    found: dict[int, list[StoredRun]] = {}
-    for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:
+    found: dict[int, list[tuple[RunPlace, float]]] = {}
+    for key, latency, bundle, created, placed, *versions in ask(place, sql, [list(chosen)]).rows:
         began, added = (one.isoformat(timespec="seconds") if one else "" for one in (created, placed))
-        run = StoredRun(bundle, began, added, float(value), known_facts(tuple(facts)))
-        found.setdefault(chosen[key], []).append(run)
+        found.setdefault(chosen[key], []).append((RunPlace(bundle, began, added, *versions), latency))
     return found
 
 
 def _parts(
     place: StoreLocation,
     series: Sequence[StoredSeries],
-    sides: Mapping[int, tuple[Sequence[StoredRun], Sequence[StoredRun]]],
+    sides: Mapping[int, tuple[Sequence[RunPlace], Sequence[RunPlace]]],
 ) -> dict[int, tuple[list[PartChange], list[PartChange]]]:
     """Operators and categories whose time grew most, by the number of the series."""
     wanted = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
-from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
+from opscope.fleet.analysis.history_moves import common_steps
 from opscope.fleet.analysis.known_changes import (
     KnownChanges,
     acknowledged,
@@ -23,11 +24,9 @@ from opscope.fleet.analysis.known_changes import (
     with_known,
 )
 from opscope.fleet.results import HistoryResult
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.store.rows import moment
-from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, facts_of_runs, run_filter
-from opscope.fleet.stores import store_address
+from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, date_of, facts_of_runs, run_filter
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 
@@ -39,25 +38,19 @@ if TYPE_CHECKING:
 NOT_KNOWN = "not known"
 
 
-class _Asked(NamedTuple):
-    """How the store is asked for a figure: its unit, an expression over the runs `r`, and a table `f` beside them."""
-
-    unit: FigureUnit
-    expression: str
-    beside: str = ""
-    higher_is_better: bool = False
-
-
 _PLAIN = {
-    "latency": _Asked(FigureUnit.TIME, "r.latency_ns"),
-    "mean": _Asked(FigureUnit.TIME, "r.mean_ns"),
-    "p90": _Asked(FigureUnit.TIME, "r.p90_ns"),
-    "p95": _Asked(FigureUnit.TIME, "r.p95_ns"),
-    "p99": _Asked(FigureUnit.TIME, "r.p99_ns"),
-    "load": _Asked(FigureUnit.TIME, "r.load_ns"),
-    "memory": _Asked(FigureUnit.SIZE, "r.memory_bytes"),
-    "speedup": _Asked(FigureUnit.RATIO, "r.speedup", higher_is_better=True),
+    "latency": "latency_ns",
+    "mean": "mean_ns",
+    "p90": "p90_ns",
+    "p95": "p95_ns",
+    "p99": "p99_ns",
+    "load": "load_ns",
+    "memory": "memory_bytes",
+    "speedup": "speedup",
 }
+"""Columns of ``runs`` that are figures."""
+_UNITS = {"memory": FigureUnit.SIZE, "speedup": FigureUnit.RATIO}
+"""Of those that are not times."""
 _PARTS = {
     "category": ("operators", "category", "time_ns"),
     "kind": ("operators", "kind", "time_ns"),
@@ -101,11 +94,11 @@ def stored_history(
     order, label = _order(by)
     chosen = run_filter(where)
     address = store_address(store)
-    asked, values = _metric(metric)
-    trusted = "true" if asked.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
-    figure = f"CASE WHEN {trusted} THEN {asked.expression} END"
-    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, {figure}"
-    runs = f"(SELECT * FROM runs {chosen.where}) AS r {asked.beside}"  # noqa: S608 - names of ours; values are bound
+    shown = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")
+    expression, beside, values = _figure(metric)
+    trusted = "true" if shown.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
+    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, CASE WHEN {trusted} THEN {expression} END"
+    runs = f"(SELECT * FROM runs {chosen.where}) AS r {beside}"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
     if not rows:
@@ -115,20 +108,13 @@ def stored_history(
     if not known_rows:
         hint = "`opscope store query` shows the names in use"
         raise NotFoundError(f"no run that can be trusted has the figure {metric}", where=address, hint=hint)
-    found = _newest(known_rows, chosen)
-    shown = Metric(metric, asked.unit, asked.higher_is_better)
-    judged = history(address, shown, order, found, len(rows) - len(known_rows))
+    judged = history(address, shown, order, _newest(known_rows, chosen), len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    told = seen_since(marked, _since(since)) if since else marked
+    told = seen_since(marked, date_of(since, "--since", "--since ").isoformat()) if since else marked
     nothing: list[CommonMove] = []
-    moves = part("what changes have in common", lambda: _moves(address, told), nothing)
+    facts_of = partial(facts_of_runs, place_of(address))
+    moves = part("what changes have in common", lambda: common_steps(told, facts_of), nothing)
     return shown_as(HistoryResult, msgspec.structs.replace(told, moves=moves))
-
-
-def _moves(address: str, told: History) -> list[CommonMove]:
-    wanted = runs_at_common_steps(told)
-    facts = facts_of_runs(place_of(address), wanted) if wanted else {}
-    return common_steps(told, facts)
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:
@@ -184,13 +170,6 @@ def check_new_changes(found: History) -> None:
         raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series are judged")
 
 
-def _since(text: str) -> str:
-    found = moment(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not a date", where="--since", hint="--since 2026-01-31")
-    return found.isoformat()
-
-
 def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:
     """Points of all rows, or of the newest ones of each subject, oldest first."""
     counts: dict[Subject, int] = {}
@@ -199,16 +178,11 @@ def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subjec
         subject = Subject(*row[:8])
         counts[subject] = counts.get(subject, 0) + 1
         if chosen.last is None or counts[subject] <= chosen.last:
-            found.append((subject, _point(row)))
+            bundle, created, placed, label, value = row[8:]
+            began = created.isoformat(timespec="seconds") if created else ""
+            named = NOT_KNOWN if label is None else str(label)
+            found.append((subject, Point(bundle, began, named, float(value), placed.isoformat() if placed else "")))
     return found[::-1]
-
-
-def _point(row: tuple[Any, ...]) -> Point:
-    bundle, created, placed, label, value = row[8:]
-    moment = created.isoformat(timespec="seconds") if created is not None else ""
-    return Point(
-        bundle, moment, NOT_KNOWN if label is None else str(label), float(value), placed.isoformat() if placed else ""
-    )
 
 
 def _order(by: str) -> tuple[Order, str]:
@@ -228,10 +202,10 @@ def _identifier(package: str) -> str:
     return f'"{package}"'
 
 
-def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
-    plain = _PLAIN.get(name)
-    if plain is not None:
-        return plain, ()
+def _figure(name: str) -> tuple[str, str, tuple[str, ...]]:
+    """How the store is asked for a figure: an expression over the runs `r`, a table `f` beside them, its values."""
+    if name in _PLAIN:
+        return f"r.{_PLAIN[name]}", "", ()
     sort, _, value = name.partition(":")
     if sort not in _PARTS or not value:
         raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
@@ -240,4 +214,4 @@ def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
         f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours
         "GROUP BY bundle, variant) AS f ON f.bundle = r.bundle AND f.variant = r.variant"
     )
-    return _Asked(FigureUnit.TIME, "f.value", beside), (value,)
+    return "f.value", beside, (value,)

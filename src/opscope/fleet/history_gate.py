@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.analysis.compare.compare import ComparedSide
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, doubt
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
 from opscope.bundle.bundle import is_bundle
-from opscope.bundle.manifest import TracingMode, device_text
+from opscope.bundle.manifest import device_text
 from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
-from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
+from opscope.fleet.analysis.history_gate import Predecessors, history_gate
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
-from opscope.fleet.stores import store_address
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import GateResult
 from opscope.measurements.sides import usual_variant
@@ -62,9 +61,8 @@ def check_history(
     found = read_found(Path(path))
     variant = _variant(found, name)
     analysis = found.analyses[variant.name]
-    arm = analysis.latency.source
-    place = place_of(store_address(store))
-    rows = _runs(place, _alike(found.manifest, variant, arm, text, chosen), found)
+    place = place_of(store)
+    rows = _runs(place, _alike(found.manifest, variant, analysis.latency.source, text, chosen), found)
     if not rows:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` takes runs of another name of the device"
         hint += "; those graded do_not_trust do not count"
@@ -76,21 +74,13 @@ def check_history(
         path=f"{HISTORY}{text} in {place.address}",
         headline_ns=sum(latencies) / len(latencies),
     )
-    latency = analysis.latency.median_ns
-    own = Candidate(
-        ComparedSide(label=variant.name, path=found.source, headline_ns=latency),
-        latency,
-        len(found.manifest.completed(variant.name, TracingMode.TIMED if analysis.traced else TracingMode.TRACED)),
-        arm,
-        analysis.operators,
-        doubt(analysis.quality),
-    )
+    own = ComparedSide(label=variant.name, path=found.source, headline_ns=analysis.latency.median_ns)
     model = found.manifest.model_of(variant.name)
     same = [row for row in rows if row[2] == model.sha256]
     notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs are of another program"]
     terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, model.name, notes=notes)
     before = Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3])))
-    return shown_as(GateResult, history_gate(own, before, terms))
+    return shown_as(GateResult, history_gate(analysis, found.processes(variant.name), own, before, terms))
 
 
 def _variant(found: Found, name: str) -> Variant:

@@ -17,9 +17,8 @@ from opscope.core.files import sha256_of
 from opscope.core.json import from_json
 from opscope.core.tracebacks import nothing_known
 from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows
+from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows, tile_rows
 from opscope.fleet.store.schema import framed
-from opscope.fleet.store.tile_rows import tile_rows
 from opscope.measurements.sides import compared_pairs
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.readers.compressed import content_sha256
@@ -51,13 +50,18 @@ class Ready(NamedTuple):
         return sum(map(len, self.rows.values()))
 
 
-class Refused(NamedTuple):
-    """A bundle that cannot be stored: where, why, what to do, and the exit code of that error."""
+class Skipped(msgspec.Struct, frozen=True):
+    """A bundle that was not stored, and why.
+
+    Attributes:
+        path: of it.
+        problem: as one sentence without a full stop.
+        hint: what to do; null when nothing can be advised.
+    """
 
     path: str
     problem: str
     hint: str | None
-    exit_code: int
 
 
 def bundles_in(path: Path) -> list[Path]:
@@ -82,7 +86,7 @@ def content_id(path: Path) -> str:
         raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
 
 
-def ready(source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False) -> Ready | Refused:
+def ready(source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False) -> Ready | Skipped:
     """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on.
 
     Args:
@@ -94,13 +98,12 @@ def ready(source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False
         path = Path(source)
         return _of_bundle(path, given, recompute=recompute) if is_bundle(path) else _of_tiles(path, given)
     except OpscopeError as error:
-        return Refused(source, str(error), error.hint, error.exit_code)
+        return Skipped(source, str(error), error.hint)
     except RecursionError:
-        problem = f"{source}: one of its files is nested too deeply"
-        return Refused(source, problem, _RESTORE, TraceFormatError.exit_code)
+        return Skipped(source, f"{source}: one of its files is nested too deeply", _RESTORE)
 
 
-def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], dict[str, pl.DataFrame]] | Refused]:
+def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], dict[str, pl.DataFrame]] | Skipped]:
     """Bundles with their rows in one data frame a table, all in one where no value is in the way.
 
     A data frame costs as much as some hundred rows in it, so those of many bundles are made at once. Where a value fits
@@ -116,7 +119,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], 
         yield [one.entry for one in found], framed(rows, found[0].entry.source)
     except TraceFormatError as error:
         if len(found) == 1:
-            yield Refused(found[0].entry.source, str(error), error.hint, error.exit_code)
+            yield Skipped(found[0].entry.source, str(error), error.hint)
             return
         half = len(found) // 2
         yield from framed_together(found[:half])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.analysis.common_moves import FactsOfRuns, RunFacts
     from opscope.fleet.store.place import StoreLocation
 
 
@@ -37,7 +37,7 @@ _CONDITIONS = {
     "bundle": "bundle LIKE ? || '%'",
 }
 """Keys that do not mean a column as it is."""
-FACT_COLUMNS = (*FACTS, "versions")
+_FACT_COLUMNS = (*FACTS, "versions")
 """Columns of ``runs`` that facts are taken from."""
 
 
@@ -78,7 +78,8 @@ def _with(found: RunFilter, key: str, value: str) -> RunFilter:
         return found._replace(last=_number(key, value))
     if key == "threads":
         return found.also(key, _number(key, value))
-    return found.also(key, _date(key, value) if key in {"since", "until"} else value)
+    dated = key in {"since", "until"}
+    return found.also(key, date_of(value, f"filter, {key}", f"{key}=") if dated else value)
 
 
 def _number(key: str, value: str) -> int:
@@ -87,21 +88,22 @@ def _number(key: str, value: str) -> int:
     return int(value)
 
 
-def _date(key: str, value: str) -> datetime:
-    found = moment(value)
+def date_of(text: str, where: str, before: str) -> datetime:
+    """The moment that a user named, in UTC without a zone; what stands before it is of the hint."""
+    found = moment(text)
     if found is None:
-        raise UsageError(f"{value!r} is not a date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
+        raise UsageError(f"{text!r} is not a date", where=where, hint=f"{before}2026-01-31")
     return found
 
 
-def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> dict[tuple[str, str], RunFacts]:
+def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> FactsOfRuns:
     """The facts of the runs of some bundles, by bundle and variant."""
-    columns = ", ".join(f'"{name}"' for name in FACT_COLUMNS)
+    columns = ", ".join(f'"{name}"' for name in _FACT_COLUMNS)
     sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours
-    return {(row[0], row[1]): known_facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
+    return {(row[0], row[1]): _facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
 
 
 @functools.lru_cache(maxsize=4096)
-def known_facts(values: tuple[str | None, ...]) -> RunFacts:
+def _facts(values: tuple[str | None, ...]) -> RunFacts:
     """The facts of a run by the values of its columns; runs of one night mostly have the same."""
-    return run_facts(dict(zip(FACT_COLUMNS, values, strict=True)))
+    return run_facts(dict(zip(_FACT_COLUMNS, values, strict=True)))

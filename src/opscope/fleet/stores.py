@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
+from opscope.core.errors import ClusterError, InterruptedRunError, OpscopeError
 from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
 from opscope.fleet.store.checking import check_whole, verify
@@ -20,7 +19,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import Refused, bundles_in, content_id, framed_together, ready
+from opscope.fleet.stored_bundle import Skipped, bundles_in, content_id, framed_together, ready
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.parallel.workers import Lost, Where, calls
 
@@ -34,28 +33,12 @@ if TYPE_CHECKING:
     from opscope.fleet.stored_bundle import Ready
     from opscope.reports.notebook.card import Card
 
-    _Making = Callable[[str], Ready | Refused]
+    _Making = Callable[[str], Ready | Skipped]
 
-DEFAULT_STORE = "opscope-store"
-STORE_VARIABLE = "OPSCOPE_STORE"
 _FRAMED_ROWS = 8_192
 """Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
 _COMMIT_SECONDS = 30.0
 """Longer than that nothing stays unwritten that is ready."""
-
-
-class Skipped(msgspec.Struct, frozen=True):
-    """A bundle that was not stored, and why.
-
-    Attributes:
-        path: of it.
-        problem: as one sentence without a full stop.
-        hint: what to do; null when nothing can be advised.
-    """
-
-    path: str
-    problem: str
-    hint: str | None
 
 
 class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
@@ -109,11 +92,6 @@ def _silent(done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def store_address(address: str | Path | None) -> str:
-    """The address of the store: as given, else of the environment variable OPSCOPE_STORE, else ``opscope-store``."""
-    return str(address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-
-
 def add_to_store(
     paths: Sequence[str | Path],
     store: str | Path | None = None,
@@ -143,7 +121,7 @@ def add_to_store(
         ClusterError: the scheduler cannot be reached or was lost.
         StorageError: the system refused to write.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     found = list(dict.fromkeys(bundle for path in paths for bundle in bundles_in(Path(path))))
     log.create(place)
     damaged = check_whole(place)
@@ -172,7 +150,7 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
         OpscopeError: of the kind that fits when it cannot be read.
     """
     with entries_stream(store, last=last) as stream:
-        return StoreEntries(list(stream.entries), place_of(store_address(store)).address)
+        return StoreEntries(list(stream.entries), place_of(store).address)
 
 
 @contextmanager
@@ -180,10 +158,10 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
     """The bundles of a store, in the order of histories, a part at a time.
 
     Args:
-        store: directory or URL; see ``store_address``.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     with listed(place, log.snapshot(place), last) as stream:
         yield stream
 
@@ -201,7 +179,7 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
         NotFoundError: there is no store, or its earlier version is not kept any more.
         OpscopeError: of the kind that fits when the store cannot be read.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     found = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
     return QueryResult(found, place.address)
 
@@ -218,7 +196,7 @@ def query_stream(
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     with streamed(place, log.snapshot(place, as_of), sql, limit=limit) as stream:
         yield stream
 
@@ -239,7 +217,7 @@ def remove_from_store(
         NotFoundError: there is no store, or not exactly one bundle whose hash begins so.
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     check_whole(place)
     compaction.tidy(place)
     return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
@@ -256,7 +234,7 @@ def compact_store(store: str | Path | None = None) -> Compacted:
         TraceFormatError: a file of the store is damaged; nothing was changed.
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
-    place = place_of(store_address(store))
+    place = place_of(store)
     check_whole(place)
     return compaction.compact(place)
 
@@ -270,7 +248,7 @@ def verify_store(store: str | Path | None = None) -> StoreCheckResult:
     Raises:
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    return shown_as(StoreCheckResult, verify(place_of(store_address(store))))
+    return shown_as(StoreCheckResult, verify(place_of(store)))
 
 
 def _named(found: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
@@ -316,9 +294,9 @@ class _Filling:
             raise
         yield from self._written()
 
-    def _take(self, found: Ready | Refused) -> None:
-        if isinstance(found, Refused):
-            self._skipped.append(Skipped(found.path, found.problem, found.hint))
+    def _take(self, found: Ready | Skipped) -> None:
+        if isinstance(found, Skipped):
+            self._skipped.append(found)
             return
         at = self._at or found.entry.created or found.entry.added
         self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
@@ -328,8 +306,8 @@ class _Filling:
     def _frame(self) -> None:
         waiting, self._waiting = self._waiting, []
         for found in framed_together(waiting):
-            if isinstance(found, Refused):
-                self._take(found)
+            if isinstance(found, Skipped):
+                self._skipped.append(found)
             else:
                 self._batch.add(*found)
 
@@ -341,10 +319,8 @@ class _Filling:
         return stored
 
 
-def _here_instead(source: str, make: _Making, result: Ready | Refused | Lost) -> Ready | Refused:
-    """What a worker gave; where it does not see the bundle, the bundle is made ready here."""
+def _here_instead(source: str, make: _Making, result: Ready | Skipped | Lost) -> Ready | Skipped:
+    """What a worker gave; a bundle that it cannot make ready, or does not see, is made ready here where that helps."""
     if isinstance(result, Lost):
-        return Refused(source, result.reason, "add it again, with fewer workers or more memory for each", 1)
-    if isinstance(result, Refused) and result.exit_code == NotFoundError.exit_code:
-        return make(source)
-    return result
+        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
+    return make(source) if isinstance(result, Skipped) else result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     RunFacts: TypeAlias = Mapping[str, str | None]
     """What is known of a run besides its times: program, commit, versions, system, CPU."""
+    FactsOfRuns: TypeAlias = Mapping[tuple[str, str], RunFacts]
+    """The same of several, by bundle and variant."""
 
 MOST = 0.5
 """Share of the series of a device or a model above which most of them moved."""
@@ -124,14 +127,15 @@ def whole_group(series: Sequence[SeriesMove], kind: MoveKind, name: str = "") ->
 
     ``ratio`` and ``ratios`` are then those of all of them.
     """
-    own = [one for one in series if name == _owner(one, kind)]
+    own = [one for one in series if name == owner(one, kind)]
     up = sum(one.direction > 0 for one in own)
     elsewhere = sum(one.direction > 0 for one in series) - up, len(series) - len(own)
     found = _move(kind, name, own, own, elsewhere, series)
     return msgspec.structs.replace(found, moved=up)
 
 
-def _owner(one: SeriesMove, kind: MoveKind) -> str:
+def owner(one: SeriesMove, kind: MoveKind) -> str:
+    """Name of the device or the model that a series is of; empty of the fleet."""
     return {MoveKind.DEVICE: one.device, MoveKind.MODEL: one.model, MoveKind.FLEET: ""}[kind]
 
 
@@ -147,19 +151,20 @@ def run_facts(values: Mapping[str, str | None]) -> dict[str, str | None]:
     return facts
 
 
-def changed_facts(before: RunFacts, after: RunFacts) -> dict[str, tuple[str | None, str | None]]:
-    """What differs between two runs, by name."""
+def changed_facts(before: RunFacts, after: RunFacts) -> list[ChangedFact]:
+    """What differs between two runs of a series."""
     names = dict.fromkeys([*before, *after])
-    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
+    return [ChangedFact(name, old, new, moved=1, stayed=0) for name, old, new in pairs if old != new]
 
 
 def _moves(series: Sequence[SeriesMove], direction: int, kind: MoveKind, across: MoveKind) -> list[CommonMove]:
     total = sum(one.direction == direction for one in series)
     found = []
-    for name, own in grouped(series, lambda one: _owner(one, kind)).items():
+    for name, own in grouped(series, lambda one: owner(one, kind)).items():
         moved = [one for one in own if one.direction == direction]
         others, elsewhere = len(series) - len(own), total - len(moved)
-        several = len({_owner(one, across) for one in moved}) > 1
+        several = len({owner(one, across) for one in moved}) > 1
         most = len(moved) >= FEWEST_IN_COMMON and len(moved) > MOST * len(own)
         if most and several and others >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * others:
             found.append(_move(kind, name, own, moved, (elsewhere, others), series))
@@ -205,8 +210,6 @@ def _facts(moved: Sequence[SeriesMove], stayed: Sequence[SeriesMove]) -> list[Ch
 
 
 def _counted(series: Iterable[SeriesMove]) -> dict[tuple[str, str | None, str | None], int]:
-    counts: dict[tuple[str, str | None, str | None], int] = {}
-    for one in series:
-        for name, (before, after) in changed_facts(one.before, one.after).items():
-            counts[name, before, after] = counts.get((name, before, after), 0) + 1
-    return counts
+    return Counter(
+        (fact.name, fact.before, fact.after) for one in series for fact in changed_facts(one.before, one.after)
+    )

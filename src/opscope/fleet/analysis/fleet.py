@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.core.parts import noted
 from opscope.fleet.analysis.nights import FleetLevelChange
 from opscope.fleet.analysis.parts import (
@@ -32,7 +33,6 @@ class SortTime(NamedTuple):
     category: str
     backend: str
     share: float
-    time_ns: float
 
 
 class Ranking(msgspec.Struct, frozen=True):
@@ -175,14 +175,12 @@ def counted_runs(runs: Sequence[FleetRun]) -> list[FleetRun]:
 
 def rankings(runs: Iterable[FleetRun]) -> list[Ranking]:
     """Devices of every model and variant, slowest first; latencies with and without tracing are never mixed."""
-    groups: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
-    for run in runs:
-        if run.latency_ns is not None:
-            groups.setdefault((run.model, run.variant, run.arm or ""), []).append((run.device, run.latency_ns))
+    measured = [run for run in runs if run.latency_ns is not None]
+    groups = grouped(measured, lambda run: (run.model, run.variant, run.arm or ""))
     found = []
-    for (model, variant, _), devices in sorted(groups.items()):
-        if len(devices) > 1:
-            ordered = sorted(devices, key=lambda pair: (-pair[1], pair[0]))
+    for (model, variant, _), own in sorted(groups.items()):
+        ordered = sorted(((run.device, run.latency_ns or 0.0) for run in own), key=lambda pair: (-pair[1], pair[0]))
+        if len(ordered) > 1:
             found.append(Ranking(model, variant, ordered, ordered[0][1] / ordered[-1][1]))
     return found
 

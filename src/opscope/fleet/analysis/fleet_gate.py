@@ -7,123 +7,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
-from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST
-from opscope.core.stats.segments import SMALLEST_CHANGE
-from opscope.fleet.analysis.common_moves import (
-    MOST,
-    ChangedFact,
-    CommonMove,
-    MoveKind,
-    SeriesMove,
-    changed_facts,
-    common_moves,
-    whole_group,
-)
-from opscope.fleet.analysis.families import FALSE_RED_NIGHTS, RATES, Families, judged_families
+from opscope.fleet.analysis.common_moves import ChangedFact, CommonMove, MoveKind
+from opscope.fleet.analysis.fleet_decision import FALSE_RED_NIGHTS, RATES, SELECTORS, chooses
 from opscope.fleet.analysis.history import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from opscope.analysis.gate.decision import Decision
-    from opscope.core.stats.many_series import JudgedSeries
-    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.analysis.fleet_decision import Families, FleetBudgets, FleetDecision, FleetTerms, StoredSeries
 
-    Floats: TypeAlias = NDArray[np.float64]
-    Integers: TypeAlias = NDArray[np.int64]
-
-Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-Fraction: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1)]
-Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65536)]
-
-MOST_PREDECESSORS = 60
-"""Runs before the newest ones that a series is judged by."""
-SUSPECT = 0.001
-"""P-value, not corrected, up to which a series that is no regression may be one."""
-MOVED = 0.01
-"""P-value, not corrected, up to which a series counts as moved where its device or its model is asked for."""
-SELECTORS = ("model", "device", "variant", "dtype", "target", "threads")
 _VARIANCES = (1.0, 0.5, 0.449)
 """Of the median of one, two and three normal values, over that of one."""
-
-
-class FleetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of all series.
-
-    Attributes:
-        max_slower: the largest slowdown that is allowed, as a fraction; the threshold of the gate.
-        device_changes: whether a slowdown that is most of one device's series' fails the gate, or is only told.
-    """
-
-    max_slower: Fraction | None = None
-    device_changes: Annotated[str, msgspec.Meta(pattern="^(fail|tell)$")] = "fail"
-
-
-class SeriesBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of the series that all given words choose.
-
-    Attributes:
-        model: name of the model.
-        device: name of the device, as the store has it.
-        variant: name of the variant.
-        dtype: number type.
-        target: kind of target.
-        threads: size of the thread pool.
-        max_slower: the largest slowdown that is let through, as a fraction, in place of the threshold.
-        max_ms: the longest that an inference may take, in milliseconds.
-    """
-
-    model: Word | None = None
-    device: Word | None = None
-    variant: Word | None = None
-    dtype: Word | None = None
-    target: Word | None = None
-    threads: Threads | None = None
-    max_slower: Fraction | None = None
-    max_ms: Milliseconds | None = None
-
-
-class FleetBudgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a budget file of a fleet holds. Of several entries that choose a series, the last one with a limit holds."""
-
-    fleet: FleetLimits = FleetLimits()
-    budget: Annotated[list[SeriesBudget], msgspec.Meta(max_length=1000)] = []
-
-
-class StoredSeries(NamedTuple):
-    """The runs of one thing on one machine."""
-
-    subject: Subject  # what they are runs of
-    before: Sequence[float]  # latencies in ns before the newest ones, oldest first, at most `MOST_PREDECESSORS`
-    newest: Sequence[float]  # those of the newest runs, oldest first, at most `CONFIRMING`
-    nights_before: Sequence[int]  # numbers of the nights of the runs before
-    nights: Sequence[int]  # likewise of the newest
-    bundle: str  # of the newest run
-    facts_before: RunFacts  # what is known of the last run before the newest ones
-    facts: RunFacts  # of the newest run
-
-
-class StoredRun(NamedTuple):
-    """A run of a series, for what became of it."""
-
-    bundle: str
-    created: str
-    placed: str
-    value: float
-    facts: RunFacts
 
 
 class RunPlace(msgspec.Struct, frozen=True):
@@ -132,7 +36,7 @@ class RunPlace(msgspec.Struct, frozen=True):
     Attributes:
         bundle: its hash.
         created: when it began, ISO 8601, UTC.
-        placed: when it was added, or what stands for that.
+        placed: when it was added, likewise.
         commit: as it was added with; null where it was not said.
         opscope: version that measured.
         executorch: version; null where it is not known.
@@ -298,61 +202,6 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
     detectable: list[Detectable]
 
 
-class FleetTerms(NamedTuple):
-    """What a gate over a fleet is asked."""
-
-    store: str  # where the runs are
-    since: str  # ISO 8601, UTC
-    threshold: float | None = None  # as a fraction; None: that of the budgets, else 3 %
-    budgets: FleetBudgets = FleetBudgets()  # limits of chosen series
-    file: str = "budget"  # of the budgets, for errors
-    without: int = 0  # series without a new run
-    untrusted: int = 0  # series whose new runs are all graded `do_not_trust`
-
-    @property
-    def usual(self) -> float:
-        """The threshold of series that no entry chooses."""
-        given = self.budgets.fleet.max_slower if self.threshold is None else self.threshold
-        return DEFAULT_THRESHOLD if given is None else given
-
-
-class FleetDecision(NamedTuple):
-    """What was decided on each series, by its number, before anything is asked of where and since when."""
-
-    families: Families  # the figures
-    limits: Floats  # threshold of each series
-    slower: list[int]  # numbers of the series that are slower, the largest slowdown first
-    suspects: list[int]  # likewise of those that may be
-    moves: list[CommonMove]  # what series have in common that moved
-    common: Mapping[int, MoveKind]  # what moved with a series, by its number
-
-
-def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
-    """Which series are slower, and what they have in common."""
-    limits = _limits(series, terms)
-    logs, nights = _matrix(series)
-    device, devices = _numbered([one.subject.device for one in series])
-    model, models = _numbered([one.subject.model for one in series])
-    families = judged_families(logs, nights, device, model)
-    slower, device_flags, model_flags = families.slower(limits)
-    own = families.series
-    moved = _moved(series, own)
-    judged = [moved[number] for number in np.flatnonzero(own.runs.judged)]
-    groups = {MoveKind.DEVICE: _named(devices, device_flags), MoveKind.MODEL: _named(models, model_flags)}
-    found = common_moves(judged)
-    found += _reds_without_a_majority(found, judged, groups)
-    moves, common = _with_reds(found, moved, slower, groups)
-    if terms.budgets.fleet.device_changes == "tell":
-        told = {number for number, kind in common.items() if kind is MoveKind.DEVICE}
-        slower = slower & ~np.isin(np.arange(len(series)), list(told))
-        moves = [_told(move) if move.kind is MoveKind.DEVICE else move for move in moves]
-    larger = own.change > np.log1p(limits)
-    suspects = larger & (own.p_values <= SUSPECT) & ~slower & own.runs.judged
-    by_size = np.argsort(-own.change, kind="stable")
-    red, may_be = ([int(n) for n in by_size if flags[n]] for flags in (slower, suspects))
-    return FleetDecision(families, limits, red, may_be, moves, common)
-
-
 def fleet_gate(
     series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, ChangeOrigin]
 ) -> Decision[FleetEvidence]:
@@ -429,137 +278,12 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
     return Criterion(name, Quantity.COUNT, 0.0, float(count.slower), None, outcome, reason)
 
 
-def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) -> int:
+def first_of_level(latencies: Sequence[float], level_ns: float, after_ns: float) -> int:
     """Number of the first run from which on all are nearer to the new level than to the one before."""
-    middle, first = math.sqrt(level_ns * after_ns), len(runs) - 1
-    while first > 0 and (runs[first - 1].value > middle) is (after_ns > level_ns):
+    middle, first = math.sqrt(level_ns * after_ns), len(latencies) - 1
+    while first > 0 and (latencies[first - 1] > middle) is (after_ns > level_ns):
         first -= 1
     return first
-
-
-def origin(runs: Sequence[StoredRun], first: int) -> ChangeOrigin:
-    """Since when a series is slower; its operators are not known yet."""
-    before = runs[first - 1] if first else None
-    changed = changed_facts(before.facts, runs[first].facts) if before else {}
-    facts = [ChangedFact(name, old, new, 1, 0) for name, (old, new) in changed.items()]
-    return ChangeOrigin(_place(runs[first]), _place(before) if before else None, facts)
-
-
-def _place(run: StoredRun) -> RunPlace:
-    facts = run.facts
-    return RunPlace(
-        run.bundle, run.created, run.placed, facts.get("commit"), facts.get("opscope"), facts.get("versions.executorch")
-    )
-
-
-def _limits(series: Sequence[StoredSeries], terms: FleetTerms) -> Floats:
-    """The threshold of each series, by the last entry that chooses it."""
-    limits = np.full(len(series), terms.usual)
-    for number, budget in enumerate(terms.budgets.budget):
-        chosen = [place for place, one in enumerate(series) if _chooses(budget, one.subject)]
-        if not chosen:
-            raise _chooses_nothing(terms.file, number, budget, series)
-        if budget.max_slower is not None:
-            limits[chosen] = budget.max_slower
-    return limits
-
-
-def _chooses(budget: SeriesBudget, subject: Subject) -> bool:
-    given = ((getattr(budget, name), getattr(subject, name)) for name in SELECTORS)
-    return all(word is None or word == own for word, own in given)
-
-
-def _chooses_nothing(file: str, number: int, budget: SeriesBudget, series: Sequence[StoredSeries]) -> UsageError:
-    place = f"{file}: budget[{number}]"
-    for name in SELECTORS:
-        word = getattr(budget, name)
-        known = {getattr(one.subject, name) for one in series}
-        if word is not None and word not in known:
-            hint = did_you_mean(str(word), sorted(str(one) for one in known if one is not None))
-            return UsageError(f"no series with a new run has the {name} {word!r}", where=f"{place}.{name}", hint=hint)
-    hint = "leave the entry out, or a word of it"
-    return UsageError("no series with a new run is all of this", where=place, hint=hint)
-
-
-def _matrix(series: Sequence[StoredSeries]) -> tuple[Floats, Integers]:
-    """Logarithms and nights of the runs, the newest in the last column; nan where a figure is none, or zero."""
-    width = max(len(one.before) for one in series) + CONFIRMING
-    logs, nights = np.full((len(series), max(width, SHORTEST)), math.nan), None
-    nights = np.zeros(logs.shape, np.int64)
-    for row, one in enumerate(series):
-        values = np.asarray([*one.before, *one.newest], np.float64)
-        # A series with fewer new runs than may confirm one another takes the ones before them.
-        logs[row, -len(values) :] = np.log(values, out=np.full(len(values), math.nan), where=values > 0)
-        nights[row, -len(values) :] = [*one.nights_before, *one.nights]
-    return logs, nights
-
-
-def _numbered(names: Sequence[str]) -> tuple[Integers, list[str]]:
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], np.int64), list(numbers)
-
-
-def _named(names: Sequence[str], flags: NDArray[np.bool_]) -> set[str]:
-    return {name for name, flag in zip(names, flags, strict=True) if flag}
-
-
-def _moved(series: Sequence[StoredSeries], own: JudgedSeries) -> list[SeriesMove]:
-    """Which way each series moved; falls are judged by the same distances as rises."""
-    found = []
-    fell = own.fall_p_values
-    for number, one in enumerate(series):
-        change = float(own.change[number])
-        if fell[number] < own.p_values[number]:
-            change = float(own.fall[number])
-        shown = min(fell[number], own.p_values[number]) <= MOVED and abs(change) >= math.log1p(SMALLEST_CHANGE)
-        direction = int(math.copysign(1, change)) if shown else 0
-        found.append(
-            SeriesMove(one.subject.model, one.subject.device, math.exp(change), direction, one.facts_before, one.facts)
-        )
-    return found
-
-
-def _with_reds(
-    found: Sequence[CommonMove],
-    moved: Sequence[SeriesMove],
-    slower: NDArray[np.bool_],
-    red: Mapping[MoveKind, set[str]],
-) -> tuple[list[CommonMove], dict[int, MoveKind]]:
-    """Moves with those marked that are regressions, and what moved with each series that rose."""
-    marked: list[CommonMove] = []
-    common: dict[int, MoveKind] = {}
-    for move in found:
-        rises = move.ratio > 1
-        own = [n for n, one in enumerate(moved) if rises and one.direction == 1 and _belongs(one, move)]
-        regression = rises and (move.name in red.get(move.kind, ()) or bool(slower[own].any()))
-        marked.append(msgspec.structs.replace(move, regression=regression))
-        common |= dict.fromkeys(own, move.kind)
-    return marked, common
-
-
-def _reds_without_a_majority(
-    found: Sequence[CommonMove], judged: Sequence[SeriesMove], red: Mapping[MoveKind, set[str]]
-) -> list[CommonMove]:
-    """Devices and models whose median is slower though fewer than half of their series show it by themselves.
-
-    Where that is so of most devices, devices and programs cannot be distinguished.
-    """
-    known = {(move.kind, move.name) for move in found if move.ratio > 1}
-    if (MoveKind.FLEET, "") in known:
-        return []
-    devices = {one.device for one in judged}
-    if len(devices) > 1 and len(red[MoveKind.DEVICE]) > MOST * len(devices):
-        return [whole_group(judged, MoveKind.FLEET)]
-    missing = [(kind, name) for kind, names in red.items() for name in sorted(names) if (kind, name) not in known]
-    return [whole_group(judged, kind, name) for kind, name in missing]
-
-
-def _belongs(one: SeriesMove, move: CommonMove) -> bool:
-    return move.kind is MoveKind.FLEET or move.name == (one.device if move.kind is MoveKind.DEVICE else one.model)
-
-
-def _told(move: CommonMove) -> CommonMove:
-    return msgspec.structs.replace(move, regression=False)
 
 
 def _slower(
@@ -590,17 +314,14 @@ def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> lis
     for number, budget in enumerate(budgets.budget):
         if budget.max_ms is None:
             continue
-        chosen = [(float(np.median(_last(one))), one.subject) for one in series if _chooses(budget, one.subject)]
+        own = [one for one in series if chooses(budget, one.subject)]
+        chosen = [(float(np.median(one.latencies[-CONFIRMING:])), one.subject) for one in own]
         limit = budget.max_ms * 1e6
         worst = max(chosen, key=lambda pair: pair[0])
         beyond = sum(value > limit for value, _ in chosen)
         words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
         found.append(BudgetLimit(number, ", ".join(words) or "all series", limit, len(chosen), beyond, *worst))
     return found
-
-
-def _last(one: StoredSeries) -> Sequence[float]:
-    return [*one.before, *one.newest][-CONFIRMING:]
 
 
 def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision) -> list[NotJudged]:
@@ -612,10 +333,9 @@ def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: Fle
 
 
 def _reason(one: StoredSeries) -> str:
-    values = [*one.before, *one.newest]
-    if len(values) < SHORTEST:
+    if len(one.latencies) < SHORTEST:
         return f"fewer than {SHORTEST} runs"
-    return "a latency of zero" if min(values) <= 0 else "too few runs since the level changed"
+    return "a latency of zero" if min(one.latencies) <= 0 else "too few runs since the level changed"
 
 
 def _models(series: Sequence[StoredSeries], decision: FleetDecision) -> list[ModelCount]:
@@ -631,7 +351,7 @@ def _models(series: Sequence[StoredSeries], decision: FleetDecision) -> list[Mod
 
 def _detectable(families: Families) -> list[Detectable]:
     found = []
-    for what, own, rate in zip(("series", "device", "model"), families[:3], RATES, strict=True):
+    for what, own, rate in zip(("series", "device", "model"), families, RATES, strict=True):
         judged = int(own.runs.judged.sum())
         sizes = own.detectable(rate / judged) if judged else None
         found.append(Detectable(what, judged, sizes and [math.expm1(size) for size in sizes]))

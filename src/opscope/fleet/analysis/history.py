@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -73,15 +73,14 @@ class Point(msgspec.Struct, frozen=True):
         created: when it began, ISO 8601, UTC.
         label: its date, commit or version.
         value: of the figure.
-        placed: where it stands among the others, ISO 8601: when it was added to the store; empty where it stands by
-            the time when it began.
+        placed: where it stands among the others, ISO 8601: when it was added to the store.
     """
 
     bundle: str
     created: str
     label: str
     value: float
-    placed: str = ""
+    placed: str
 
 
 class LevelChange(msgspec.Struct, frozen=True):
@@ -111,6 +110,13 @@ class LevelChange(msgspec.Struct, frozen=True):
     runs: tuple[int, int]
     acknowledged: str | None = None
 
+    kind: ClassVar[Literal["step"]] = "step"
+
+    @property
+    def seen(self) -> int:
+        """Number of the point with which it was seen: the first one of the new level."""
+        return self.index
+
 
 class LevelDrift(msgspec.Struct, frozen=True):
     """Where the level rose or fell from run to run.
@@ -136,6 +142,13 @@ class LevelDrift(msgspec.Struct, frozen=True):
     better: bool
     runs: int
     acknowledged: str | None = None
+
+    kind: ClassVar[Literal["drift"]] = "drift"
+
+    @property
+    def seen(self) -> int:
+        """Number of the point with which it was seen: its last one."""
+        return self.index + self.runs - 1
 
 
 class Outlier(msgspec.Struct, frozen=True):
@@ -182,11 +195,9 @@ class Series(msgspec.Struct, frozen=True):
     segments: list[SeriesSegment] = []
     is_lost: bool = False
 
-    def newest(self) -> str:
-        """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
-        seen = [self.points[change.index] for change in self.changes]
-        seen += [self.points[drift.index + drift.runs - 1] for drift in self.drifts]
-        return max((point.placed or point.created for point in seen), default="")
+    def steps_and_drifts(self) -> list[LevelChange | LevelDrift]:
+        """All changes: first the steps, then the drifts."""
+        return [*self.changes, *self.drifts]
 
     def current(self) -> list[Point]:
         """Points since the last change, or of the last drift."""
@@ -274,7 +285,7 @@ def in_order(points: Sequence[Point], order: Order) -> list[Point]:
 
     Versions stand in the order of their numbers, commits in that of their first runs: a store knows no ancestry.
     """
-    by_date = sorted(points, key=lambda point: (point.placed or point.created, point.created, point.bundle))
+    by_date = sorted(points, key=lambda point: (point.placed, point.created, point.bundle))
     if order is Order.DATE:
         return by_date
     if order is Order.VERSION:
@@ -287,13 +298,11 @@ def in_order(points: Sequence[Point], order: Order) -> list[Point]:
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """Key by which 1.10 stands behind 1.9, and 1.10rc1 before 1.10."""
-    parts = ["".join(own) for _, own in itertools.groupby(text.split("+", maxsplit=1)[0], key=_sort_of_character)]
+    release = text.split("+", maxsplit=1)[0]
+    sorts = itertools.groupby(release, key=lambda character: (character.isdecimal(), character.isalpha()))
+    parts = ["".join(own) for _, own in sorts]
     words = [part for part in parts if part not in {".", "-", "_"}]
     return (*((1, int(w), "") if w.isdecimal() else (-1, 0, w) for w in words), (0, 0, ""))
-
-
-def _sort_of_character(character: str) -> int:
-    return 0 if character.isdecimal() else 1 if character.isalpha() else 2
 
 
 def _not_judged(values: NDArray[np.float64]) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
 from opscope.analysis.gate.decision import QUIETER, Outcome, decided
-from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, slowdown_criterion, slower_operators
+from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of
 from opscope.core.stats.prediction import FEWEST, predict
@@ -22,6 +22,7 @@ from opscope.core.units import counted_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.analysis import Analysis
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
 
     Place: TypeAlias = tuple[str, int | None, int | None, str]
     """An operator: method, instruction, position and name."""
-
-
-class Candidate(NamedTuple):
-    """The run that is judged."""
-
-    side: ComparedSide  # where it is
-    latency_ns: float  # its latency
-    processes: int  # it rests on
-    arm: str  # that was timed
-    operators: Sequence[Operator]  # of its program
-    doubt: str = ""  # why it is not to be trusted; empty where it is
 
 
 class Predecessors(NamedTuple):
@@ -58,35 +48,45 @@ def current_level(latencies_ns: Sequence[float]) -> int:
     return max(level_changes(values), default=0) if len(values) >= SHORTEST_SERIES else 0
 
 
-def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms) -> Decision[ComparisonEvidence]:
-    """The decision on a run."""
+def history_gate(
+    candidate: Analysis, processes: int, side: ComparedSide, predecessors: Predecessors, terms: Terms
+) -> Decision[ComparisonEvidence]:
+    """The decision on a run.
+
+    Args:
+        candidate: its analysis.
+        processes: that its latency rests on.
+        side: where it is.
+        predecessors: the runs that it is measured by.
+        terms: what is asked.
+    """
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
-    found = predict(np.log(kept), math.log(candidate.latency_ns))
-    end = _end_to_end(candidate, found)
+    found = predict(np.log(kept), math.log(candidate.latency.median_ns))
+    end = _end_to_end(candidate, processes, found)
     shown = _slowdown(found)
     criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, terms.threshold)
-    if candidate.doubt and criterion.outcome is not Outcome.INCONCLUSIVE:
-        criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=candidate.doubt)
+    if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
+        criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
     outcome = criterion.outcome
     if not shown.decidable:
         reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
         criterion = msgspec.structs.replace(criterion, reason=reason)
-    slower = slower_operators(_operators(candidate, predecessors, predecessors.bundles[first:]))
+    slower = slower_operators(_operators(candidate.operators, predecessors, predecessors.bundles[first:]))
     return decided(
         [criterion],
-        ComparisonEvidence(terms.model, predecessors.side, candidate.side, end, slower),
+        ComparisonEvidence(terms.model, predecessors.side, side, end, slower),
         advice=_advice(outcome, shown, slower),
         mismatches=terms.mismatches,
         notes=[*_notes(predecessors, first), *terms.notes],
     )
 
 
-def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
+def _end_to_end(candidate: Analysis, processes: int, found: PredictionInterval) -> EndToEnd:
     interval, verdict = interval_of(found, lambda excess: math.exp(-excess)), found.verdict()
     return EndToEnd(
         baseline_ns=math.exp(found.level),
-        candidate_ns=candidate.latency_ns,
+        candidate_ns=candidate.latency.median_ns,
         speedup=math.exp(-found.excess),
         ci95=interval,
         verdict=verdict,
@@ -94,8 +94,8 @@ def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
         p_value=found.p_value,
         design=DESIGN,
         baseline_processes=found.predecessors,
-        candidate_processes=candidate.processes,
-        arm=candidate.arm,
+        candidate_processes=processes,
+        arm=candidate.latency.source,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
 
@@ -108,10 +108,12 @@ def _slowdown(found: PredictionInterval) -> Slowdown:
     )
 
 
-def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequence[str]) -> list[OperatorChange]:
+def _operators(
+    candidate: Sequence[Operator], predecessors: Predecessors, bundles: Sequence[str]
+) -> list[OperatorChange]:
     """Operators that all these runs have and that take time in each, judged together (false discovery rate of 5 %)."""
     pairs = []
-    for operator in candidate.operators:
+    for operator in candidate:
         place = (operator.method, operator.instruction, operator.position, operator.name)
         own = predecessors.operators.get(place, {})
         times = [own[bundle] for bundle in bundles if own.get(bundle, 0) > 0]

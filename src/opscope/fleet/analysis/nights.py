@@ -106,25 +106,6 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
     latencies_ns: list[float]
 
 
-class _Found(NamedTuple):
-    """The last change of a series: its segments, logarithm of the ratio, standard error and degrees of freedom."""
-
-    segments: Sequence[SeriesSegment]
-    change: float
-    error: float
-    degrees: int
-
-    @property
-    def last(self) -> SeriesSegment:
-        return self.segments[-1]
-
-    def p_value(self) -> float:
-        """Of there being no change: Student's t, times the number of places where it could have been found."""
-        if self.error <= 0:
-            return 0.0
-        return min(1.0, self.last.end * 2 * (1 - t_cdf(abs(self.change) / self.error, self.degrees)))
-
-
 def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
     """The newest run of each series against its predecessors; None where it has none."""
     judged = [_predicted(np.array(one.latencies_ns, np.float64)) for one in runs]
@@ -142,12 +123,9 @@ def level_changes_since(runs: Sequence[RunSeries], since: datetime) -> list[Flee
     Of one day, the largest change is first.
     """
     found = [_last_change(one) for one in runs]
-    corrected = adjust_for_many([1.0 if change is None else change.p_value() for change in found]) if found else []
-    told = [
-        _told(one, change)
-        for one, change, p in zip(runs, found, corrected, strict=True)
-        if change is not None and p <= ALPHA and _seen(one, change.last) >= since
-    ]
+    corrected = adjust_for_many([1.0 if pair is None else pair[1] for pair in found]) if found else []
+    seen = since.isoformat(timespec="seconds")
+    told = [pair[0] for pair, p in zip(found, corrected, strict=True) if pair and p <= ALPHA and pair[0].when >= seen]
     told.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
     return sorted(told, key=lambda one: one.before if one.drifts else one.label, reverse=True)
 
@@ -193,50 +171,55 @@ def _in_a_row(one: RunSeries, found: PredictionInterval) -> int:
     return count
 
 
-def _last_change(one: RunSeries) -> _Found | None:
+def _last_change(one: RunSeries) -> tuple[FleetLevelChange, float] | None:
+    """The last change of a series, and its p-value: Student's t, times the places where it could have been found."""
     values = np.array(one.latencies_ns, np.float64)
     if len(values) < FEWEST_RUNS or not bool((values > 0).all()):
         return None
     found = segments(values)
     last = found[-1]
+    if len(found) == 1 and not last.drifts:
+        return None
+    scatter, degrees = _scatter(values, found)
+    size = last.end - last.first
+    if last.drifts:
+        change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / size)
+    else:
+        before = found[-2]
+        change = math.log(last.begins / before.ends)
+        error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
+    p_value = min(1.0, last.end * 2 * (1 - t_cdf(abs(change) / error, degrees))) if error > 0 else 0.0
+    return _told(one, found, change, t_quantile(1 - ALPHA / 2, degrees) * error), p_value
+
+
+def _scatter(values: NDArray[np.float64], found: Sequence[SeriesSegment]) -> tuple[float, int]:
+    """Of the logarithms around all segments, and its degrees of freedom."""
     residuals = np.log(values) - np.log(np.concatenate([segment.fitted() for segment in found]))
     degrees = max(1, len(values) - _FIGURES * len(found))
-    ranks, size = mid_ranks(residuals), last.end - last.first
+    ranks = mid_ranks(residuals)
     # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
     widened = inflation(ranks - ranks.mean(), min(len(found), len(values) // 4))
-    scatter = math.sqrt(float(residuals @ residuals) / degrees * widened)
-    if last.drifts:
-        return _Found(found, math.log(last.ends / last.begins), scatter * math.sqrt(12 / size), degrees)
-    if len(found) == 1:
-        return None
-    before = found[-2]
-    error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
-    return _Found(found, math.log(last.begins / before.ends), error, degrees)
+    return math.sqrt(float(residuals @ residuals) / degrees * widened), degrees
 
 
-def _seen(one: RunSeries, last: SeriesSegment) -> datetime:
-    at = len(one.placed) - 1 if last.drifts else last.first
-    return one.placed[at] or one.begun[at] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
-
-
-def _told(one: RunSeries, found: _Found) -> FleetLevelChange:
-    last = found.last
+def _told(one: RunSeries, found: Sequence[SeriesSegment], change: float, room: float) -> FleetLevelChange:
+    """A change, by its logarithm and half of its interval."""
+    last = found[-1]
     ends = (last.first, last.end - 1) if last.drifts else (last.first - 1, last.first)
-    before = last.begins if last.drifts else found.segments[-2].ends
-    room = t_quantile(1 - ALPHA / 2, found.degrees) * found.error
+    seen = one.placed[-1 if last.drifts else last.first] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
     return FleetLevelChange(
         model=one.model,
         device=one.device,
         variant=one.variant,
-        when=_seen(one, last).isoformat(timespec="seconds"),
+        when=seen.isoformat(timespec="seconds"),
         drifts=last.drifts,
         before=_date(one.begun[ends[0]]),
         label=_date(one.begun[ends[1]]),
-        from_ns=before,
+        from_ns=last.begins if last.drifts else found[-2].ends,
         to_ns=last.ends if last.drifts else last.begins,
-        ratio=math.exp(found.change),
-        ci95=(math.exp(found.change - room), math.exp(found.change + room)),
-        better=found.change < 0,
+        ratio=math.exp(change),
+        ci95=(math.exp(change - room), math.exp(change + room)),
+        better=change < 0,
         runs=last.end - last.first,
         latencies_ns=list(one.latencies_ns),
     )

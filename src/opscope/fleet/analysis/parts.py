@@ -207,7 +207,7 @@ class FleetRun(msgspec.Struct, frozen=True):
         ci95: its 95 % interval; null likewise, or with too few processes.
         verdict: faster, slower, no_difference, undecidable or withheld; null likewise.
         grade: how far it can be trusted; null where it was not judged.
-        placed: when it was added to the store, ISO 8601, or when it began; empty where neither is known.
+        placed: when it was added to the store, ISO 8601.
         change: against its predecessors; null for the first run, for baselines, and for runs before the newest night.
         times_best: of the fastest configuration of its model on its device: latency over that of the fastest device,
             timed in the same way; null for the others, and where one device ran the model.

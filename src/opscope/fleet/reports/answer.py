@@ -41,11 +41,6 @@ def number_columns(types: Iterable[str]) -> list[bool]:
     return [_is_number(kind) for kind in types]
 
 
-def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str) -> bytes:
-    """The answer as the content of a file; see :func:`answer_parts`."""
-    return b"".join(answer_parts(columns, types, [rows] if rows else [], form))
-
-
 def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[Rows], form: str) -> Iterator[bytes]:
     """The answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time."""
     if form == "json":

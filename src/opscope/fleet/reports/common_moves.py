@@ -30,12 +30,8 @@ def move_text(move: CommonMove, *, latency: bool = True) -> str:
 
 def fact_text(fact: ChangedFact) -> str:
     """What a property of runs was, and what it is."""
-    return f"{fact_name(fact.name)} {_value(fact.name, fact.before)} -> {_value(fact.name, fact.after)}"
-
-
-def fact_name(name: str) -> str:
-    """A property of runs, as people call it."""
-    return _NAMES.get(name, name.removeprefix("versions."))
+    name = _NAMES.get(fact.name, fact.name.removeprefix("versions."))
+    return f"{name} {_value(fact.name, fact.before)} -> {_value(fact.name, fact.after)}"
 
 
 def _conclusion(move: CommonMove, telling: Sequence[ChangedFact]) -> str:

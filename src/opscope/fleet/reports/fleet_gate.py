@@ -9,7 +9,7 @@ from opscope.analysis.gate.decision import Outcome
 from opscope.core.units import counted_text, interval_text, share_text, signed_share_text, time_text
 from opscope.fleet.analysis.fleet_gate import budget_name, model_name, move_name
 from opscope.fleet.reports.common_moves import fact_text, move_text
-from opscope.fleet.reports.history import subject_line
+from opscope.fleet.reports.history import subject_text
 from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, column, table
 from opscope.reports.document.text import plain
 from opscope.reports.gate import GateText
@@ -55,7 +55,7 @@ def _answer(decision: Decision[FleetEvidence]) -> str:
 
 
 def _slower_text(found: FleetEvidence) -> str:
-    count, alone = len(found.slower), len(_alone(found.slower))
+    count, alone = len(found.slower), len(_alone(found))
     ways = f" ({alone} alone, {count - alone} with the device or model)" if alone < count else ""
     return f"{count or 'none'} of {found.judged} judged series slower{ways}"
 
@@ -65,7 +65,7 @@ def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
     found, reasons = decision.evidence, {one.name: one.reason for one in decision.criteria}
     told = {move_name(one): move_text(one).partition(": ")[2] for one in found.moves if one.regression}
     for limit in found.budgets:
-        name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_line(limit.worst)}"
+        name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_text(limit.worst)}"
         told[name] = f"{reasons[name]}; the longest is {longest}"
     for one in found.models:
         if one.judged:
@@ -75,27 +75,24 @@ def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
 
 
 def _sections(found: FleetEvidence, most: int) -> list[Section]:
-    together, fewer = _together(found.slower), min(most, _MOST_TOGETHER)
+    alone, fewer = _alone(found), min(most, _MOST_TOGETHER)
+    together = [row for row in found.slower if row.common is not None]
     sections = (
-        _section("Slower alone", _alone(found.slower), most),
+        _section("Slower alone", alone, most),
         _section("Slower with the others of its device or model", together, fewer),
         _section("May be slower: the next runs will show", found.suspects, fewer),
     )
     return [section for section in sections if section is not None]
 
 
-def _alone(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
-    return [row for row in rows if row.common is None]
-
-
-def _together(rows: Sequence[SlowerSeries]) -> list[SlowerSeries]:
-    return [row for row in rows if row.common is not None]
+def _alone(found: FleetEvidence) -> list[SlowerSeries]:
+    return [row for row in found.slower if row.common is None]
 
 
 def _series_text(row: SlowerSeries) -> str:
     values = f"{time_text(row.before_ns)} -> {time_text(row.after_ns)}"
     sizes = f"{signed_share_text(row.slowdown)} {interval_text(row.ci95, signed_share_text)}"
-    return f"{subject_line(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
+    return f"{subject_text(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
 
 
 def _origin_lines(found: ChangeOrigin | None) -> list[str]:
@@ -115,12 +112,8 @@ def _since(found: ChangeOrigin) -> str:
     versions = [f"executorch {first.executorch}"] if first.executorch else []
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
-    told = _changed(found)
-    return ", ".join([names, *versions, *([told] if told else [])])
-
-
-def _changed(found: ChangeOrigin) -> str:
-    return "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
+    told = "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
+    return ", ".join([names, *versions, told])
 
 
 def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:
@@ -130,13 +123,13 @@ def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | N
     more = f"And {rest} more; the decision in JSON has all of them." if rest > 0 else ""
     listed = table(
         rows[:most],
-        column("series", Format.TEXT, lambda row: subject_line(row.subject)),
+        column("series", Format.TEXT, lambda row: subject_text(row.subject)),
         column("time", Format.TEXT, lambda row: f"{time_text(row.before_ns)} to {time_text(row.after_ns)}"),
         column("change", Format.TEXT, _change),
         column("runs", Format.COUNT, lambda row: row.runs),
     )
     origins = [
-        f"{subject_line(row.subject)}: {'; '.join(_origin_lines(row.origin))}" for row in rows[:most] if row.origin
+        f"{subject_text(row.subject)}: {'; '.join(_origin_lines(row.origin))}" for row in rows[:most] if row.origin
     ]
     return Section(f"{title}: {len(rows)}", [listed, Bullets(origins), Sentence(more)])
 

@@ -8,12 +8,13 @@ import msgspec
 import polars as pl
 
 from opscope.fleet.analysis.history import Subject
+from opscope.fleet.store.entries import entry_rows
 from opscope.fleet.store.rows import moment
 from opscope.reports.document.text import distinct
 from opscope.reports.formats.frames import typed_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from polars._typing import PolarsDataType
 
@@ -24,12 +25,7 @@ if TYPE_CHECKING:
     from opscope.reports.formats.frames import Schema
 
 _MOMENT = pl.Datetime("us")
-_ENTRIES: Schema = {
-    **dict.fromkeys("bundle kind model device variants".split(), pl.String),
-    "repetitions": pl.Int64,
-    **dict.fromkeys("created added placed".split(), _MOMENT),
-    **dict.fromkeys("source origin".split(), pl.String),
-}
+_ENTRIES = "bundle kind model device variants repetitions created added placed source origin".split()
 _POINTS: Schema = {
     **dict.fromkeys(Subject._fields, pl.String),
     "threads": pl.Int64,
@@ -76,16 +72,10 @@ def _column(name: str, kind: PolarsDataType | None, cells: Sequence[Any]) -> pl.
     return found
 
 
-def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
+def entries_frame(entries: Sequence[StoreEntry]) -> pl.DataFrame:
     """Every bundle in a row; variants are joined by commas."""
-    rows = (
-        (
-            *(one.bundle, one.kind, one.model, one.device, ", ".join(one.variants), one.repetitions),
-            *(moment(one.created), moment(one.added), moment(one.placed), one.source, one.origin),
-        )
-        for one in entries
-    )
-    return typed_frame(_ENTRIES, rows)
+    variants = pl.Series("variants", [", ".join(one.variants) for one in entries], pl.String)
+    return entry_rows(entries).with_columns(variants).select(_ENTRIES)
 
 
 def history_frame(history: History) -> pl.DataFrame:

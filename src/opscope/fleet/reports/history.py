@@ -84,7 +84,10 @@ def history_document(history: History) -> Document:
 
 
 def _document(history: History, lost: dict[str, str], blocks: Sequence[Block], sections: Sequence[Section]) -> Document:
-    bugs = {subject_text(one): f"{subject_text(one)}: {level_text(history.metric, one)}" for one in _lost(history)}
+    bugs = {
+        subject_text(one.subject): f"{subject_text(one.subject)}: {level_text(history.metric, one)}"
+        for one in _lost(history)
+    }
     moves = noted(bugs, "moves", "what changes have in common", lambda: moves_text(history), list[str]())
     tiles = noted(bugs, "tiles", "the figures of the first screen", lambda: _tiles(history), list[HeadlineFigure]())
     order = "One series for each model, device and variant. Series that changed come first, the newest change first."
@@ -138,7 +141,7 @@ def _lost(history: History) -> list[Series]:
 
 
 def _series_section(history: History, series: Series) -> Section:
-    name, line = subject_text(series), trend_text(_values(series))
+    name, line = subject_text(series.subject), trend_text(_values(series))
     runs = picture(f"of {name}", lambda: drawn(series_chart(history, series)), instead=line)
     told = explained(f"the changes of {name}", lambda: changes_text(history, series), lambda one: [one.sentence])
     return Section(name, [runs, Sentence(f"{level_text(history.metric, series)}."), Bullets(told)])
@@ -151,11 +154,11 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
         [(_newest_change(one), one) for one in changed],
         column("change", Format.CHANGE, lambda row: changed_ratio(row[0].ratio, better=row[0].better)),
         column("when", Format.TEXT, lambda row: _when(row[0])),
-        column("series", Format.TEXT, lambda row: subject_text(row[1])),
+        column("series", Format.TEXT, lambda row: subject_text(row[1].subject)),
         column("from", form, lambda row: row[0].from_value),
         column("to", form, lambda row: row[0].to_value),
-        column("how", Format.TEXT, lambda row: _how(row[0])),
-        column("earlier", Format.COUNT, lambda row: len(row[1].changes) + len(row[1].drifts) - 1 or None),
+        column("how", Format.TEXT, lambda row: f"{row[0].kind}{_known_text(row[0].acknowledged)}"),
+        column("earlier", Format.COUNT, lambda row: len(row[1].steps_and_drifts()) - 1 or None),
         column("runs in order", Format.TREND, lambda row: _values(row[1])),
         label="Series that changed",
     ).folded(_FOLD)
@@ -167,15 +170,11 @@ def _when(change: LevelChange | LevelDrift) -> str:
     return f"{change.first} to {change.last}" if isinstance(change, LevelDrift) else change.label
 
 
-def _how(change: LevelChange | LevelDrift) -> str:
-    return f"{'drift' if isinstance(change, LevelDrift) else 'step'}{_known_text(change.acknowledged)}"
-
-
 def _steady(history: History, steady: Sequence[Series]) -> Section:
     """A line for each series without a change."""
     shown = table(
         steady,
-        column("series", Format.TEXT, subject_text),
+        column("series", Format.TEXT, lambda one: subject_text(one.subject)),
         column("level", _FORMATS[history.metric.unit], lambda one: one.level),
         column("scatter", Format.SHARE, lambda one: one.scatter),
         column("runs", Format.COUNT, lambda one: TableCell(len(one.points), "not judged" if one.not_judged else "")),
@@ -207,9 +206,7 @@ def _method(history: History) -> Section:
 
 def _newest_change(series: Series) -> LevelChange | LevelDrift:
     """Of a series that changed."""
-    found: list[tuple[int, LevelChange | LevelDrift]] = [(change.index, change) for change in series.changes]
-    found += [(drift.index + drift.runs - 1, drift) for drift in series.drifts]
-    return max(found, key=lambda pair: pair[0])[1]
+    return max(series.steps_and_drifts(), key=lambda change: change.seen)
 
 
 def changed_first(history: History) -> list[Series]:
@@ -220,26 +217,25 @@ def changed_first(history: History) -> list[Series]:
 
 def _divided(history: History) -> tuple[list[Series], list[Series]]:
     """The series that changed, the newest change first, and the others in their order."""
-    changed = [one for one in history.series if one.changes or one.drifts]
-    steady = [one for one in history.series if not (one.changes or one.drifts)]
-    return sorted(changed, key=lambda one: one.newest(), reverse=True), steady
+    changed = [one for one in history.series if one.steps_and_drifts()]
+    steady = [one for one in history.series if not one.steps_and_drifts()]
+    return sorted(changed, key=_when_seen, reverse=True), steady
+
+
+def _when_seen(series: Series) -> str:
+    """When the newest change was seen; runs of a version or a commit stand together, whenever they were added."""
+    return max(series.points[change.seen].placed for change in series.steps_and_drifts())
 
 
 def changes_text(history: History, series: Series) -> list[str]:
     """Steps and drifts of a series, the newest first, then its outliers: a sentence each."""
-    placed = [(change.index, change_text(history, change)) for change in series.changes]
-    placed += [(drift.index, drift_text(history.metric, drift)) for drift in series.drifts]
-    told = [text for _, text in sorted(placed, key=lambda one: one[0], reverse=True)]
+    newest_first = sorted(series.steps_and_drifts(), key=lambda change: change.index, reverse=True)
+    told = [change_text(history.metric, change) for change in newest_first]
     return [*told, outliers_text(history.metric, series)] if series.outliers else told
 
 
-def subject_text(series: Series) -> str:
-    """What a series is about, in one line."""
-    return subject_line(series.subject)
-
-
-def subject_line(own: Subject) -> str:
-    """The same of what runs are about."""
+def subject_text(own: Subject) -> str:
+    """What runs are about, in one line."""
     model = " ".join(filter(None, (own.model, own.dtype)))
     threads = units.counted_text(own.threads, "thread") if own.threads else ""
     cpus = f"CPUs {own.affinity}" if own.affinity else ""
@@ -266,26 +262,19 @@ def level_text(metric: Metric, series: Series) -> str:
     return f"{told}; {'level since the last change' if len(series.segments) > 1 else 'no change of level'}"
 
 
-def change_text(history: History, change: LevelChange) -> str:
-    """A change of level in one sentence."""
-    metric = history.metric
-    ends = "" if change.ci95 is None else f" {units.interval_text(change.ci95, _percent)}"
-    values = f"{value_text(metric, change.from_value)} to {value_text(metric, change.to_value)}"
+def change_text(metric: Metric, change: LevelChange | LevelDrift) -> str:
+    """A change of level, or a drift, in one sentence."""
     word = "better" if change.better else "worse"
-    place = f"between {plain(change.before)} and {plain(change.label)}"
-    runs = f"{change.runs[0]} and {change.runs[1]} runs"
-    known = _known_text(change.acknowledged)
-    return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs}){known}"
-
-
-def drift_text(metric: Metric, drift: LevelDrift) -> str:
-    """A drift in one sentence."""
-    word = "better" if drift.better else "worse"
-    values = f"{value_text(metric, drift.from_value)} to {value_text(metric, drift.to_value)}"
-    place = f"from {plain(drift.first)} to {plain(drift.last)}"
-    runs = units.counted_text(drift.runs, "run")
-    known = _known_text(drift.acknowledged)
-    return f"{word}: drifts from {values}, {_percent(drift.ratio)}, {place} ({runs}){known}"
+    values = f"{value_text(metric, change.from_value)} to {value_text(metric, change.to_value)}"
+    if isinstance(change, LevelDrift):
+        values, ends = f"drifts from {values}", ""
+        place = f"from {plain(change.first)} to {plain(change.last)}"
+        runs = units.counted_text(change.runs, "run")
+    else:
+        ends = "" if change.ci95 is None else f" {units.interval_text(change.ci95, _percent)}"
+        place = f"between {plain(change.before)} and {plain(change.label)}"
+        runs = f"{change.runs[0]} and {change.runs[1]} runs"
+    return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs}){_known_text(change.acknowledged)}"
 
 
 def _known_text(note: str | None) -> str:
@@ -343,7 +332,9 @@ def series_chart(history: History, series: Series) -> alt.LayerChart:
 def history_chart(history: History, most: int) -> alt.VConcatChart:
     """The charts of the series below each other, those that changed first."""
     ordered = changed_first(history)
-    charts = [series_chart(history, one).properties(title=_in_a_title(subject_text(one))) for one in ordered[:most]]
+    charts = [
+        series_chart(history, one).properties(title=_in_a_title(subject_text(one.subject))) for one in ordered[:most]
+    ]
     chart: alt.VConcatChart = alt.vconcat(*charts)
     if len(ordered) > len(charts):
         chart = chart.properties(title=f"{len(charts)} of {len(ordered)} series, those that changed first")

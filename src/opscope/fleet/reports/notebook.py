@@ -30,33 +30,31 @@ if TYPE_CHECKING:
 
 _HASH = 12
 _MINUTES = 16
-_ENTRY = ("bundle", "created", "model", "device", "variants")
 
 
 def entries_card(entries: Sequence[StoreEntry], store: str) -> Card:
     """How many bundles there are, and the newest of them."""
     shown = entries[-MOST_ROWS:]
-    grid = _entries([_entry(entry) for entry in shown])
+    grid = _entries(shown)
     left = len(entries) - len(shown)
     lines = [f"the newest {len(shown)} are shown: .to_polars() has all of them"] if left else []
     return Card(store, counted_text(len(entries), "bundle"), None, [grid], lines)
 
 
-def _entries(rows: Sequence[Sequence[str]]) -> TableBlock:
-    return words_table(_ENTRY, rows, texts=len(_ENTRY))
-
-
-def _entry(entry: StoreEntry) -> list[str]:
-    """A bundle of a store in one line: hash, time, model, device, variants."""
-    created = entry.created[:_MINUTES].replace("T", " ")
-    return [entry.bundle[:_HASH], created, entry.model, entry.device, ", ".join(entry.variants)]
+def _entries(entries: Sequence[StoreEntry]) -> TableBlock:
+    """Bundles of a store in a line each: hash, time, model, device, variants."""
+    rows = [
+        [one.bundle[:_HASH], one.created[:_MINUTES].replace("T", " "), one.model, one.device, ", ".join(one.variants)]
+        for one in entries
+    ]
+    return words_table(("bundle", "created", "model", "device", "variants"), rows, texts=5)
 
 
 def history_card(history: History) -> Card:
     """The series that changed first, each with its level and its newest change."""
     ordered = changed_first(history)
     rows = [
-        [subject_text(one), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
+        [subject_text(one.subject), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
         for one in ordered[:MOST_ROWS]
     ]
     lines = [*more_rows(len(rows), len(ordered)), *left_out_lines(history)]
@@ -92,8 +90,8 @@ def removed_card(store: str, removed: Sequence[StoreEntry]) -> Card:
 
 
 def _changed(store: str, answer: str, entries: Sequence[StoreEntry], lines: Sequence[str] = ()) -> Card:
-    rows = [_entry(entry) for entry in entries[:MOST_ROWS]]
-    return Card(store, answer, None, [_entries(rows)], [*more_rows(len(rows), len(entries)), *lines])
+    shown = entries[:MOST_ROWS]
+    return Card(store, answer, None, [_entries(shown)], [*more_rows(len(shown), len(entries)), *lines])
 
 
 def query_card(found: QueryAnswer, store: str) -> Card:

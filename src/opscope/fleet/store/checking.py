@@ -256,9 +256,7 @@ def _opened(place: StoreLocation) -> tuple[Anchor | None, Snapshot | None, Fault
 
 def _log_faults(place: StoreLocation, anchor: Anchor | None, there: dict[str, StoredFile], since: float) -> Faults:
     """Commits that are missing or are not those of which their followers, or the anchor, state the hash."""
-    versions = {
-        version: path for path in there if (version := version_of(path)) is not None and path == commit_path(version)
-    }
+    versions = _versions(there, commit_path)
     first = anchor.first if anchor else min(versions, default=0)
     last = max([*versions, anchor.version if anchor else -1])
     faults = {commit_path(number): "it is missing" for number in range(first, last + 1) if number not in versions}
@@ -291,10 +289,8 @@ def _checkpoint_faults(
             faults[path] = "it is missing"
         elif there[path].changed >= since and _hash_of(place, path) != known.file:
             faults[path] = _UNFIT
-    named = {
-        version for path in there if (version := version_of(path)) is not None and path == checkpoint_path(version)
-    }
-    unknown = sorted(version for version in named - anchor.checkpoints.keys() if version >= anchor.first)
+    named = _versions(there, checkpoint_path)
+    unknown = sorted(version for version in named.keys() - anchor.checkpoints.keys() if version >= anchor.first)
     faults |= {checkpoint_path(version): problem for version in unknown if (problem := _disagrees(place, version))}
     return unknown, faults | _pointer_faults(place, anchor, there, named)
 

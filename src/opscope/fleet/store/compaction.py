@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from opscope.core.errors import StorageError
+from opscope.core.grouping import grouped
 from opscope.fleet.store.entries import chosen, older
 from opscope.fleet.store.log import (
     TRIES,
@@ -128,7 +129,8 @@ def _purge(place: StoreLocation) -> tuple[int, int]:
         marks = now.of(REPLACED.name)
         if not marks:
             return 0, 0
-        gone = _bundles_in(place, marks)
+        sql = f"SELECT bundle FROM {parquet_of([file.path for file in marks])}"  # noqa: S608 - quoted paths
+        gone = {name for (name,) in _asked(place, marks, sql, [])}
         changed = _without(place, now, gone, marks)
         if changed:
             return changed
@@ -164,10 +166,7 @@ def _compact_all(place: StoreLocation, *, tiered: bool) -> tuple[int, int]:
 
 def _small(now: Snapshot, *, tiered: bool) -> Iterator[list[File]]:
     """Small files of each table and month."""
-    found: dict[tuple[str, str], list[File]] = {}
-    for file in filter(_is_small, now.files):
-        found.setdefault((file.table, file.month), []).append(file)
-    for small in found.values():
+    for small in grouped(filter(_is_small, now.files), lambda file: (file.table, file.month)).values():
         chosen = alike(small) if tiered else small
         if len(chosen) > 1:
             yield chosen
@@ -242,11 +241,6 @@ def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[st
         rows = parquet_of([file.path for file in own], ", filename = true")
         sql = f"SELECT DISTINCT filename FROM {rows} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
         yield from (by_path[name.partition("://")[2]] for (name,) in _asked(place, own, sql, [sorted(bundles)]))
-
-
-def _bundles_in(place: StoreLocation, files: Sequence[File]) -> set[str]:
-    sql = f"SELECT bundle FROM {parquet_of([file.path for file in files])}"  # noqa: S608 - quoted paths
-    return {name for (name,) in _asked(place, files, sql, [])}
 
 
 def _asked(place: StoreLocation, own: Sequence[File], sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from opscope.core.errors import NotFoundError
 from opscope.core.json import from_json
 from opscope.fleet.store.querying import ask_snapshot, streamed
 from opscope.fleet.store.rows import moment
-from opscope.fleet.store.schema import BUNDLES, REPLACED
+from opscope.fleet.store.schema import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -127,29 +127,12 @@ def next_place(place: StoreLocation, now: Snapshot) -> str:
 
 def entry_rows(own: Iterable[StoreEntry]) -> pl.DataFrame:
     """Bundles as rows of the store's table of them."""
-    return BUNDLES.frame(
-        [
-            (
-                one.bundle,
-                one.model,
-                one.device,
-                one.kind,
-                one.origin,
-                one.repetitions,
-                msgspec.json.encode(one.variants).decode(),
-                moment(one.created),
-                moment(one.added),
-                moment(one.placed),
-                one.source,
-            )
-            for one in own
-        ]
-    )
-
-
-def replaced_rows(bundles: Iterable[str]) -> pl.DataFrame:
-    """Bundles that count no more, as rows of the store's table of them."""
-    return REPLACED.frame([(bundle,) for bundle in sorted(bundles)])
+    rows = []
+    for one in own:
+        variants = msgspec.json.encode(one.variants).decode()
+        about = one.bundle, one.model, one.device, one.kind, one.origin, one.repetitions, variants
+        rows.append((*about, moment(one.created), moment(one.added), moment(one.placed), one.source))
+    return BUNDLES.frame(rows)
 
 
 def _entry(row: tuple[Any, ...]) -> StoreEntry:

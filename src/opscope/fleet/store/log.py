@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.core.errors import BundleError, MissingDependencyError, NotFoundError, UsageError
+from opscope.core.install import install_command
 from opscope.fleet.store.anchor import (
     ANCHOR,
     CHECKPOINT_INTERVAL,
@@ -32,7 +33,7 @@ from opscope.fleet.store.anchor import (
     statement,
     version_of,
 )
-from opscope.fleet.store.place import EXTRA, storage_error
+from opscope.fleet.store.place import storage_error
 from opscope.fleet.store.schema import PARTITION, SCHEMA, STORED
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 TRIES = 100
 """How often a commit is prepared again when others were faster."""
-_FAMILY = "opscope.store/"
 _SCHEMA_KEY = "opscope.schema"
 _APPLICATION = "opscope.store"
 _CONFIGURATION = {
@@ -147,7 +147,8 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
     delta = _opened(place, anchor)
     schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
     if schema != SCHEMA:
-        raise _other_version(place, schema)
+        hint = "upgrade opscope, or add the bundles to a new store; nothing was changed"
+        raise BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
     if anchor is None:
         raise damage
     if as_of is not None:
@@ -186,7 +187,9 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
     moment = time.time_ns() // 1_000_000
     live = [file for file in now.files if file not in set(old)] + list(new)
     actions: list[Any] = [RemoveAction(file.path, data, moment, file.size, _partition(file)) for file in old]
-    actions += [AddAction(file.path, file.size, _partition(file), moment, data, _statistics(file)) for file in new]
+    actions += [
+        AddAction(file.path, file.size, _partition(file), moment, data, f'{{"numRecords":{file.rows}}}') for file in new
+    ]
     number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
     own = CommitProperties(statement(now.tip, live), app_transactions=[Transaction(_APPLICATION, number)])
     with _faults(place):
@@ -252,13 +255,6 @@ def _opened(place: StoreLocation, anchor: Anchor | None) -> Any:  # noqa: ANN401
     raise NotFoundError("there is no store", where=place.address, hint=hint)
 
 
-def _other_version(place: StoreLocation, schema: str) -> BundleError:
-    known = schema.removeprefix(_FAMILY)
-    older = known.isdecimal() and int(known) < int(SCHEMA.removeprefix(_FAMILY))
-    hint = "add the bundles to a new store" if older else "upgrade opscope; nothing was changed"
-    return BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
-
-
 def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN401 - likewise
     deltalake = _deltalake()
     try:
@@ -270,10 +266,6 @@ def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN
 
 def _partition(file: File) -> dict[str, str | None]:
     return {"table_name": file.table, "month": file.month}
-
-
-def _statistics(file: File) -> str:
-    return msgspec.json.encode({"numRecords": file.rows}).decode()
 
 
 @contextmanager
@@ -294,5 +286,7 @@ def _deltalake() -> Any:  # noqa: ANN401 - the module, which may be absent
         import deltalake.exceptions
         import deltalake.schema
     except ImportError:
-        raise MissingDependencyError("deltalake is not installed", where="store", hint=EXTRA) from None
+        raise MissingDependencyError(
+            "deltalake is not installed", where="store", hint=install_command("store")
+        ) from None
     return deltalake

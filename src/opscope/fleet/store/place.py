@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opscope.core.errors import MissingDependencyError, StorageError, UsageError
 from opscope.core.files import storage_errors, write_atomically
+from opscope.core.install import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-EXTRA = "pip install 'opscope[store]'"
+DEFAULT_STORE = "opscope-store"
+STORE_VARIABLE = "OPSCOPE_STORE"
 SCHEMES = ("s3", "gs", "az")
 """Kinds of object storage: of S3's protocol, Google Cloud Storage, Azure Blob Storage."""
 _URL = "://"
@@ -156,16 +158,20 @@ class Remote:
             hint = f"give a directory, or a URL that begins with one of {', '.join(f'{one}://' for one in SCHEMES)}"
             raise UsageError(f"no kind of storage {self._scheme!r}", where=address, hint=hint)
         # Without encryption only where the user's own endpoint is such: a server in the same house, or a test.
-        self._plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         self.options = {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_SECONDS}s"}
-        if self._plain:
+        if plain:
             self.options["allow_http"] = "true"
         try:
             from obstore.store import from_url
         except ImportError:
-            raise MissingDependencyError("obstore is not installed", where=address, hint=EXTRA) from None
+            raise MissingDependencyError(
+                "obstore is not installed", where=address, hint=install_command("store")
+            ) from None
+        http = {"allow_http": True} if plain else None
+        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         with storage_faults(self.address):
-            self._store: Any = from_url(self.uri, **self._settings())
+            self._store: Any = from_url(self.uri, client_options=http, retry_config=retries)
 
     def read(self, path: str) -> bytes:
         """See ``StoreLocation``."""
@@ -217,13 +223,15 @@ class Remote:
 
         return part
 
-    def _settings(self) -> dict[str, Any]:
-        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
-        return {"client_options": {"allow_http": True} if self._plain else None, "retry_config": retries}
+
+def store_address(store: str | Path | None) -> str:
+    """The address of the store: as given, else of the environment variable OPSCOPE_STORE, else ``opscope-store``."""
+    return str(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
-def place_of(address: str) -> StoreLocation:
-    """The place that an address names: a URL of object storage, or else a directory."""
+def place_of(store: str | Path | None) -> StoreLocation:
+    """The place that :func:`store_address` names: a URL of object storage, or else a directory."""
+    address = store_address(store)
     if address.startswith("file://"):
         return Directory(Path(address.removeprefix("file://")))
     return Remote(address) if _URL in address else Directory(Path(address))

@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import MissingDependencyError, NotFoundError, OpscopeError, TraceFormatError, UsageError
+from opscope.core.install import install_command
 from opscope.fleet.store.log import snapshot
-from opscope.fleet.store.place import EXTRA
 from opscope.fleet.store.schema import EVERY, REPLACED, read_as
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def query_errors(place: StoreLocation, files: Any = None) -> Iterator[None]:  # 
         yield
     except duckdb.Error as error:
         if files is not None and files.failed is not None:
-            raise _failed(place, files.failed) from error
+            raise files.failed if isinstance(files.failed, OpscopeError) else _damage(place, files.failed) from error
         refused = isinstance(error, duckdb.PermissionException)
         if not refused and (isinstance(error, duckdb.IOException) or _PARQUET.search(str(error))):
             raise _damage(place, error) from error
@@ -275,7 +275,7 @@ def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
-        raise MissingDependencyError("fsspec is not installed", where="store", hint=EXTRA) from None
+        raise MissingDependencyError("fsspec is not installed", where="store", hint=install_command("store")) from None
     sizes = {file.path: file.size for file in own}
 
     class OnlyReading(AbstractFileSystem):  # type: ignore[misc] # of a package without types
@@ -326,7 +326,7 @@ def duckdb_module() -> Any:  # noqa: ANN401 - the module, which may be absent
     try:
         import duckdb
     except ImportError:
-        raise MissingDependencyError("duckdb is not installed", where="store", hint=EXTRA) from None
+        raise MissingDependencyError("duckdb is not installed", where="store", hint=install_command("store")) from None
     return duckdb
 
 
@@ -365,10 +365,6 @@ def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
     hint = "`opscope store verify` names every file that is missing or damaged"
     kind = _MissingFileError if isinstance(error, FileNotFoundError) else TraceFormatError
     return kind(f"a file of the store cannot be read: {_first_line(error)}", where=place.address, hint=hint)
-
-
-def _failed(place: StoreLocation, error: Exception) -> OpscopeError:
-    return error if isinstance(error, OpscopeError) else _damage(place, error)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,9 +1,11 @@
-"""A bundle as rows of the tables: its manifest and the results of its variants, and nothing recomputed."""
+"""A bundle, or the result of a trace of AI Engine tiles, as rows of the tables; nothing is recomputed."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from operator import attrgetter
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,17 +16,30 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import sums
 from opscope.bundle.manifest import TracingMode, device_text
+from opscope.fleet.store.schema import KEYS, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.fleet.store.schema import Row
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
 _NUMBER = re.compile(r" #\d+\Z")
 _FRAMEWORK = "framework"
+
+
+def _fields(table: str, *computed: str) -> Callable[[object], Row]:
+    """What gives the cells of a row that are fields of the same names as the columns: all that are not computed."""
+    return attrgetter(*(name for name in TABLES[table].names[len(KEYS) :] if name not in computed))
+
+
+_PROCESS, _OPERATOR = _fields("latency", "arm"), _fields("operators", "shape")
+_MODULE, _FINDING = _fields("modules"), _fields("findings")
+_SHAPE = TABLES["operators"].names.index("shape") - len(KEYS)
+_SPLIT = ("vector", "memory_stall", "stream_stall", "cascade_stall", "lock_stall", "other")
 
 
 class BundleLabels(NamedTuple):
@@ -60,6 +75,12 @@ class Found(NamedTuple):
     analyses: Mapping[str, Analysis]  # of its variants, by name; those without a result are left out
     comparisons: Sequence[StoredComparison]  # that it holds
 
+    def processes(self, variant: str) -> int:
+        """Repetitions of a variant that its latency rests on."""
+        analysis = self.analyses.get(variant)
+        arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
+        return len(self.manifest.completed(variant, arm))
+
 
 def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
@@ -74,8 +95,8 @@ def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
         if analysis is not None:
             rows["latency"] += [key + cells for cells in _latency(analysis)]
             rows["operators"] += [key + _operator(row) for row in analysis.operators]
-            rows["modules"] += [key + cells for cells in _modules(analysis)]
-            rows["findings"] += [key + cells for cells in _findings(analysis)]
+            rows["modules"] += [key + _MODULE(one) for one in analysis.modules]
+            rows["findings"] += [key + _FINDING(one) for one in analysis.findings]
             rows["kernels"] += [key + cells for cells in _kernels(analysis.operators)]
     return rows
 
@@ -92,7 +113,6 @@ def moment(text: str | None) -> datetime | None:
 def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
-    arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
     return (
         "bundle",
         moment(manifest.created),
@@ -112,7 +132,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         model.sha256,
         found.source,
         manifest.status.value,
-        len(manifest.completed(variant.name, arm)),
+        found.processes(variant.name),
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
@@ -154,43 +174,13 @@ def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], v
 
 def _latency(analysis: Analysis) -> Iterator[Row]:
     for latency in filter(None, (analysis.latency, analysis.traced)):
-        for one in latency.processes:
-            yield latency.source, one.process, one.n, one.median_ns, one.mean_ns, one.load_ns, one.first_ns
+        yield from ((latency.source, *_PROCESS(one)) for one in latency.processes)
 
 
 def _operator(row: Operator) -> Row:
-    return (
-        row.method,
-        row.instruction,
-        row.position,
-        row.name,
-        row.category.value,
-        row.kind,
-        row.backend,
-        row.calls,
-        row.time_ns,
-        row.share,
-        row.uncertainty_ns,
-        row.module,
-        row.aten,
-        row.dtype,
-        None if row.shape is None else "x".join(map(str, row.shape)),
-        row.macs,
-        row.bytes,
-        row.kernel,
-        row.attribution.value,
-    )
-
-
-def _modules(analysis: Analysis) -> Iterator[Row]:
-    for one in analysis.modules:
-        place = one.method, one.path, one.type, one.depth
-        yield (*place, one.self_ns, one.total_ns, one.share, one.operators, one.macs)
-
-
-def _findings(analysis: Analysis) -> Iterator[Row]:
-    for one in analysis.findings:
-        yield one.rule, one.severity.value, one.title, one.evidence, one.saving_ns, one.next_step
+    cells = _OPERATOR(row)
+    shape = None if row.shape is None else "x".join(map(str, row.shape))
+    return (*cells[:_SHAPE], shape, *cells[_SHAPE:])
 
 
 def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
@@ -203,3 +193,41 @@ def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
     for sort, own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
         macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
         yield (*sort, len(own), *sums(own), macs)
+
+
+def tile_rows(
+    found: TilesAnalysis, bundle: str, source: str, given: BundleLabels, created: str
+) -> dict[str, list[Row]]:
+    """Rows of ``runs`` and ``tiles``."""
+    device = given.device or (found.given.device.name if found.given.device else "unknown AI Engine")
+    model = PurePath(found.trace.path).name.partition(".")[0] or "trace"
+    key = bundle, model, device, found.given.dtype or "tiles"
+    said = {
+        **dict(zip(("bundle", "model", "device", "variant"), key, strict=True)),
+        "kind": "tiles",
+        "created": moment(created),
+        "commit": given.commit,
+        "versions": "{}",
+        "dtype": found.given.dtype,
+        "source": source,
+        "status": "complete",
+    }
+    return {
+        "runs": [tuple(map(said.get, TABLES["runs"].names))],
+        "tiles": [key + _tile(tile) for tile in found.tiles],
+    }
+
+
+def _tile(tile: TileRow) -> Row:
+    return (
+        tile.tile,
+        tile.unit,
+        tile.calls.paired,
+        tile.window_cycles,
+        *map(tile.cycles.of, _SPLIT),
+        tile.mac_per_cycle,
+        tile.utilisation,
+        tile.coverage,
+        tile.bound.by if tile.bound else None,
+        len(tile.iterations),
+    )

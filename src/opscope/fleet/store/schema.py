@@ -23,7 +23,7 @@ PARTITION = ("table_name", "month")
 
 
 class Type(enum.Enum):
-    """Types of columns: as SQL, Polars and Delta Lake call them."""
+    """Types of columns: as SQL, Polars and Delta Lake call them; there moments are instants in UTC."""
 
     TEXT = ("VARCHAR", pl.String, "string")
     INTEGER = ("BIGINT", pl.Int64, "long")
@@ -31,20 +31,8 @@ class Type(enum.Enum):
     TRUTH = ("BOOLEAN", pl.Boolean, "boolean")
     MOMENT = ("TIMESTAMP", pl.Datetime("us"), "timestamp")
 
-    @property
-    def sql(self) -> str:
-        """Its name in SQL."""
-        return str(self.value[0])
-
-    @property
-    def polars(self) -> Any:  # noqa: ANN401 - a class or an instance, as Polars takes both
-        """Its type in Polars."""
-        return self.value[1]
-
-    @property
-    def delta(self) -> str:
-        """Its name in Delta Lake, where moments are instants in UTC."""
-        return str(self.value[2])
+    def __init__(self, sql: str, polars: Any, delta: str) -> None:  # noqa: ANN401 - a class or an instance
+        self.sql, self.polars, self.delta = sql, polars, delta
 
 
 class StoreColumn(NamedTuple):
@@ -282,11 +270,6 @@ def stored_types(table: Table) -> dict[str, Any]:
 def _stored(name: str, kind: Type) -> pl.Expr:
     column = pl.col(name)
     return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column.cast(kind.polars)
-
-
-def stored_names(table: Table) -> str:
-    """The columns of a table's files as SQL selects them, as they are."""
-    return ", ".join(f'"{name}"' for name in table.names)
 
 
 def read_as(table: Table) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.errors import StorageError
+from opscope.core.grouping import grouped
 from opscope.fleet.store.anchor import StoreDamageError, sha256_of_bytes
-from opscope.fleet.store.entries import entry_rows, relatives, replaced_rows
+from opscope.fleet.store.entries import entry_rows, relatives
 from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot
 from opscope.fleet.store.rows import moment
 from opscope.fleet.store.schema import BUNDLES, EVERY, KEYS, REPLACED, TABLES, as_stored
@@ -78,11 +79,8 @@ class Batch:
     def _files(self, place: StoreLocation, kept: list[StoreEntry], replaced: list[str]) -> list[File]:
         """Write the rows of some bundles; all files or none."""
         files: list[File] = []
-        months: dict[str, list[StoreEntry]] = {}
-        for one in kept:
-            months.setdefault(one.month, []).append(one)
         try:
-            for month, own in months.items():
+            for month, own in grouped(kept, lambda one: one.month).items():
                 files.append(write_file(place, BUNDLES.name, month, entry_rows(own)))
                 every = len(own) == len(self.entries)
                 for name, frames in self._frames.items():
@@ -90,7 +88,8 @@ class Batch:
                     if rows is not None:
                         files.append(write_file(place, name, month, rows))
             if replaced:
-                files.append(write_file(place, REPLACED.name, kept[0].month, replaced_rows(replaced)))
+                marks = REPLACED.frame([(bundle,) for bundle in sorted(replaced)])
+                files.append(write_file(place, REPLACED.name, kept[0].month, marks))
         except BaseException:
             delete_files(place, files)
             raise
