@@ -180,6 +180,7 @@ def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
             labelColor=INK,
             titleColor=INK,
             labelFontSize=12,
+            labelSeparation=6,
             titleFontSize=12,
             titleFontWeight="normal",
             gridColor=INK,
