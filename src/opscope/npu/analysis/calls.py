@@ -308,6 +308,7 @@ class Pairing(msgspec.Struct, frozen=True):
     # cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since hardly any
     # call has one: there packets were lost, repeated or swapped
     broken: tuple[tuple[int, str], ...] = ()
+    unpaired: tuple[int, ...] = ()  # cycles of all anomalies between other calls, ascending
 
 
 def pair_calls(tile: TileTrace) -> Pairing:
@@ -323,6 +324,7 @@ def pair_calls(tile: TileTrace) -> Pairing:
         counts=CallCounts(len(calls), len(marks.time) - 2 * len(calls), listed.ambiguous),
         findings=(*findings_of(tile, marks, listed), *_remarks(tile, (start, end), marks, calls)),
         broken=tuple(_broken(marks, listed, len(calls))),
+        unpaired=tuple(sorted(marks.time[listed.mark[_inner(listed)]].tolist())),
     )
 
 
@@ -332,13 +334,17 @@ _FEW, _FEW_SHARE, _FEW_OF = 3, 0.05, 4
 
 def _broken(marks: Marks, listed: Anomalies, calls: int) -> Iterator[tuple[int, str]]:
     """Anomalies that are neither at an edge of the trace nor frequent."""
-    edges = [_CODES[rule] for rule in _MINOR]
-    inner = np.flatnonzero(~np.isin(listed.rule, edges))
+    inner = _inner(listed)
     if len(inner) > max(min(_FEW, calls // _FEW_OF), _FEW_SHARE * calls):
         return
     for number in inner.tolist():
         rule = list(PairingRule)[int(listed.rule[number])]
         yield int(marks.time[listed.mark[number]]), _WORDS[rule][0].partition(":")[0]
+
+
+def _inner(listed: Anomalies) -> Ints:
+    """The anomalies that are not at an edge of the trace."""
+    return np.flatnonzero(~np.isin(listed.rule, [_CODES[rule] for rule in _MINOR]))
 
 
 def _slot(tile: TileTrace, event: str) -> SlotTrace | None:

@@ -187,7 +187,9 @@ _HALVES = 2
 """Parts into which a single wait divides the calls."""
 
 
-def by_tiling(kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints) -> IterationSplit:
+def by_tiling(
+    kinds: Kinds, each: int, pattern: IterationSplit | None, long: Ints, expected: int | None
+) -> IterationSplit:
     """Iterations of so many working calls.
 
     Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
@@ -201,21 +203,30 @@ def by_tiling(kinds: Kinds, each: int, pattern: IterationSplit | None, long: Int
         starts = _by_count(kinds, each)
         counted = f"{each:,} working calls"
     starts = _behind_waits(starts, kinds, long)
-    between = _between_waits(starts, kinds, each, long)
+    between = _between_waits(starts, kinds, each, long, expected)
     if between is not None:
         starts, counted = between, f"{counted}, and the waits for a lock tell where they begin,"
     work = _work(kinds, starts)
     return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
 
 
-def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints) -> Ints | None:
-    """Starts behind long waits, where these divide most of the calls as the tiling does and counting does not."""
+def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: int | None) -> Ints | None:
+    """Starts behind long waits, where counting runs over some of them and these divide the calls as the tiling does.
+
+    Lost events only take calls away, and may hide a wait, so that a part is two iterations: then no part has more calls
+    than its iterations, most are one, and there are as many as were expected, or each but the first and the last has
+    most of its calls.
+    """
     if not len(np.setdiff1d(long, starts)):
         return None
     behind = np.concatenate([[0], long])
     behind = behind if kinds.work[: long[0]].any() else long
-    whole = int((_work(kinds, behind) == each).sum())
-    return behind if whole > 1 and 2 * whole >= len(behind) else None
+    work = _work(kinds, behind)
+    whole = int((work == each).sum())
+    units = np.maximum(np.rint(work / each).astype(np.int64), 1)
+    likely = int(units.sum()) == expected or bool((_HALVES * work[1:-1] > each * units[1:-1]).all())
+    lossy = likely and _HALVES * int((units == 1).sum()) > len(work) > 1 and bool((work <= units * each).all())
+    return behind if lossy or (whole > 1 and 2 * whole >= len(behind)) else None
 
 
 def _by_repetitions(pattern: IterationSplit, each: int) -> Ints:
@@ -248,9 +259,10 @@ def _work(kinds: Kinds, starts: Ints) -> Ints:
 
 
 def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> IterationSplit | None:
-    """Iterations between long waits; None unless they have equally many working calls, but for the first and the last.
+    """Iterations between long waits; None unless most have equally many working calls, and none has more.
 
-    One wait alone can be chance: it divides only equal halves, or as many iterations as were expected.
+    Where there are as many as were expected, the largest is whole: lost events only take calls away. One wait alone can
+    be chance: it divides only equal halves, or as many iterations as were expected.
     """
     if not len(long) or gaps is None:
         return None
@@ -258,9 +270,10 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
     starts = starts if kinds.work[: long[0]].any() else long
     work = _work(kinds, starts)
     inner = work[1:-1] if len(work) > _HALVES else work[:1]
-    whole = int(inner.max())
+    whole = int(work.max())
     known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
-    if not known or not whole or inner.min() < whole or max(work[0], work[-1]) > whole:
+    alike = expected == len(work) or _HALVES * int((inner == whole).sum()) > len(inner)
+    if not known or not whole or not alike:
         return None
     waits = gaps[long - 1]
     others = np.delete(gaps, long - 1)

@@ -130,7 +130,7 @@ def find_iterations(
     gaps = None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
     long = long_gaps(gaps, calls)
     if calls_per_iteration is not None and kinds.work.any():
-        split: IterationSplit | None = by_tiling(kinds, calls_per_iteration, pattern, long)
+        split: IterationSplit | None = by_tiling(kinds, calls_per_iteration, pattern, long, expected)
     else:
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
@@ -164,6 +164,16 @@ def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
             phase = "partial" if row.phase == "measured" else row.phase
             rows[number] = msgspec.structs.replace(row, complete=False, phase=phase)
     return msgspec.structs.replace(found, iterations=tuple(rows))
+
+
+def without_lossy(found: Iterations, unpaired: Sequence[int]) -> Iterations:
+    """The same without those that starts or ends without partner lie in, unless all have equally many.
+
+    Then the kernel marks its calls so; else events were lost, and calls that lost both may be missing beside them.
+    """
+    at = np.array(unpaired, np.int64)
+    inside = {int(((at > row.start) & (at < row.end)).sum()) for row in found.iterations}
+    return without_damaged(found, unpaired) if len(inside) > 1 else found
 
 
 def _gaps(

@@ -29,7 +29,7 @@ from opscope.npu.analysis.cycles import (
 )
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.findings import tile_finding
-from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
+from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged, without_lossy
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
@@ -189,7 +189,9 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle]),
+        iterations=without_lossy(
+            without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle]), pairing.unpaired
+        ),
         cycles=cycles,
         rate=rated,
         ports=moved,
