@@ -98,7 +98,7 @@ def outputs() -> list[Output]:
             words = _WORDS[name]
             option = max(parameter.opts, key=len) if parameter.param_type_name == "option" else ""
             source = words[0] if words and words[0] in INPUTS else "trace.pte"
-            directory = getattr(parameter, "metavar", None) == "DIR"
+            directory = getattr(parameter, "metavar", None) in {"DIR", "DIR|FILE"}
             found.append(Output(name, option, words, source, directory))
     return found
 

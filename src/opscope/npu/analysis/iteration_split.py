@@ -224,8 +224,10 @@ def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: 
     work = _work(kinds, behind)
     whole = int((work == each).sum())
     units = np.maximum(np.rint(work / each).astype(np.int64), 1)
-    likely = int(units.sum()) == expected or bool((_HALVES * work[1:-1] > each * units[1:-1]).all())
-    lossy = likely and _HALVES * int((units == 1).sum()) > len(work) > 1 and bool((work <= units * each).all())
+    most = _HALVES * work > each * units
+    likely = int(units.sum()) == expected or (len(work) > _HALVES and bool(most[1:-1].all()))
+    fits = bool((work <= units * each).all() and most.any()) and _HALVES * int((units == 1).sum()) > len(work) > 1
+    lossy = likely and fits
     return behind if lossy or (whole > 1 and 2 * whole >= len(behind)) else None
 
 
