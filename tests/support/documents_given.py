@@ -19,7 +19,7 @@ GIVEN = {
     "docs/how-to/compare-two-runtimes.md": "mobilenet_v3_small.pte mobilenet_v3_small.tflite",
     "docs/how-to/find-the-slow-layer.md": "model.pte trace.etdump",
     "docs/how-to/keep-many-runs.md": "opscope-out=bundle",
-    "docs/how-to/move-from-the-arm-kit.md": "kit",
+    "docs/how-to/move-from-the-arm-kit.md": "kit BUNDLE=bundle",
     "docs/how-to/open-a-trace-elsewhere.md": "trace.etdump BUNDLE=bundle",
     "docs/how-to/profile-an-android-phone.md": "my_model.pte",
     "docs/how-to/profile-a-raspberry-pi.md": "my_model.pte",
