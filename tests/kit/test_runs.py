@@ -227,6 +227,8 @@ def test_one_file_is_written_where_one_is_named(run: Path, tmp_path: Path, name:
     file = tmp_path / name
     assert report(run, out=file) == report(run, out=file) == [file]
     assert "Config File" in file.read_text()
+    with pytest.raises(UsageError, match="is not json"):
+        report(run, ["json"], out=file)
     file.write_text("mine")
     with pytest.raises(OverwriteError):
         report(run, out=file)
@@ -279,6 +281,8 @@ def test_a_bundle_is_written_as_a_run_of_the_kit(tmp_path: Path) -> None:
         sum(float(row["pct_of_e2e"]) for row in details)
     )
 
+    for file in (tmp_path / "run").glob("*_pipeline_summary.*"):
+        assert json.loads((BUNDLE / "manifest.json").read_text())["created"] in file.read_text()
     again = read_kit(tmp_path / "run")
     assert [e.key for e in again.experiments] == ["accelerated_t1", "baseline_t1"]
     assert {stated.median_ms for e in again.experiments for stated in e.stated} == {

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.kit.csv import FILES
 from opscope.program.operators.kinds import Category
 from opscope.reports.document.text import csv_cell
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 """Of a document with the kit's fields."""
 
-TIMELINE, RUN0, STATS = "_exec_all_runs_timeline.csv", "_exec_run0_timeline.csv", "_exec_ops_stats.csv"
+TIMELINE, RUN0, STATS = (f"_{name}" for name in FILES)
 _TABLES = {
     Category.CONVOLUTION: "CONV",
     Category.GEMM: "GEMM",
@@ -158,7 +159,7 @@ def _robust_stats(own: KitOutput) -> Json:
         **whole,
         "min_ms": _ms(latency.min_ns),
         "max_ms": _ms(latency.max_ns),
-        "percentiles": {f"p{part}": float(np.percentile(samples, part)) for part in (50, 75, 90, 95, 99)},
+        "percentiles": {f"p{part}": _ms(getattr(latency, f"p{part}_ns")) for part in (50, 75, 90, 95, 99)},
         "outliers": {
             "count": len(outside),
             "percentage": 100 * len(outside) / len(samples),

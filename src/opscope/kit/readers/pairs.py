@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import NotFoundError, UsageError, did_you_mean
+from opscope.core.errors import UsageError
 from opscope.core.printable import shell_command
 from opscope.core.table import TraceWarning
 from opscope.kit.readers.json import PairFields, PairSide
-from opscope.kit.readers.run import ExperimentKey, KitPair, KitRole
+from opscope.kit.readers.run import ExperimentKey, KitPair, KitRole, named_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,8 @@ def named_pairs(
         NotFoundError: an experiment is not there, or at several thread counts.
         UsageError: one of the sides is missing, or both are the same.
     """
-    baseline, candidate = (_named(name, keys, directory) for name in (baseline_name, candidate_name))
+    names = (baseline_name, candidate_name)
+    baseline, candidate = (None if name is None else named_key(name, keys, directory) for name in names)
     if baseline is None or candidate is None:
         lacking, there = ("--candidate", "--baseline") if candidate is None else ("--baseline", "--candidate")
         texts = ", ".join(key.text for key in keys)
@@ -52,19 +53,6 @@ def named_pairs(
     if baseline == candidate:
         raise UsageError("an experiment cannot be compared with itself", where="--candidate", hint="name two")
     return Pairs((KitPair(baseline.text, candidate.text, None),), None, _thread_counts(baseline, candidate))
-
-
-def _named(name: str | None, keys: Sequence[ExperimentKey], directory: Path) -> ExperimentKey | None:
-    if name is None:
-        return None
-    found = [key for key in keys if key.text == name] or [key for key in keys if key.name == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        hint = f"say which: {', '.join(key.text for key in found)}"
-        raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=directory, hint=hint)
-    hint = did_you_mean(name, [key.text for key in keys])
-    raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
 
 
 def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], directory: Path) -> Pairs:

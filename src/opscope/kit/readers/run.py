@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,10 @@ from opscope.core.table import TraceWarning
 from opscope.kit.readers.csv import KitKernelRow, StatsRow
 from opscope.kit.readers.json import Executorch
 from opscope.program.kernels.names import KernelLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 
 class ExperimentKey(NamedTuple):
@@ -24,6 +28,22 @@ class ExperimentKey(NamedTuple):
     def text(self) -> str:
         """As the kit's file names have it."""
         return self.name if self.threads is None else f"{self.name}_t{self.threads}"
+
+
+def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -> ExperimentKey:
+    """The experiment of that text, or of that name when it has one thread count.
+
+    Raises:
+        NotFoundError: there is none, or it was run at several thread counts.
+    """
+    found = [key for key in keys if key.text == name] or [key for key in keys if key.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        hint = f"say which: {', '.join(key.text for key in found)}"
+        raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=directory, hint=hint)
+    hint = did_you_mean(name, [key.text for key in keys])
+    raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
 
 
 class KitRole(str, enum.Enum):
@@ -108,11 +128,5 @@ class KitRun(msgspec.Struct, frozen=True):
 
     def experiment(self, name: str) -> KitExperiment:
         """The experiment of that key, or of that name when it has one thread count."""
-        found = [e for e in self.experiments if e.key == name] or [e for e in self.experiments if e.name == name]
-        if len(found) == 1:
-            return found[0]
-        keys = [experiment.key for experiment in self.experiments]
-        if found:
-            hint = f"say which: {', '.join(e.key for e in found)}"
-            raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=self.directory, hint=hint)
-        raise NotFoundError(f"no experiment {name[:80]!r}", where=self.directory, hint=did_you_mean(name, keys))
+        keys = [ExperimentKey(own.name, own.threads) for own in self.experiments]
+        return self.experiments[keys.index(named_key(name, keys, self.directory))]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.bundle.manifest import Manifest
     from opscope.kit.run_files import KitOutput
     from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
@@ -182,6 +183,7 @@ def _stem(path: str) -> str:
 def _kit_stem(path: str) -> str:
     """As the kit calls the files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``; of a trace alone as elsewhere."""
     from opscope.bundle.bundle import Bundle, is_bundle
+    from opscope.kit.readers.run import ExperimentKey
     from opscope.measurements.sides import usual_variant
     from opscope.reports.formats.tables import plain_stem
 
@@ -193,8 +195,8 @@ def _kit_stem(path: str) -> str:
     variant = manifest.variant(named) if named else usual_variant(manifest)
     if variant is None:
         return _stem(path)
-    threads = "" if variant.threads is None else f"_t{variant.threads}"
-    return plain_stem(f"{manifest.model_of(variant.name).name}_{variant.name}{threads}")
+    key = ExperimentKey(variant.name, variant.threads)
+    return plain_stem(f"{manifest.model_of(variant.name).name}_{key.text}")
 
 
 def _target(request: Request, suffix: str, out: Path | None) -> Path:
@@ -240,54 +242,56 @@ def _kit(request: Request) -> dict[str, Content]:
     from opscope.kit.csv import FILES, kit_csv
     from opscope.kit.run_files import KitOutputs, run_files
 
-    written = [_kit_output(_checked(side)) for side in _sides(request)]
+    sides = [_checked(side) for side in _sides(request)]
+    manifest = _kit_manifest(request, sides[0])
+    written = {side.label: _kit_output(side, manifest) for side in sides}
     pairs = []
     if _is_whole(request):
-        known = {own.side.label: own.output for own in written}
         labels = [(one.candidate.label, one.baseline.label) for one in _report(request).comparisons]
-        pairs = [(known[candidate], known[baseline]) for candidate, baseline in labels]
-    first = written[0]
-    run = KitOutputs(first.model, first.program, first.created, [own.output for own in written], pairs)
-    files: dict[str, Content] = dict(run_files(run))
-    for own in written:
-        tables = kit_csv(own.side.table, own.output.stem)
-        files |= {f"{own.output.stem}_{name}": file for name, file in zip(FILES, tables, strict=True)}
+        pairs = [(written[candidate], written[baseline]) for candidate, baseline in labels]
+    model, program = _kit_model(sides[0], manifest)
+    created = manifest.created if manifest else "not known"
+    files: dict[str, Content] = dict(run_files(KitOutputs(model, program, created, list(written.values()), pairs)))
+    for side in sides:
+        stem = written[side.label].stem
+        tables = kit_csv(side.table, stem)
+        files |= {f"{stem}_{name}": file for name, file in zip(FILES, tables, strict=True)}
     return files
 
 
-class _KitOutput(NamedTuple):
-    """An experiment that is written as the kit's, and what its run is called."""
+def _kit_manifest(request: Request, side: Side) -> Manifest | None:
+    """What is recorded of a run: by a bundle, or by the kit itself; nothing of a trace alone."""
+    from opscope.workflows.reports.reports import content
 
-    side: Side
-    output: KitOutput
-    model: str
-    program: str
-    created: str
+    directory = Path(request.path.partition("#")[0])
+    return side.bundle.manifest if side.bundle else content(directory).manifest if is_kit(directory) else None
 
 
-def _kit_output(side: Side) -> _KitOutput:
+def _kit_model(side: Side, manifest: Manifest | None) -> tuple[str, str]:
+    """What a program is called in names of files, and where it is."""
+    from opscope.reports.formats.tables import plain_stem
+
+    model = manifest.model_of(side.label) if manifest else None
+    return (plain_stem(model.name), model.source) if model else (plain_stem(_stem(side.path)), side.path)
+
+
+def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
     from opscope.kit.readers.run import ExperimentKey
     from opscope.kit.run_files import KitOutput
     from opscope.measurements.analyses import analysis_of
     from opscope.reports.formats.tables import plain_stem
 
-    bundle, variant = side.bundle, side.variant
-    threads = variant.threads if variant else None
-    end = "" if threads is None else f"_t{threads}"
-    key = ExperimentKey(side.label.removesuffix(end) if variant else "trace", threads)
-    analysis = analysis_of(side)
-    program = side.model.source if side.model else analysis.program.path if analysis.program else side.path
-    model = plain_stem(side.model.name if side.model else Path(program).stem)
-    plan = bundle.manifest.plan if bundle else None
-    output = KitOutput(
+    threads = side.variant.threads if side.variant else None
+    name = side.label.removesuffix("" if threads is None else f"_t{threads}") if side.variant else "trace"
+    key = ExperimentKey(name, threads)
+    return KitOutput(
         key=key,
-        stem=plain_stem(f"{model}_{key.text}"),
+        stem=plain_stem(f"{_kit_model(side, manifest)[0]}_{key.text}"),
         trace=side.files[0][0],
-        analysis=analysis,
-        runs=plan.runs if plan else None,
-        warmup=plan.warmup if plan else None,
+        analysis=analysis_of(side),
+        runs=manifest.plan.runs if manifest else None,
+        warmup=manifest.plan.warmup if manifest else None,
     )
-    return _KitOutput(side, output, model, program, bundle.manifest.created if bundle else "not known")
 
 
 def _perfetto(request: Request) -> dict[str, Content]:
