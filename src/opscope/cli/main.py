@@ -410,9 +410,12 @@ def _output(parameter: Parameter, word: str) -> Output:
     from opscope.core.outputs import Output
 
     path, metavar = Path(word), str(getattr(parameter, "metavar", "") or "")
-    either = metavar in {"PATH|-", "DIR|FILE"} and path.is_dir()
-    new = metavar == "DIR|FILE" and path.suffix not in {".md", ".html"}
-    return Output(_option(parameter), path, metavar == "DIR" or either or new)
+    directory = metavar == "DIR" or (metavar in {"PATH|-", "DIR|FILE"} and path.is_dir())
+    if metavar == "DIR|FILE" and not directory:
+        from opscope.workflows.reports.reports import ONE_FILE
+
+        directory = path.suffix not in ONE_FILE
+    return Output(_option(parameter), path, directory)
 
 
 def _option(parameter: Parameter) -> str:

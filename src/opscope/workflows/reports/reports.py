@@ -38,7 +38,8 @@ KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
-_ONE_FILE = {".md": "md", ".html": "html"}
+ONE_FILE = {".md": "md", ".html": "html"}
+"""Formats of a report that is written as one file, by the end of its name."""
 ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "comparisons"
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -167,12 +168,17 @@ def report(
     """
     check_formats(formats)
     place = Path(path)
-    if out is not None and Path(out).suffix in _ONE_FILE and not Path(out).is_dir():
-        return _one_file(Path(out), lambda: content(place, program=program, compared=compared), title)
-    directory = Path(out) if out else report_directory(place)
+    one = Path(out) if out is not None and Path(out).suffix in ONE_FILE and not Path(out).is_dir() else None
+    if one and ONE_FILE[one.suffix] not in formats:
+        raise UsageError(f"{one.name} is not {' or '.join(formats)}", where="--format", hint="omit it for one file")
+    directory = one.parent if one else Path(out) if out else report_directory(place)
     with tracebacks_kept(directory):
         shown = msgspec.structs.replace(content(place, program=program, compared=compared), title=title or None)
-        files = write_reports(directory, shown, formats, follow=out is not None)
+        if one:
+            (text,) = report_files(shown, [ONE_FILE[one.suffix]]).values()
+            files = write_outputs({one: text}, follow=True)
+        else:
+            files = write_reports(directory, shown, formats, follow=out is not None)
         check_reported(shown, place, directory)
         return files
 
@@ -180,14 +186,6 @@ def report(
 def report_directory(place: Path) -> Path:
     """Where the reports of a bundle, or of a run directory of the kit, are unless they are to be elsewhere."""
     return place / KIT_REPORTS if is_kit(place) else place
-
-
-def _one_file(file: Path, made: Callable[[], ReportContent], title: str | None) -> list[Path]:
-    """The report in the format that the file's name tells."""
-    with tracebacks_kept(file.parent):
-        shown = msgspec.structs.replace(made(), title=title or None)
-        (content_of_file,) = report_files(shown, [_ONE_FILE[file.suffix]]).values()
-        return write_outputs({file: content_of_file}, follow=True)
 
 
 def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
