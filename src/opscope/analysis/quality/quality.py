@@ -109,16 +109,18 @@ def enough_processes(evidence: QualityEvidence) -> Message:
     compared = evidence.end_to_end
     known = f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}"
     advice = f"--rounds {FEWEST_ROUNDS} or more"
-    if fewest == 1 and compared and _beyond_processes(compared.speedup):
-        beyond_that = f"{known}, but rarely by more than {BEYOND_PROCESSES:g}x"
+    if fewest == 1 and compared and compared.speedup and _beyond_processes(compared.speedup):
+        beyond_that = (
+            f"{known}, but {ratio_text(compared.speedup)} is beyond {BEYOND_PROCESSES:g}x, one unlucky process"
+        )
         return concern(check, Grade.USABLE, beyond_that, advice)
     grade = Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE
     return concern(check, grade, known, advice)
 
 
-def _beyond_processes(speedup: float | None) -> bool:
+def _beyond_processes(speedup: float) -> bool:
     """Whether a ratio, in either direction, is more than what one unlucky process makes of equal sides."""
-    return speedup is not None and max(speedup, 1 / speedup) > BEYOND_PROCESSES
+    return max(speedup, 1 / speedup) > BEYOND_PROCESSES
 
 
 @declare_rule(PROCESSES=PROCESSES)
