@@ -172,8 +172,9 @@ def without_lossy(found: Iterations, unpaired: Sequence[int]) -> Iterations:
     Then the kernel marks its calls so; else events were lost, and calls that lost both may be missing beside them.
     """
     at = np.array(unpaired, np.int64)
-    inside = {int(((at > row.start) & (at < row.end)).sum()) for row in found.iterations}
-    return without_damaged(found, unpaired) if len(inside) > 1 else found
+    starts, ends = (np.array([getattr(row, edge) for row in found.iterations]) for edge in ("start", "end"))
+    inside = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
+    return without_damaged(found, unpaired) if len(np.unique(inside)) > 1 else found
 
 
 def _gaps(
