@@ -267,16 +267,18 @@ def test_a_bundle_is_written_as_a_run_of_the_kit(tmp_path: Path) -> None:
     assert {f"{stem}_{end}.csv" for end in ends} <= names
     found = analyze(f"{BUNDLE}#accelerated")
     latency = found.traced or found.latency
-    robust = json.loads((tmp_path / "run" / f"{stem}_exec_all_runs_timeline_robust_stats.json").read_text())
+    robust = json.loads(
+        (tmp_path / "run" / "accelerated" / f"{stem}_exec_all_runs_timeline_robust_stats.json").read_text()
+    )
     assert robust["median_ms"] == pytest.approx(latency.median_ns / 1e6)
     assert robust["latencies_ms"] == pytest.approx([sample / 1e6 for sample in latency.samples_ns])
     assert robust["outliers"]["count"] + robust["robust_stats"]["count"] == robust["count"] == latency.n
     assert robust["std_dev_ms"] == pytest.approx(np.std(latency.samples_ns, ddof=1) / 1e6)
 
-    details = rows_of(tmp_path / "run" / f"{stem}_operator_details.csv")
+    details = rows_of(tmp_path / "run" / "accelerated" / f"{stem}_operator_details.csv")
     operators = [operator for operator in found.operators if operator.position is not None]
     assert sum(float(row["avg_ms"]) for row in details) == pytest.approx(sum(o.traced_ns for o in operators) / 1e6)
-    categories = rows_of(tmp_path / "run" / f"{stem}_category_summary.csv")
+    categories = rows_of(tmp_path / "run" / "accelerated" / f"{stem}_category_summary.csv")
     assert sum(float(row["pct_of_e2e"]) for row in categories) == pytest.approx(
         sum(float(row["pct_of_e2e"]) for row in details)
     )

@@ -1,7 +1,8 @@
 """The other files of a run directory of the Arm kit, so that scripts made for them run on any profile.
 
 Names and fields are the kit's: ``manifest.json``, ``metrics.json``, ``MODEL_pipeline_summary.json`` and ``.md``,
-``analysis_summary.json``, and of each experiment its ``_robust_stats.json`` and the operator tables. What they mean:
+``analysis_summary.json``, and in the directory of each experiment its ``_robust_stats.json`` and the operator tables.
+What they mean:
 
 - Latencies are those of Method::execute in traced inferences, without warm-up, in ms.
 - Times of operators and categories are self times, so that they never exceed the latency. ``total_ms`` of an operator
@@ -54,11 +55,16 @@ class KitOutput(NamedTuple):
     """An experiment that is written."""
 
     key: ExperimentKey
+    directory: str  # of its files, in that of the run
     stem: str  # of its files
     trace: str  # the file that was read
     analysis: Analysis
     runs: int | None  # that were asked for
     warmup: int | None
+
+    def file(self, end: str) -> str:
+        """Path of one of its files, from the directory of the run."""
+        return f"{self.directory}/{self.stem}{end}"
 
     @property
     def latency(self) -> Latency:
@@ -90,7 +96,7 @@ def run_files(run: KitOutputs) -> dict[str, bytes]:
     }
     for own in run.experiments:
         found[_robust_name(own)] = _json(_robust_stats(own))
-        found |= {f"{own.stem}_{name}.csv": table for name, table in _operator_tables(own).items()}
+        found |= {own.file(f"_{name}.csv"): table for name, table in _operator_tables(own).items()}
     for candidate, baseline in run.pairs:
         found[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
     return found
@@ -101,7 +107,7 @@ def _json(value: Json) -> bytes:
 
 
 def _robust_name(own: KitOutput) -> str:
-    return f"{own.stem}{TIMELINE.removesuffix('.csv')}_robust_stats.json"
+    return own.file(f"{TIMELINE.removesuffix('.csv')}_robust_stats.json")
 
 
 def _ms(ns: float | None) -> float | None:
@@ -130,7 +136,7 @@ def _run(own: KitOutput) -> Json:
         "threads": own.key.threads,
         "mode": "timing",
         "status": "ok",
-        "paths": {"etdump": own.trace, "timeline_all": f"{own.stem}{TIMELINE}", "timeline_run0": f"{own.stem}{RUN0}"},
+        "paths": {"etdump": own.trace, "timeline_all": own.file(TIMELINE), "timeline_run0": own.file(RUN0)},
         "metrics": {
             "median_ms": _ms(latency.median_ns),
             "mean_ms": _ms(latency.mean_ns),
@@ -280,7 +286,8 @@ def _analysis_summary(run: KitOutputs) -> Json:
         "category_totals_ms": dict(totals),
         "kernel_hints": dict(_hints(run.experiments)),
         "per_etdump": [_per_etdump(own) for own in run.experiments],
-        "csv_files": [f"{own.stem}{end}" for own in run.experiments for end in (TIMELINE, STATS)],
+        "csv_dir": ".",
+        "csv_files": [own.file(end) for own in run.experiments for end in (TIMELINE, STATS)],
         "operator_details": _details(run.experiments[0]) if run.experiments else [],
     }
 
@@ -297,8 +304,8 @@ def _per_etdump(own: KitOutput) -> Json:
         "etdump": own.trace,
         "categories_ms": {category.value: each for category, each in _categories(own).items()},
         "rows": len(_operators(own)),
-        "csv_timeline": f"{own.stem}{RUN0}",
-        "csv_stats": f"{own.stem}{STATS}",
+        "csv_timeline": own.file(RUN0),
+        "csv_stats": own.file(STATS),
         "operator_details": _details(own),
     }
 

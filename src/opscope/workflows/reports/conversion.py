@@ -253,9 +253,9 @@ def _kit(request: Request) -> dict[str, Content]:
     created = manifest.created if manifest else "not known"
     files: dict[str, Content] = dict(run_files(KitOutputs(model, program, created, list(written.values()), pairs)))
     for side in sides:
-        stem = written[side.label].stem
-        tables = kit_csv(side.table, stem)
-        files |= {f"{stem}_{name}": file for name, file in zip(FILES, tables, strict=True)}
+        own = written[side.label]
+        tables = kit_csv(side.table, own.stem)
+        files |= {own.file(f"_{name}"): file for name, file in zip(FILES, tables, strict=True)}
     return files
 
 
@@ -286,6 +286,7 @@ def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
     key = ExperimentKey(name, threads)
     return KitOutput(
         key=key,
+        directory=plain_stem(name),
         stem=plain_stem(f"{_kit_model(side, manifest)[0]}_{key.text}"),
         trace=side.files[0][0],
         analysis=analysis_of(side),
