@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import api_reference
 import msgspec
 import outputs
+import promises
 import typer
 from how_to_groups import grouped_pages, title_of
 
@@ -131,6 +132,9 @@ def pages() -> dict[Path, str]:
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
         REFERENCE / "zoo.md": zoo(),
+        REFERENCE / "published-documents.md": _page(
+            "The published documents, row by row", "docs/promises.toml", *promises.sections()
+        ),
     }
     shown = outputs.written(outputs.pages_with_outputs())
     index = Path("docs/index.md")

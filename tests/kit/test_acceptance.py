@@ -1,4 +1,4 @@
-"""What the Arm kit's documents promise, as far as a program can check it: docs/reference/kit-checklist.md.
+"""What the Arm kit's documents promise, as far as a program can check it: docs/reference/published-documents.md.
 
 The SqueezeSAM figures are the published ones, in traces that were made for them (squeezesam.py).
 """
@@ -18,7 +18,6 @@ from opscope.analysis.rules import movement as rules_movement
 from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.api import analyze, combined, content
-from opscope.cli.main import COMMANDS
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
@@ -30,7 +29,7 @@ from texts import NO_MICROKERNEL
 from traces import etdump
 
 ROOT = Path(__file__).parents[2]
-CHECKLIST = (ROOT / "docs" / "reference" / "kit-checklist.md").read_text(encoding="utf-8")
+CHECKLIST = (ROOT / "docs" / "reference" / "published-documents.md").read_text(encoding="utf-8")
 SECTION_SOURCES = ROOT / "src" / "opscope" / "reports" / "sections"
 SECTIONS = (
     "## Operator Category Breakdown",
@@ -80,22 +79,19 @@ def test_sections_that_the_checklist_names_exist():
     assert [section for section in named if f'"{section.lstrip("# ")}"' not in sources] == []
 
 
-def test_rules_and_commands_that_the_checklist_names_exist():
+def test_rules_that_the_checklist_names_exist():
     """By name."""
     known = {rule.__name__ for rule in (*rules.RULES, *rules.COMPARISON_RULES, *rules.EXPERIMENT_RULES)}
     named = {name for line in re.findall(r"rules? (`[^|]*)\|", CHECKLIST) for name in re.findall(r"`([a-z_]+)`", line)}
     assert named
     assert named <= known
-    used = set(re.findall(r"`opscope ([a-z-]+)", CHECKLIST))
-    assert used
-    assert used <= set(COMMANDS)
 
 
 def test_notes_that_the_checklist_names_exist():
     """Codes of warnings about a kit run are those of the readers."""
     source = "".join(path.read_text() for path in (ROOT / "src" / "opscope" / "kit").rglob("*.py"))
     named = set(re.findall(r"`(kit_[a-z_]+)`", CHECKLIST))
-    assert len(named) > 5
+    assert len(named) > 2
     assert [code for code in named if f'"{code}"' not in source] == []
 
 
@@ -267,19 +263,7 @@ def test_what_a_name_without_packed_types_means_depends_on_the_machine(machine, 
     assert NO_MICROKERNEL in section
 
 
-def test_the_checklist_names_what_there_is() -> None:
-    """Commands with options that they have, and as many skills as there are."""
-    pages = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
-    helps = dict(re.findall(r"^## opscope ([\w -]+)\n(.*?)(?=^## |\Z)", pages, re.DOTALL | re.MULTILINE))
-    named = re.findall(r"`opscope ([a-z-]+)([^`]*)`", CHECKLIST)
-    assert len(named) > 10
-    for command, rest in named:
-        own = "".join(text for name, text in helps.items() if name.split()[0] == command)
-        assert own, command
-        for option in re.findall(r"--[a-z-]+", rest):
-            assert option in own, f"opscope {command} {option}"
-    skills = list((ROOT / "src/opscope/skills").glob("*/SKILL.md"))
-    assert len(skills) == 10
+def test_the_page_counts_the_skills() -> None:
+    """As many as there are."""
+    assert len(list((ROOT / "src/opscope/skills").glob("*/SKILL.md"))) == 10
     assert "ten: `opscope skills list`" in CHECKLIST
-    assert "kernels PATH --md" in CHECKLIST
-    assert "a command for it is missing" not in CHECKLIST
