@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from aie_cores import core_of
-from opscope.core.table.tiles import TileTrace
+from opscope.core.table.tiles import TileTrace, TileTraceSet
 from opscope.npu.analysis.iterations import Iterations
 from opscope.npu.analysis.specification import run_specification
-from opscope.npu.analysis.tiles import TilesTerms, examine
+from opscope.npu.analysis.tiles import TilesTerms, analyse_tiles, examine
+from opscope.npu.analysis.tiles_result import TilesSource
 from opscope.program.cost.gemm import tiling
 
+SOURCE = TilesSource("trace.json", "aie-json", "0" * 64, "cycles", 1, complete=True)
 ITERATIONS, CALLS, STALLS, JITTER = (3, 6, 10), (8, 24), (2_000, 60_000), (0, 20)
 
 
@@ -77,6 +80,31 @@ def test_what_is_measured_is_whole_and_all_that_is_whole_is_measured(lost: float
         found = found_in(tile, shape, tiled=tiled)
         measured = {(own.start, own.end) for own in found.iterations if own.phase == "measured"}
         assert measured == {(own.start, own.end) for own in truth if own.whole}, (shape, found.reason)
+
+
+@pytest.mark.parametrize("lost", [0.01, 0.03, 0.05])
+def test_cores_tell_what_is_whole_where_no_tiling_does(lost: float) -> None:
+    """Four cores that do the same; where each tells its iterations apart, all that is whole is measured."""
+    chance = random.Random(f"cores {lost}")
+    for shape in itertools.product(ITERATIONS, CALLS, STALLS, JITTER):
+        runs = [lossy(chance, shape, lost) for _ in range(4)]
+        tiles = tuple(replace(run.tile, row=2 + number) for number, run in enumerate(runs))
+        said = TilesTerms(run_specification(), measured=shape[0])
+        rows = analyse_tiles(TileTraceSet(tiles, "aie-json"), SOURCE, said).rows
+        for run, row in zip(runs, rows, strict=True):
+            measured = {(own.start, own.end) for own in row.iterations if own.phase == "measured"}
+            whole = {(own.start, own.end) for own in run.truth if own.whole}
+            assert measured == (whole if row.iterations else set()), (shape, row.iterations_reason)
+
+
+def test_a_last_end_that_is_lost_as_others_are_is_no_full_buffer() -> None:
+    """Where no other event is lost, a call without an end is one that the trace ends in."""
+    _, truth = lossy(random.Random(0), (3, 12, 60_000, 0), 0.0)
+    for others, cut in ((True, None), (False, True)):
+        marks = [mark for number, own in enumerate(truth) for mark in _marks(own.start, 12, lost=others and not number)]
+        vector = {"INSTR_VECTOR": [(at, at + 64) for kind, at in marks if not kind]}
+        said = run_specification(tiling=tiling((8, 32, 32), (8, 32 * 36, 32)))
+        assert examine(core_of(marks[:-1], vector), TilesTerms(said)).advice.cut is cut
 
 
 def test_one_event_lost_in_two_of_three_iterations_moves_none_over_a_wait() -> None:

@@ -21,6 +21,8 @@ from aie_published import (
     stream_runtimes,
 )
 from aie_traces import json_text
+from command_line import opscope as command
+from opscope.core.errors import EmptyTraceError
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles, published
 
 SIZES = {"m": 8, "k": 8, "n": 8}
@@ -288,3 +290,30 @@ def test_marks_in_a_slot_that_is_named_twice_end_calls(tmp_path: Path) -> None:
     found = files_of(trace, tmp_path / "out", asked(Flags(16, 24, 8, 1, 1, 1, 3)))
 
     assert found["tile2,0.json"] == expected_core(0, Clean(), Flags(16, 24, 8, 1, 1, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("records", "note", "tiles"),
+    [
+        ([], "No cores to aggregate.", []),
+        (
+            [{"name": "process_name", "ph": "M", "pid": 3, "args": {"name": "core_trace for tile2,1"}}],
+            "No common perf iterations across all cores.",
+            ["tile2,1.json"],
+        ),
+    ],
+)
+def test_a_trace_without_events_leaves_the_same_files(
+    tmp_path: Path, records: list[Any], note: str, tiles: list[str]
+) -> None:
+    """They say that there is nothing, and so does the exit code."""
+    trace, out = tmp_path / "trace.json", tmp_path / "out"
+    trace.write_text(json.dumps(records))
+    done = command("aie", trace, "--out", out, "--warmup", "1", "--iterations", "3", "--hwid", "lab")
+    assert done.returncode == EmptyTraceError.exit_code
+    assert sorted(path.name for path in out.iterdir()) == ["aggregate_perf.json", "index.json", *tiles]
+    assert json.loads((out / "aggregate_perf.json").read_text()) == {"note": note}
+    assert json.loads((out / "index.json").read_text())["details_md"] is None
+    for name in tiles:
+        core = json.loads((out / name).read_text())
+        assert (core["pid"], core["expected_total_iterations"], core["iterations"]) == (3, 4, [])

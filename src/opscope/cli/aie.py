@@ -154,11 +154,17 @@ def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
 
 
 def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+    from opscope.core.errors import EmptyTraceError
     from opscope.core.tracebacks import tracebacks_kept
-    from opscope.npu.workflows.aie import analyze_tiles, missing, write_tiles
+    from opscope.npu.workflows.aie import analyze_tiles, missing, write_empty, write_tiles
 
     with tracebacks_kept(out) if out else nullcontext():
-        tiles = analyze_tiles(path, request)
+        try:
+            tiles = analyze_tiles(path, request)
+        except EmptyTraceError as failure:
+            if out:
+                write_empty(failure, request, path, out)
+            raise
         write_json(tiles.analysis, json)
         written = write_tiles(tiles, out) if out else []
     if not quiet and json != "-":

@@ -193,12 +193,13 @@ def advise(
     *,
     missing_calls: int = 0,
     lost: bool = False,
+    alone: int = 0,
 ) -> TraceAdvice:
-    """Advice on the tracing of a tile, in which calls may be missing before the end, and packets may be lost."""
+    """Advice on the tracing of a tile, in which calls may be missing before the end, packets lost, and marks alone."""
     seen = levels(tile)
     commands, size = traffic(seen)
     coverage = rate.coverage if rate else None
-    cut, why = _end(work, rate, missing_calls, lost=lost)
+    cut, why = _end(work, rate, missing_calls, lost=lost, alone=alone)
     used = [_cost(slot, seen, commands, size) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
     steps = () if cut is False or (cut and tile.room) else _steps(seen, size, costs, coverage)
@@ -215,9 +216,14 @@ def advise(
     )
 
 
-def _end(work: MacCalls | None, rate: MacRate | None, before: int, *, lost: bool) -> tuple[bool | None, str]:
+def _end(
+    work: MacCalls | None, rate: MacRate | None, before: int, *, lost: bool, alone: int
+) -> tuple[bool | None, str]:
     """Whether a trace ends too early, and what says so; calls that are missing before the end do not."""
     coverage = rate.coverage if rate else None
+    missing = 0 if rate is None or not coverage else (rate.calls_needed or 0) - rate.calls - before
+    if alone and work is not None and work.begun and missing <= 1 + alone:
+        return None, "its last call has no end, which may be lost as events of other calls are"
     if rate is not None and coverage is not None and coverage < 1:
         seen = f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
         missing = (rate.calls_needed or 0) - rate.calls

@@ -57,6 +57,11 @@ class CallGap(msgspec.Struct, frozen=True):
     why: str  # in words
 
 
+_NO_CYCLES = np.empty(0, np.int64)
+_FUSED = 1.5
+"""So many usual calls and more are two iterations whose border was lost."""
+
+
 class Iteration(msgspec.Struct, frozen=True):
     """A repetition of the whole product on one core.
 
@@ -155,26 +160,51 @@ def find_iterations(
 
 def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
     """The same with iterations that a loss of packets lies in as incomplete, so that they are not measured."""
-    if not cycles:
-        return found
-    at = np.sort(np.array(cycles, np.int64))
-    rows = list(found.iterations)
-    for number, row in enumerate(rows):
-        if np.searchsorted(at, row.end) != np.searchsorted(at, row.start, side="right"):
-            phase = "partial" if row.phase == "measured" else row.phase
-            rows[number] = msgspec.structs.replace(row, complete=False, phase=phase)
-    return msgspec.structs.replace(found, iterations=tuple(rows))
+    return _incomplete(found, _inside(found, cycles) > 0) if cycles else found
 
 
-def without_lossy(found: Iterations, unpaired: Sequence[int]) -> Iterations:
-    """The same without those that starts or ends without partner lie in, unless all have equally many.
+def without_lossy(cores: Sequence[tuple[Iterations, Sequence[int], Kinds]]) -> list[Iterations]:
+    """The same without those that lost events, of cores with their starts and ends without partner, and kinds.
 
-    Then the kernel marks its calls so; else events were lost, and calls that lost both may be missing beside them.
+    The fewest such marks in an iteration are the kernel's own; one with more lost events. Once any did, no iteration is
+    whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
     """
-    at = np.array(unpaired, np.int64)
-    starts, ends = (np.array([getattr(row, edge) for row in found.iterations]) for edge in ("start", "end"))
-    inside = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
-    return without_damaged(found, unpaired) if len(np.unique(inside)) > 1 else found
+    alone = [_inside(found, unpaired) for found, unpaired, _ in cores]
+    usual = min((int(own.min()) for own in alone if len(own)), default=0)
+    if not any((own > usual).any() for own in alone):
+        return [found for found, _, _ in cores]
+    marked = [
+        own - usual + [row.calls for row in found.iterations] for (found, *_), own in zip(cores, alone, strict=True)
+    ]
+    counts = [_counts_calls(found, kinds) for found, _, kinds in cores]
+    most = max((int(own.max()) for own, counted in zip(marked, counts, strict=True) if counted), default=0)
+    whole = []
+    for (found, *_), own, own_marks, counted in zip(cores, alone, marked, counts, strict=True):
+        fewer = own_marks < (most if counted and most < _FUSED * np.median(own_marks) else 0)
+        whole.append(_incomplete(found, (own > 0) | fewer))
+    return whole
+
+
+def _counts_calls(found: Iterations, kinds: Kinds) -> bool:
+    """Whether all iterations have equally many calls: beside zero-fills, which run ahead, they have not."""
+    return bool(found.iterations) and found.by != "tiling" and bool(kinds.work.all())
+
+
+def _inside(found: Iterations, cycles: Sequence[int]) -> Ints:
+    """How many of these cycles lie in each iteration; shape (iterations,)."""
+    at = np.sort(np.array(cycles, np.int64))
+    starts, ends = (np.array([getattr(row, edge) for row in found.iterations], np.int64) for edge in ("start", "end"))
+    inside: Ints = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
+    return inside
+
+
+def _incomplete(found: Iterations, lacking: Mask) -> Iterations:
+    """The same with these iterations as incomplete, so that they are not measured; shape (iterations,)."""
+    rows = list(found.iterations)
+    for number in np.flatnonzero(lacking).tolist():
+        phase = "partial" if rows[number].phase == "measured" else rows[number].phase
+        rows[number] = msgspec.structs.replace(rows[number], complete=False, phase=phase)
+    return msgspec.structs.replace(found, iterations=tuple(rows))
 
 
 def _gaps(

@@ -29,7 +29,12 @@ from opscope.npu.analysis.cycles import (
 )
 from opscope.npu.analysis.damage import find_damage
 from opscope.npu.analysis.findings import tile_finding
-from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged, without_lossy
+from opscope.npu.analysis.iterations import (
+    Iterations,
+    find_iterations,
+    without_damaged,
+    without_lossy,
+)
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
@@ -94,8 +99,8 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
             )
             for tile in traces.cores
         }
-        cores = {name: core for name, core in looked.items() if isinstance(core, TracedCore)}
-        rows = [_row(tile, looked.get(id(tile)), terms.said) for tile in traces.tiles]
+        cores = _with_each_other({name: core for name, core in looked.items() if isinstance(core, TracedCore)})
+        rows = [_row(tile, cores.get(id(tile), looked.get(id(tile))), terms.said) for tile in traces.tiles]
         array = part("the cores together", lambda: _array(tuple(cores.values()), terms), None)
         prediction = part(
             "the comparison with the cost model", lambda: _prediction(tuple(cores.values()), array, terms), None
@@ -124,6 +129,12 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     )
     of_cores = tuple(row for tile, row in zip(traces.tiles, rows, strict=True) if id(tile) in cores)
     return Examined(analysis, tuple(cores.values()), of_cores)
+
+
+def _with_each_other(cores: dict[int, TracedCore]) -> dict[int, TracedCore]:
+    """The same, with iterations that are whole beside those of all other cores."""
+    found = without_lossy([(core.iterations, core.pairing.unpaired, core.kinds) for core in cores.values()])
+    return {name: core._replace(iterations=own) for (name, core), own in zip(cores.items(), found, strict=True)}
 
 
 def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
@@ -183,15 +194,16 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     paced, pace_reason, doubts = _as_far_as_known(
         f"what sets the pace {of}", lambda: bound(tile, calls, work, moved, known, around), lambda why: (None, why, ())
     )
-    advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=iterations.missing_calls, lost=bool(lost)))
+    before, alone = iterations.missing_calls, len(pairing.unpaired)
+    advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=before, lost=bool(lost), alone=alone))
+    undamaged = without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle])
+    (whole,) = without_lossy([(undamaged, pairing.unpaired, kinds)])
     return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=without_lossy(
-            without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle]), pairing.unpaired
-        ),
+        iterations=whole,
         cycles=cycles,
         rate=rated,
         ports=moved,

@@ -26,7 +26,7 @@ from opscope.npu.readers.json_text import (
 from opscope.readers.mapped import advise_dontneed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -93,6 +93,23 @@ _RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
 _NO_TILE = "a trace of an AI Engine names its tiles by process_name records, such as 'core_trace for tile2,4'"
 
 
+class EmptyTilesError(EmptyTraceError):
+    """A trace that names tiles, or nothing, and holds no event of them.
+
+    Args:
+        problem: what is wrong.
+        tiles: that it names.
+        where: the file.
+        hint: what to do next.
+    """
+
+    def __init__(
+        self, problem: str, tiles: Sequence[TileTrace] = (), *, where: Path | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(problem, where=where, hint=hint)
+        self.tiles = list(tiles)
+
+
 class AieJsonReader:
     """Reads traces of AI Engine tiles in JSON."""
 
@@ -121,7 +138,8 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
     end = _gather(values, gathered)
     if not any(map(_TILE.search, gathered.processes.values())):
         missing = "; the file is cut off" if end.cut else ""
-        raise TraceFormatError(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
+        kind = TraceFormatError if gathered.processes or gathered.counts or end.cut else EmptyTilesError
+        raise kind(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
     columns = gathered.columns()
     if not len(columns.time):
         raise _no_events(gathered, path)
@@ -155,7 +173,8 @@ def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     if others:
         problem = f"its tiles have no events, only {others:,} records that are neither begins nor ends"
         return EmptyTraceError(problem, where=path, hint="write begins and ends (B and E), as mlir-aie does")
-    return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
+    tiles = [tile for pid, name in sorted(gathered.processes.items()) if (tile := _tile_of(pid, name))]
+    return EmptyTilesError("its tiles have no events", tiles, where=path, hint=_EMPTY)
 
 
 def _tile_of(pid: int, recorded: str) -> TileTrace | None:

@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from opscope.core.table.tiles import Unit
 from opscope.npu.analysis.calls import END
 from opscope.npu.analysis.specification import AssumedClock
 from opscope.reports.document.text import distinct, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
 """
+_NO_EVENTS = "the trace holds no events of this core"
 _NO_CORES = "No cores to aggregate."
 _NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
@@ -133,11 +135,38 @@ def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     return files
 
 
+def files_without_calls(tiles: Iterable[TileTrace], run: Index) -> dict[str, bytes]:
+    """Name and content of each file of a trace without events: a core without iterations for each that it names."""
+    cores = [
+        PublishedCore(
+            pid=tile.pid,
+            tile_name=f"tile{tile.tile}",
+            median_kernel_duration_cycles=None,
+            lock_stall_boundary_count=0,
+            detected_total_iterations=0,
+            expected_total_iterations=_expected(run),
+            mismatch_note=f"No iterations: {_NO_EVENTS}.",
+            iterations=[],
+            performance_window=[],
+        )
+        for tile in tiles
+        if tile.unit is Unit.CORE
+    ]
+    files = {
+        f"{name}.json": _json(core) for name, core in zip(distinct(c.tile_name for c in cores), cores, strict=True)
+    }
+    return {**files, "index.json": _json(run), "aggregate_perf.json": _json(aggregate(cores, run))}
+
+
+def _expected(run: Index) -> int | None:
+    """How many iterations ran, where that was said."""
+    return None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
+
+
 def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
     """The report of one core."""
     start, end = core.pairing.calls.start, _seen_ends(core.tile, core.pairing.calls.end)
     middle = median((end - start).tolist()) if len(start) else None
-    expected = None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
     rows = [_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(row.iterations)]
     return PublishedCore(
         pid=core.tile.pid,
@@ -145,7 +174,7 @@ def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
         median_kernel_duration_cycles=middle,
         lock_stall_boundary_count=_boundaries(core.tile, middle),
         detected_total_iterations=len(rows),
-        expected_total_iterations=expected,
+        expected_total_iterations=_expected(run),
         mismatch_note=_note(row),
         iterations=rows,
         performance_window=[own.iteration_index for own in rows if own.phase == "perf"],

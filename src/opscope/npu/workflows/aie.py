@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.npu.cost_model import CostModel
     from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
+    from opscope.npu.reports.published import Index
     from opscope.reports.notebook.card import Card
 
 _SIZES = "give --M --K --N together, --m --k --n together, and --row with --col"
@@ -225,24 +226,59 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
         return write_outputs({Path(out) / name: content for name, content in files.items()})
 
 
+def write_empty(failure: EmptyTraceError, request: TilesRequest, path: Path, out: Path) -> list[Path]:
+    """Write what the published tool writes of a trace without events: its files, which say that there is nothing.
+
+    Args:
+        failure: why there is nothing.
+        request: what is known of the run.
+        path: the trace.
+        out: directory; it is made when it is missing.
+
+    Returns:
+        The files that were written; none of a trace that is empty in a way that the published tool cannot read.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    from opscope.core.outputs import write_outputs
+    from opscope.npu.readers.json import EmptyTilesError
+    from opscope.npu.reports.published import files_without_calls
+
+    if not isinstance(failure, EmptyTilesError):
+        return []
+    files = files_without_calls(failure.tiles, _index(request, path, out, [failure.problem]))
+    return write_outputs({out / name: content for name, content in files.items()})
+
+
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:
     """Name and content of the published tool's files."""
-    from opscope.npu.reports.published import Index, published_files
+    from opscope.npu.reports.published import published_files
 
-    request, given = tiles.request, tiles.analysis.given
+    given = tiles.analysis.given
+    notes = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
+    run = msgspec.structs.replace(
+        _index(tiles.request, tiles.analysis.trace.path, out, notes),
+        assumed_clock=given.assumed_clock or msgspec.UNSET,
+    )
     mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    run = Index(
+    return published_files(tiles.examined, msgspec.structs.replace(run, clock_GHz=None if mhz is None else mhz / 1e3))
+
+
+def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list[str]) -> Index:
+    """What was said of a run, as the published tool's files hold it."""
+    from opscope.npu.reports.published import Index
+
+    return Index(
         **{name: getattr(request, name) for name in ("hwid", "M", "K", "N", "m", "k", "n", "warmup", "iterations")},
         rows=request.row,
         cols=request.col,
-        input_path=tiles.analysis.trace.path,
-        output_dir=out,
-        clock_GHz=None if mhz is None else mhz / 1e3,
-        notes=[f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS],
+        input_path=str(path),
+        output_dir=str(out),
+        clock_GHz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        notes=notes,
         details_md=None,
-        assumed_clock=given.assumed_clock or msgspec.UNSET,
     )
-    return published_files(tiles.examined, run)
 
 
 def _slots(request: TilesRequest) -> Slots | None:
