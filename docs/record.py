@@ -1,7 +1,8 @@
 """Records what the pages show: ``python docs/record.py`` runs the commands here and writes ``docs/recorded``.
 
-It has the README's pictures drawn from the report, too, which needs Chromium. It takes two minutes, on a machine that
-does nothing else; then run ``python docs/build.py``, read the pages again, and change what they say about the figures.
+It has pictures drawn from the reports, too, which needs Chromium. It takes five minutes, on a machine that does nothing
+else; ``python docs/record.py tour`` or ``shift`` records one of the two runs. Then run ``python docs/build.py``, read
+the pages again, and change what they say about the figures.
 """
 
 from __future__ import annotations
@@ -24,27 +25,41 @@ from pictures import draw
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "demo/mobilenet_v3_small_xnnpack_fp32.pte"
-COMMANDS = {
-    "doctor": "opscope doctor",
-    "features": "opscope doctor --features",
-    "preflight": f"opscope preflight {PROGRAM}",
-    "profile": f"opscope profile {PROGRAM} --out mb",
-    "compare": "opscope compare mb#baseline mb#accelerated",
+_PUBLISHED, _DELEGATED = (f"{name}/{name}_xnnpack_int8.pte" for name in ("shufflenet_v2", "shufflenet_v2_delegated"))
+RUNS = {
+    "tour": {
+        "doctor": "opscope doctor",
+        "features": "opscope doctor --features",
+        "preflight": f"opscope preflight {PROGRAM}",
+        "profile": f"opscope profile {PROGRAM} --out mb",
+        "compare": "opscope compare mb#baseline mb#accelerated",
+    },
+    "shift": {
+        "shift-export": "opscope export shufflenet_v2 --dtype int8 --out shufflenet_v2",
+        "shift-preflight": f"opscope preflight {_PUBLISHED}",
+        "shift-profile": f"opscope profile {_PUBLISHED} --out shift",
+        "shift-delegated": "opscope export shufflenet_v2_delegated --dtype int8 --out shufflenet_v2_delegated",
+        "shift-check": f"opscope check {_DELEGATED} --against {_PUBLISHED} --out saved",
+    },
 }
-"""By the name of the recording, in the order in which they run."""
+"""Commands by the name of the recording, in the order in which they run, in a directory for each run."""
+PICTURES = {"tour": ("mb", ("answer", "split", "next")), "shift": ("shift", ("shift",))}
+"""The bundle of each run whose report has pictures, and which."""
 _PLACE = re.compile(r"(?<![\w.<])/(?:home|root|tmp|work|Users|var)/\S*")
 
 
 def main() -> int:
-    """Run the commands in a directory of their own, and keep what they print."""
+    """Run the commands in directories of their own, and keep what they print."""
     recorded = ROOT / "docs" / "recorded"
     recorded.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        shutil.copytree(ROOT / "demo", place / "demo")
-        for name, command in COMMANDS.items():
-            (recorded / f"{name}.txt").write_text(f"$ {command}\n{_run(command, place)}", encoding="utf-8")
-        draw(place / "mb" / "report.html")
+    for run in sys.argv[1:] or RUNS:
+        with tempfile.TemporaryDirectory() as directory:
+            place = Path(directory)
+            shutil.copytree(ROOT / "demo", place / "demo")
+            for name, command in RUNS[run].items():
+                (recorded / f"{name}.txt").write_text(f"$ {command}\n{_run(command, place)}", encoding="utf-8")
+            bundle, pictures = PICTURES[run]
+            draw(place / bundle / "report.html", pictures)
     return 0
 
 

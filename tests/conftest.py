@@ -42,7 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["OPSCOPE_RAISE"] = "1"  # a part of a result that fails fails the test, in processes of ours too
     if WHEELS.is_dir():
-        os.environ |= {"PIP_FIND_LINKS": str(WHEELS), "PIP_NO_INDEX": "1"}  # nothing is downloaded
+        links = f"{WHEELS} {os.environ.get('PIP_FIND_LINKS', '')}".strip()
+        os.environ |= {"PIP_FIND_LINKS": links, "PIP_NO_INDEX": "1"}  # nothing is downloaded
     if config.option.measure:
         config.pluginmanager.register(durations.Measuring())
     if not _is_worker(config):

@@ -37,6 +37,17 @@ MODELS: tuple[RegisteredModel, ...] = (
         "mobilenet_v3",
     ),
     _own(
+        "shufflenet_v2",
+        "ShuffleNetV2 1.0x (Ma et al. 2018), 224x224, random weights: channels split and shuffled, little arithmetic",
+        "shufflenet_v2",
+    ),
+    _own(
+        "shufflenet_v2_delegated",
+        "the same network after the recipes split-and-cat and spatial-mean",
+        "shufflenet_v2",
+        "build_delegated",
+    ),
+    _own(
         "vit_tiny",
         "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
         "vit",
