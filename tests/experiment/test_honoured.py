@@ -36,13 +36,14 @@ SET = {
     "nice": 5,
 }
 EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.package_target"
+CHILDREN = [PACKAGE, "opscope.runtimes.child"]
 RUNNERS = {
-    "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child"]),
+    "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child", *CHILDREN]),
     "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs", f"{EXECUTORCH}.native_answer"]),
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
-    "litert from Python": (LITERT.honours, [PACKAGE, LITERT.child]),
+    "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
     "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
-    "onnxruntime from Python": (ONNXRUNTIME.honours, [PACKAGE, ONNXRUNTIME.child]),
+    "onnxruntime from Python": (ONNXRUNTIME.honours, [ONNXRUNTIME.child, *CHILDREN]),
 }
 ALONE = {("onnxruntime from Python", "calls"), ("onnxruntime from Python", "data")}
 """A .onnx has one graph, which is called whatever its name, and the library finds its weights beside it."""
@@ -55,7 +56,7 @@ def read_of_jobs(modules: list[str]) -> set[str]:
         tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
         reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
         names |= {
-            node.attr for node in reads if isinstance(node.value, ast.Name) and node.value.id in {"job", "request"}
+            node.attr for node in reads if ast.unparse(node.value) in {"job", "request", "request.job", "self._job"}
         }
     return names
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -10,6 +10,8 @@ from opscope.bundle.manifest import MaskProof, Measurement, Mechanism, PlannedIn
 from opscope.bundle.settings import DelegateName
 from opscope.hosts.host import PRINTED
 from opscope.program.ceilings.ceilings import Ceilings
+
+Result = TypeVar("Result")
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -78,9 +80,10 @@ SETTINGS_OF_A_JOB = {
 """Fields of a :class:`Job` that not every runner honours, and the setting that each comes from."""
 
 
-class RunRequest(Job, frozen=True, kw_only=True):
-    """A job as its process is asked for it: paths are those of the machine that it runs on."""
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is asked to run."""
 
+    job: Job  # its paths are those of the machine that it runs on
     trace: str | None  # where to write the trace; null for a run without event tracing
     # where to write the outputs of the last call of each method, as .npz; null when they are not wanted
     outputs: str | None
@@ -88,19 +91,6 @@ class RunRequest(Job, frozen=True, kw_only=True):
     kernels: tuple[str, ...] = ()  # modules to import, which register further kernels
     # of the switch that the process was started with, see switch; null: fields of `cpuinfo_isa` are cleared
     record: str | None = None
-
-    @classmethod
-    def of(cls, job: Job, **places: Any) -> RunRequest:  # noqa: ANN401 - of any field
-        """A job with what its process must know besides, and paths in place of those of this machine."""
-        return cls(**(msgspec.structs.asdict(job) | places))
-
-
-class RunAnswer(msgspec.Struct, frozen=True):
-    """What became of a request: a measurement, or an error."""
-
-    measurement: Measurement | None = None  # null when there was an error
-    error: str | None = None  # the error's sentence; null when there was none
-    kind: str = "exit"  # of the error: `mask`, `storage` or `exit`
 
 
 class CeilingsRequest(msgspec.Struct, frozen=True):
@@ -110,20 +100,23 @@ class CeilingsRequest(msgspec.Struct, frozen=True):
     clear: list[str] | None
     threads: int  # size of the thread pool
     seconds: float  # how long measuring should take
-    answer: str  # where to write the CeilingsResponse
+    answer: str  # where to write the CeilingsAnswer
     # ceilings to measure again, in the very shapes that they were seen in, and no others; null for all
     again: Ceilings | None = None
     # file with the counters of a mechanism that works from outside of the process; null without one
     record: str | None = None
 
 
-class CeilingsResponse(msgspec.Struct, frozen=True):
-    """What became of such a request: ceilings with the proof that the features were off, or an error."""
+class Answer(msgspec.Struct, Generic[Result], frozen=True):
+    """What became of a request: a result, or an error."""
 
-    ceilings: Ceilings | None = None  # null when there was an error
-    mask: MaskProof | None = None  # the proof; null likewise
+    result: Result | None = None  # null when there was an error
     error: str | None = None  # the error's sentence; null when there was none
-    kind: str = "exit"  # of the error: `mask` or `exit`
+    kind: str = "exit"  # of the error: `mask`, `storage` or `exit`
 
+
+RunAnswer: TypeAlias = Answer[Measurement]
+CeilingsAnswer: TypeAlias = Answer[tuple[Ceilings, MaskProof | None]]
+"""Ceilings with the proof that the features were off, which is null where none was to be switched off."""
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", PRINTED

@@ -1,13 +1,18 @@
-"""The frame of a process that runs a program once: it reads what is asked, and answers with a file."""
+"""The frame of a process that serves one request: it reads what is asked, runs it, and answers with a file.
+
+:func:`answer_request` is the frame of every request, :func:`run_program` that of a request to run a program. What a
+runtime does its own way is its :class:`ProgramRun`.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,51 +20,168 @@ import numpy as np
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.files import write_atomically, written_atomically
-from opscope.core.system.launch import own_peak
-from opscope.experiment.protocol import RunAnswer, RunRequest
+from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.experiment.protocol import Answer
 from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.processor import stay_on
+from opscope.machine.switch.switch import proof
 from opscope.machine.usage import usage_between, usage_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.core.system.usage import ProcessUsage
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
 
+
+class Request(Protocol):
+    """What every process is asked for."""
+
+    @property
+    def answer(self) -> str:
+        """Where to write the answer."""
+        ...
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+Result = TypeVar("Result")
 Called = TypeVar("Called")
 
 
-def answer_request(path: Path, run: Callable[[RunRequest, int], Measurement], *further: type[Exception]) -> int:
+def answer_request(
+    path: Path, kind: type[RequestT], serve: Callable[[RequestT, int], Result], *further: type[Exception]
+) -> int:
     """Answer a request; the answer is a file, the exit code tells whether it holds a result.
 
-    When not even the answer can be written, the exit code is that of a StorageError.
+    ``serve`` gets the request and ``time.perf_counter_ns`` of the beginning; ``further`` are errors of a runtime. When
+    not even the answer can be written, the exit code is that of a StorageError.
     """
     began = time.perf_counter_ns()
-    request = msgspec.json.decode(path.read_bytes(), type=RunRequest)
-    answer = _guarded(lambda: run(request, began), further)
+    end_with_parent()
+    request = msgspec.json.decode(path.read_bytes(), type=kind)
+    answer = _guarded(lambda: serve(request, began), further)
     try:
         write_atomically(Path(request.answer), msgspec.json.encode(answer))
     except StorageError as error:
         return error.exit_code
-    return int(answer.measurement is None)
+    return int(answer.result is None)
 
 
-def _guarded(run: Callable[[], Measurement], further: tuple[type[Exception], ...]) -> RunAnswer:
-    """Run, and put what fails into the answer: the parent has no other way to hear of it."""
+def _guarded(serve: Callable[[], Result], further: tuple[type[Exception], ...]) -> Answer[Result]:
+    """Put what fails into the answer: the parent has no other way to hear of it."""
     try:
-        return RunAnswer(run())
+        return Answer(serve())
     except FeatureError as error:
-        return RunAnswer(error=str(error), kind="mask")
+        return Answer(error=str(error), kind="mask")
     except StorageError as error:
-        return RunAnswer(error=str(error), kind="storage")
+        return Answer(error=str(error), kind="storage")
     except OSError as error:
-        return RunAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
+        return Answer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
     except (OpscopeError, ValueError) as error:
-        return RunAnswer(error=f"{type(error).__name__}: {error}")
+        return Answer(error=f"{type(error).__name__}: {error}")
     except further as error:
-        return RunAnswer(error=f"{type(error).__name__}: {error}")
+        return Answer(error=f"{type(error).__name__}: {error}")
+
+
+class ProgramRun(ABC, Generic[Called]):
+    """A program in this process, as a runtime runs it: made with the runtime's start-up, then asked in this order."""
+
+    peak: int | None = None
+    """Memory that was needed for the calls, where writing the trace may need more."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load the program, and prepare what is called."""
+
+    @abstractmethod
+    def fill(self) -> list[Tensor]:
+        """Fill the inputs of everything that is called; returns what they are."""
+
+    @abstractmethod
+    def calls(self) -> Iterator[Called]:
+        """What is called, over and over."""
+
+    @abstractmethod
+    def call(self, called: Called) -> tuple[int, int, Any]:
+        """Call it; returns ``time.perf_counter_ns`` before and after, and what is left to :meth:`keep`."""
+
+    def keep(self, called: Called, left: Any) -> None:  # noqa: ANN401 - whatever the runtime's call left
+        """Put away what a call left, which is not a part of it."""
+
+    def proof(self, record: Path | None) -> MaskProof | None:
+        """That features were off: by the counters of a switch, which hold all questions once kernels were chosen."""
+        return None if record is None else proof(record)
+
+    def threads(self) -> int | None:
+        """Size of the thread pool, read back; None where nothing tells."""
+        return None
+
+    @abstractmethod
+    def versions(self) -> Mapping[str, str]:
+        """Of the runtime's packages."""
+
+    @abstractmethod
+    def write_trace(self, path: Path) -> None:
+        """Write the events of all calls."""
+
+    @abstractmethod
+    def outputs(self) -> list[Array]:
+        """Those of the last call of everything that was called."""
+
+
+def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
+    """Run a program as it is asked for, in this process."""
+    clock, job = time.perf_counter_ns, request.job
+    stay_on(job.affinity)
+    run = program(request)
+    started = clock()
+    run.load()
+    loaded = clock()
+    inputs, calls, wall_ns = run.fill(), run.calls(), list[int]()
+    with OffCpuMeter(job.threads) as meter:
+        _call(run, islice(calls, job.warmup), wall_ns, meter)
+        before = usage_now()
+        _call(run, islice(calls, job.inferences - job.warmup), wall_ns, meter)
+        off_cpu_ns, usage = meter.off_cpu_ns(wall_ns), usage_between(before, usage_now())
+    mask = run.proof(None if request.record is None else Path(request.record))
+    measured = clock()
+    if request.trace is not None:
+        run.write_trace(Path(request.trace))
+    outputs = run.outputs()
+    save_outputs(request.outputs, outputs)
+    written = clock()
+    return Measurement(
+        mask=mask,
+        threads=run.threads(),
+        inputs=inputs,
+        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+        output_sha256=digest(outputs),
+        wall_ns=wall_ns,
+        start_ns=started - began,
+        load_ns=loaded - started,
+        peak_rss_bytes=own_peak() if run.peak is None else run.peak,
+        versions={**run.versions(), "numpy": np.__version__},
+        write_ns=written - measured,
+        off_cpu_ns=off_cpu_ns,
+        usage=usage,
+    )
+
+
+def _call(run: ProgramRun[Called], calls: Iterable[Called], wall_ns: list[int], meter: OffCpuMeter) -> None:
+    """Make calls in turn and keep how long each took. The meter is read between calls only."""
+    due = meter.open(len(wall_ns))
+    for called in calls:
+        before, after, left = run.call(called)
+        wall_ns.append(after - before)
+        if after < due:
+            run.keep(called, left)
+            continue
+        meter.close(len(wall_ns))
+        run.keep(called, left)
+        due = meter.open(len(wall_ns))
+    meter.close(len(wall_ns))
 
 
 def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> list[Array]:
@@ -72,87 +194,6 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
     return [as_type(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
 
 
-class Inferred(NamedTuple):
-    """Durations of every call as the caller sees them, and what the system did meanwhile."""
-
-    wall_ns: list[int]  # of every call
-    off_cpu_ns: list[int] | None  # of every call; None where nothing tells
-    usage: ProcessUsage | None  # of the system over the calls behind the warm-up
-
-
-def inferred(
-    request: RunRequest, calls: Iterator[Called], run: Callable[[Iterable[Called], list[int], OffCpuMeter], None]
-) -> Inferred:
-    """The warm-up and the measured calls of a request."""
-    wall: list[int] = []
-    with OffCpuMeter(request.threads) as meter:
-        run(islice(calls, request.warmup), wall, meter)
-        began = usage_now()
-        run(islice(calls, request.inferences - request.warmup), wall, meter)
-        return Inferred(wall, meter.off_cpu_ns(wall), usage_between(began, usage_now()))
-
-
-class Stages(NamedTuple):
-    """``time.perf_counter_ns`` when the process began, its runtime was there, the model loaded, and the calls made."""
-
-    began: int
-    started: int
-    loaded: int
-    measured: int
-
-
-def measurement_of(  # noqa: PLR0913 - each is one thing that a process tells
-    request: RunRequest,
-    done: Inferred,
-    stages: Stages,
-    outputs: Sequence[Array],
-    *,
-    inputs: list[Tensor],
-    versions: Mapping[str, str],
-    mask: MaskProof | None,
-    threads: int | None = None,
-    peak: int | None = None,
-) -> Measurement:
-    """What a process reports, once its trace is written; the outputs are written here.
-
-    ``peak`` is the memory that it needed so far, where what followed may need more; None: as it is now.
-    """
-    save_outputs(request.outputs, outputs)
-    written = time.perf_counter_ns()
-    return Measurement(
-        mask=mask,
-        threads=threads,
-        inputs=inputs,
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-        output_sha256=digest(outputs),
-        wall_ns=done.wall_ns,
-        start_ns=stages.started - stages.began,
-        load_ns=stages.loaded - stages.started,
-        peak_rss_bytes=own_peak() if peak is None else peak,
-        versions=dict(versions),
-        write_ns=written - stages.measured,
-        off_cpu_ns=done.off_cpu_ns,
-        usage=done.usage,
-    )
-
-
-def timed_calls(
-    calls: Iterable[Called],
-    wall: list[int],
-    meter: OffCpuMeter,
-    call: Callable[[Called], tuple[int, int]],
-) -> None:
-    """Make calls in turn and keep how long each took. The meter is read between calls only."""
-    due = meter.open(len(wall))
-    for one in calls:
-        before, after = call(one)
-        wall.append(after - before)
-        if after >= due:
-            meter.close(len(wall))
-            due = meter.open(len(wall))
-    meter.close(len(wall))
-
-
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:
     """Write the outputs, where they are wanted."""
     if path is not None:
@@ -162,7 +203,7 @@ def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:
 
 def digest(arrays: Iterable[Array]) -> str:
     """SHA-256 of all values, one array after the other."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for array in arrays:
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()

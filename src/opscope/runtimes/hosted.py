@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
 
-
 FROM_PYTHON = "models ran from Python instead (target local): memory and start-up include Python"
 """What it means that Python stands in for a native runner."""
 
@@ -59,10 +58,10 @@ def ended_by(error: OpscopeError | OSError) -> JobOutcome:
 
 def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
     """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
-    heard = read_answer(code, answer, log, timeout, RunAnswer)
-    if isinstance(heard, Failure):
-        return JobOutcome(failure=heard)
-    if heard.measurement is None or code:
-        message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
-        return JobOutcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
-    return JobOutcome(measurement=heard.measurement)
+    response = read_answer(code, answer, log, timeout, RunAnswer)
+    if isinstance(response, Failure):
+        return JobOutcome(failure=response)
+    if response.result is None or code:
+        message = f"{response.error or 'no result'}{log_tail(log) if response.kind == 'exit' else ''}"
+        return JobOutcome(failure=Failure(FailureKind(response.kind), message, exit_code=code))
+    return JobOutcome(measurement=response.result)

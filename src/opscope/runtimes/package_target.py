@@ -1,8 +1,9 @@
-"""A runtime of a Python package on this machine: every repetition is a fresh Python process that drives its library."""
+"""Runtimes that are driven from Python: every repetition is a fresh Python process."""
 
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from opscope.bundle.manifest import Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
-from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, ProbeAnswer, RunRequest
+from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.target_kinds import LOCAL
@@ -28,19 +29,135 @@ from opscope.runtimes.switching import (
     cleared_away,
     is_switched_outside,
     nothing_to_clear,
+    record_of,
     variables_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Environment
-    from opscope.experiment.protocol import Job
+    from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.experiment.target import JobOutcome
+    from opscope.hosts.host import Host
     from opscope.machine.switch.switch import PreparedSwitch
     from opscope.program.ceilings.ceilings import Ceilings
 
-_REQUEST, _ANSWER = "request.json", "answer.json"
+REQUEST, ANSWER = "request.json", "answer.json"
+
+
+class ChildTarget(HostedTarget, ABC):
+    """A target whose processes are Python, on the frame of :mod:`opscope.runtimes.child`."""
+
+    mechanisms = tuple(Mechanism)
+    child: str
+    """The module that runs programs, with the arguments ``run REQUEST``."""
+    ceilings_child: str
+    """The module that measures ceilings, with the argument ``REQUEST``."""
+
+    def __init__(self, host: Host, trace: str, stand_in: str | None = None) -> None:
+        super().__init__(host)
+        self._trace, self._stand_in = trace, stand_in
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runtime's libraries."""
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        work = directory.resolve()
+        try:
+            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+            request = RunRequest(
+                job=self._there(job),
+                trace=self._trace if job.traced else None,
+                outputs=OUTPUTS,
+                answer=ANSWER,
+                kernels=self._kernels(job),
+                record=record_of(switch),
+            )
+            words = ["run", self._sent(request, work)]
+            code = self._run(self.child, words, work, job.timeout_seconds, variables_of(switch), job.nice)
+            return self._outcome(code, work, job.timeout_seconds)
+        except (FeatureError, DeviceError, OSError) as error:
+            return ended_by(error)
+        finally:
+            cleared_away(work)
+            for name in (REQUEST, ANSWER):
+                (work / name).unlink(missing_ok=True)
+
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
+        """The ceilings of the host with these features and threads; takes some seconds."""
+        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, ANSWER))
+
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
+        """The same ceilings as these, measured again; takes some tenths of a second."""
+        return self._measured_again(sample, sample.cleared)
+
+    def _measured_again(self, sample: Ceilings, clear: list[str] | None) -> Ceilings:
+        return self._measured(CeilingsRequest(clear, sample.threads, DRIFT_SECONDS, ANSWER, sample))
+
+    def _measured(self, request: CeilingsRequest) -> Ceilings:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
+            work = Path(directory).resolve()
+            switch = self._masked(request.clear, work)
+            sent = self._sent(msgspec.structs.replace(request, record=record_of(switch)), work)
+            code = self._run(self.ceilings_child, [sent], work, CEILINGS_LIMIT, variables_of(switch))
+            return ceilings_response(code, request, work / ANSWER, work / LOG)
+
+    @abstractmethod
+    def _switch(self) -> LibrarySwitch:
+        """Switches features for the runtime's libraries."""
+
+    @abstractmethod
+    def _there(self, job: Job) -> Job:
+        """A job with the paths of the host."""
+
+    def _kernels(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - for those that have some
+        """Modules with further kernels that a job's program needs."""
+        return ()
+
+    def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:  # noqa: ARG002 - likewise
+        """The switch for a process that measures ceilings; None where that clears the features itself."""
+        return None
+
+    def _command(self, module: str) -> Sequence[str]:
+        """What starts a module of opscope there; its arguments come behind."""
+        return module_command(module)
+
+    def _variables(self) -> Mapping[str, str]:
+        """Of such a process."""
+        return path_variables()
+
+    def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
+        return outcome_of(code, work / ANSWER, work / LOG, timeout)
+
+    def _run(
+        self,
+        module: str,
+        words: Sequence[str],
+        into: Path,
+        timeout: float,
+        variables: Mapping[str, str] | None = None,
+        nice: int = 0,
+    ) -> int | None:
+        """Exit code of a module that runs there; what it left is here then."""
+        command = GuardedCommand(
+            words=[*self._command(module), *words],
+            into=into,
+            timeout=timeout,
+            nice=nice,
+            wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
+            variables={**self._variables(), **(variables or {})},
+        )
+        with self._host.started(command) as ended:
+            return ended.code
+
+    def _sent(self, request: RunRequest | CeilingsRequest, work: Path) -> str:
+        """Path on the host of a request."""
+        file = work / REQUEST
+        file.write_bytes(msgspec.json.encode(request))
+        return self._host.provide("requests", {REQUEST: file})[REQUEST]
 
 
 class PackageModules(NamedTuple):
@@ -51,7 +168,7 @@ class PackageModules(NamedTuple):
     honours: frozenset[str]  # fields of a job that the child reads; see RunTarget
 
 
-class PackageTarget(HostedTarget):
+class PackageTarget(ChildTarget):
     """Runs jobs with an installed package, on this machine.
 
     Args:
@@ -62,8 +179,6 @@ class PackageTarget(HostedTarget):
         stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
-    mechanisms = tuple(Mechanism)
-
     def __init__(
         self,
         modules: PackageModules,
@@ -72,10 +187,9 @@ class PackageTarget(HostedTarget):
         versions: Callable[[], Mapping[str, str]],
         stand_in: str | None = None,
     ) -> None:
-        super().__init__(ThisMachine(Target(LOCAL.name, "")))
-        self.honours = modules.honours
-        self._modules, self._trace, self._library, self._versions = modules, trace, library, versions
-        self._stand_in = stand_in
+        super().__init__(ThisMachine(Target(LOCAL.name, "")), trace, stand_in)
+        self.child, self.ceilings_child, self.honours = modules
+        self._library, self._versions = library, versions
 
     def capabilities(self) -> Capabilities:
         """The name of its traces, and what it stands in for."""
@@ -89,16 +203,8 @@ class PackageTarget(HostedTarget):
         """The machine and its software."""
         return self._host.environment(_features(), self._versions())
 
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the library."""
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
-
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, [self._library()])
-
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
-        """The ceilings of this machine with these features and threads, from small models; takes some seconds."""
-        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity:
         """What the ceilings of this machine and this library depend on."""
@@ -107,54 +213,20 @@ class PackageTarget(HostedTarget):
         return MachineIdentity.of(self.environment(), fields, host, cpu_revision(), fingerprint(library))
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again."""
-        clear = sample.cleared or None
-        return self._measured(CeilingsRequest(clear, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+        """The same ceilings as these, measured again; without a switch where nothing is cleared."""
+        return self._measured_again(sample, sample.cleared or None)
 
-    def _measured(self, asked: CeilingsRequest) -> Ceilings:
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
-            work = Path(directory).resolve()
-            switch = self._masked(asked.clear, work) if asked.clear is not None else None
-            record = str(switch.record) if switch else None
-            request = work / _REQUEST
-            request.write_bytes(msgspec.json.encode(msgspec.structs.replace(asked, record=record)))
-            command = GuardedCommand(
-                words=[*module_command(self._modules.ceilings), str(request)],
-                into=work,
-                timeout=CEILINGS_LIMIT,
-                variables={**path_variables(), **variables_of(switch)},
-            )
-            with self._host.started(command) as ended:
-                return ceilings_response(ended.code, asked, work / _ANSWER, work / LOG)
-
-    def _masked(self, clear: list[str], work: Path) -> PreparedSwitch:
+    def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:
         """The switch by the mechanism of this architecture."""
+        if clear is None:
+            return None
         usable = (one for one in (Mechanism.TRAP, Mechanism.HWCAP) if obstacle(one) is None)
         return self._switch().prepared_with(next(usable, Mechanism.TRAP), clear, work)
 
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time or the caller."""
-        work = directory.resolve()
-        try:
-            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
-            request = work / _REQUEST
-            record = str(switch.record) if switch else None
-            request.write_bytes(msgspec.json.encode(_asked(job, self._trace, record)))
-            command = GuardedCommand(
-                words=[*module_command(self._modules.child), "run", str(request)],
-                into=work,
-                timeout=job.timeout_seconds,
-                nice=job.nice,
-                variables={**path_variables(), **variables_of(switch)},
-            )
-            with self._host.started(command) as ended:
-                return outcome_of(ended.code, work / _ANSWER, work / LOG, job.timeout_seconds)
-        except (FeatureError, DeviceError, OSError) as error:
-            return ended_by(error)
-        finally:
-            cleared_away(work)
-            for name in (_REQUEST, _ANSWER):
-                (work / name).unlink(missing_ok=True)
+    def _there(self, job: Job) -> Job:
+        """Its process runs elsewhere."""
+        values = str(Path(job.values).resolve()) if job.values else None
+        return msgspec.structs.replace(job, program=str(Path(job.program).resolve()), values=values)
 
 
 def _features() -> list[str] | None:
@@ -164,15 +236,3 @@ def _features() -> list[str] | None:
     except FeatureError:
         return None
     return [group.name for group in isa.present(arch, frozenset(fields))]
-
-
-def _asked(job: Job, trace: str, record: str | None) -> RunRequest:
-    return RunRequest.of(
-        job,
-        program=str(Path(job.program).resolve()),
-        values=str(Path(job.values).resolve()) if job.values else None,
-        trace=trace if job.traced else None,
-        outputs=OUTPUTS,
-        answer=_ANSWER,
-        record=record,
-    )

@@ -101,6 +101,11 @@ def variables_of(switch: PreparedSwitch | None) -> Mapping[str, str]:
     return switch.variables if switch else {}
 
 
+def record_of(switch: PreparedSwitch | None) -> str | None:
+    """The file of its counters; None without a switch."""
+    return None if switch is None else str(switch.record)
+
+
 def cleared_away(directory: Path) -> None:
     """Remove what :meth:`LibrarySwitch.prepared` left in a directory."""
     shutil.rmtree(directory / _FOLDER, ignore_errors=True)

@@ -10,7 +10,7 @@ import pytest
 
 from opscope.program.ceilings.ceilings import KernelClass
 from opscope.runtimes.ceilings.sampler import ProbeCandidate
-from opscope.runtimes.executorch.ceilings.probes import compute_probes
+from opscope.runtimes.executorch.ceilings.probes import SubgraphProbes
 from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
@@ -74,7 +74,7 @@ class Library:
 
 CANDIDATES = [
     candidate
-    for probe in compute_probes(1)
+    for probe in SubgraphProbes(1).compute_probes()
     for candidate in probe.candidates
     if candidate.ceiling.kernel in {KernelClass.IGEMM, KernelClass.SUBCONV, KernelClass.DWCONV}
 ]

@@ -20,7 +20,7 @@ from opscope.api import Settings, analyze, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import BundleError, FeatureError, InvalidBundleError, OpscopeError, RunError
-from opscope.experiment.protocol import CeilingsRequest, CeilingsResponse
+from opscope.experiment.protocol import Answer, CeilingsAnswer, CeilingsRequest
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.program.ceilings.ceilings import (
@@ -173,7 +173,7 @@ def failing(script: str) -> PythonTarget:
     return python_here(ceilings_child=[sys.executable, "-c", CHILD + script])
 
 
-def answered(answer: CeilingsResponse) -> str:
+def answered(answer: CeilingsAnswer) -> str:
     """A script that gives this answer."""
     return ANSWER.format(msgspec.json.encode(answer).decode())
 
@@ -185,9 +185,9 @@ def answered(answer: CeilingsResponse) -> str:
         ("print('no such thing'); sys.exit(3)", RunError, "code 3.*no such thing"),
         ("pass", RunError, "no answer"),
         (ANSWER.format("nonsense"), RunError, "answer is damaged"),
-        (answered(CeilingsResponse(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
-        (answered(CeilingsResponse(error="OSError: gone")), RunError, "OSError: gone"),
-        (answered(CeilingsResponse(round_ceilings())), RunError, "no result"),
+        (answered(Answer(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
+        (answered(Answer(error="OSError: gone")), RunError, "OSError: gone"),
+        (answered(Answer((round_ceilings(), None))), RunError, "no result"),
     ],
 )
 def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:
@@ -199,7 +199,7 @@ def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: typ
 def test_ceilings_of_other_features_than_asked_are_refused() -> None:
     """A proof for nothing is not proof for what was asked."""
     proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
-    answer = json.dumps({"ceilings": json.loads(msgspec.json.encode(round_ceilings())), "mask": proof})
+    answer = json.dumps({"result": [json.loads(msgspec.json.encode(round_ceilings())), proof]})
     with pytest.raises(FeatureError, match="other features or threads than asked"):
         failing(ANSWER.format(answer)).ceilings(["avx512f"], 1)
     assert failing(ANSWER.format(answer)).ceilings([], 1) == round_ceilings()
@@ -417,9 +417,8 @@ def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=CeilingsResponse)
-    assert answer.mask is not None
-    assert answer.mask.same_symbol
+    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=CeilingsAnswer)
+    assert answer.result[1].same_symbol
 
 
 @pytest.mark.parametrize(

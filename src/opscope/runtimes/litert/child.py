@@ -16,119 +16,107 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Tensor
 from opscope.core.files import write_atomically
-from opscope.core.system.launch import end_with_parent
+from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes, to_bytes
-from opscope.machine.processor import stay_on
-from opscope.machine.switch.switch import proof
-from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
-from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_events, check_status
+from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.litert.c_api import DELEGATE, Call, CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
-from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
+from opscope.runtimes.litert.signatures import (
+    CalledSignature,
+    called_signatures,
+    input_tensors,
+    open_sizes,
+    read_callable,
+)
 from opscope.runtimes.litert.trace import SCHEMA, LitertInference, LitertTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
-    from opscope.machine.off_cpu import OffCpuMeter
-    from opscope.runtimes.litert.c_api import Call
-    from opscope.runtimes.litert.signatures import CalledSignature
+    from opscope.program.structure.plan import PlannedTensor
 
-    _Called: TypeAlias = CalledSignature[Call]
+_Signature: TypeAlias = CalledSignature[Call]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
-    end_with_parent()
-    _, path = arguments
-    return answer_request(Path(path), run)
+class TfliteRun(ProgramRun[_Signature]):
+    """A .tflite, of which signatures are called."""
 
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._traced = request.job, request.trace is not None
+        self._installed = installed_litert()
+        self._inferences: list[LitertInference] = []
 
-def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process."""
-    stay_on(request.affinity)
-    installed = installed_litert()
-    started = time.perf_counter_ns()
-    delegate, profiled = request.delegate or DELEGATE, request.trace is not None
-    model = CompiledModel(installed.library, request.program, delegate, request.threads, profiled=profiled)
-    declared = read_callable(Path(request.program))
-    sizes = open_sizes(declared, request.calls, request.inputs)
-    calls = called_signatures(declared, model.calls(sizes), request.calls)
-    loaded = time.perf_counter_ns()
-    inputs = _fill(model, calls, request)
-    traced: list[LitertInference] | None = None if request.trace is None else []
-    called = (calls[name] for name in cycle(request.calls or calls))
-    done = inferred(request, called, partial(_call, model, traced))
-    # Before the model runs no kernel was chosen: asked behind it, the counters hold all questions.
-    proved = proof(Path(request.record)) if request.record is not None else None
-    measured = time.perf_counter_ns()
-    if request.trace is not None:
-        first = next(iter(calls))
-        told = LitertTrace(SCHEMA, installed.version, delegate, request.threads, first, traced or [])
-        write_atomically(Path(request.trace), msgspec.json.encode(told))
-    outputs = [array for own in calls.values() for array in _outputs(model, own)]
-    return measurement_of(
-        request,
-        done,
-        Stages(began, started, loaded, measured),
-        outputs,
-        inputs=inputs,
-        versions={PACKAGE: installed.version, "numpy": np.__version__},
-        mask=proved,
-    )
+    def load(self) -> None:
+        """Open the model and make the buffers of what is called."""
+        job = self._job
+        self._delegate = job.delegate or DELEGATE
+        library = self._installed.library
+        self._model = CompiledModel(library, job.program, self._delegate, job.threads, profiled=self._traced)
+        declared = read_callable(Path(job.program))
+        sizes = open_sizes(declared, job.calls, job.inputs)
+        self._signatures = called_signatures(declared, self._model.calls(sizes), job.calls)
 
+    def fill(self) -> list[Tensor]:
+        """As they are asked for, else as the model declares them."""
+        slots = [(own, one) for own in self._signatures.values() for one in own.declared.inputs]
+        tensors = input_tensors(self._signatures.values(), self._job.inputs)
+        arrays = input_arrays(self._job.values, self._job.seed, tensors)
+        for (own, one), tensor, array in zip(slots, tensors, arrays, strict=True):
+            data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
+            self._model.fill(own.told.input_buffers[own.told.inputs.index(one.name)], data)
+        return tensors
 
-def _fill(model: CompiledModel, calls: Mapping[str, _Called], request: RunRequest) -> list[Tensor]:
-    """Fill the inputs of all calls."""
-    slots = [(own, one) for own in calls.values() for one in own.declared.inputs]
-    tensors = input_tensors(calls.values(), request.inputs)
-    arrays = input_arrays(request.values, request.seed, tensors)
-    for (own, one), tensor, array in zip(slots, tensors, arrays, strict=True):
-        data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
-        model.fill(own.told.input_buffers[own.told.inputs.index(one.name)], data)
-    return tensors
+    def calls(self) -> Iterator[_Signature]:
+        """Signatures in turn."""
+        return (self._signatures[name] for name in cycle(self._job.calls or self._signatures))
 
-
-def _outputs(model: CompiledModel, own: _Called) -> list[Array]:
-    """Outputs of the last call, in the order of the file."""
-    found = []
-    for one in own.declared.outputs:
-        place = own.told.outputs.index(one.name)
-        data = model.content(own.told.output_buffers[place])
-        sizes = own.told.output_sizes[place] if own.told.output_sizes else one.sizes
-        tensor = Tensor(list(sizes), one.dtype.name)
-        found.append(from_bytes(data, tensor, range(len(tensor.shape))))
-    return found
-
-
-def _call(
-    model: CompiledModel,
-    traced: list[LitertInference] | None,
-    called: Iterable[_Called],
-    wall: list[int],
-    meter: OffCpuMeter,
-) -> None:
-    """Call signatures in turn. Events are fetched between calls only."""
-    clock = time.perf_counter_ns
-
-    def call(one: _Called) -> tuple[int, int]:
-        if traced is not None:
-            model.profile()
-        run_model = one.told.run
+    def call(self, called: _Signature) -> tuple[int, int, LitertInference | None]:
+        """Run a signature. Events are fetched between calls only."""
+        clock, run_model = time.perf_counter_ns, called.told.run
+        if self._traced:
+            self._model.profile()
         before = clock()
         status = run_model()
         after = clock()
         check_status(status, "LiteRtRunCompiledModel")
-        if traced is not None:
-            events = model.events()
-            check_events(events, after - before)
-            traced.append(LitertInference(after - before, events, before, one.declared.name))
-        return before, after
+        if not self._traced:
+            return before, after, None
+        events = self._model.events()
+        check_events(events, after - before)
+        return before, after, LitertInference(after - before, events, before, called.declared.name)
 
-    timed_calls(called, wall, meter, call)
+    def keep(self, called: _Signature, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
+        """Keep the events."""
+        if left is not None:
+            self._inferences.append(left)
+
+    def versions(self) -> dict[str, str]:
+        """Of the package."""
+        return {PACKAGE: self._installed.version}
+
+    def write_trace(self, path: Path) -> None:
+        """The events as JSON."""
+        first, version = next(iter(self._signatures)), self._installed.version
+        trace = LitertTrace(SCHEMA, version, self._delegate, self._job.threads, first, self._inferences)
+        write_atomically(path, msgspec.json.encode(trace))
+
+    def outputs(self) -> list[Array]:
+        """In the order of the file."""
+        return [self._output(own, one) for own in self._signatures.values() for one in own.declared.outputs]
+
+    def _output(self, called: _Signature, declared: PlannedTensor) -> Array:
+        place = called.told.outputs.index(declared.name)
+        data = self._model.content(called.told.output_buffers[place])
+        sizes = called.told.output_sizes[place] if called.told.output_sizes else declared.sizes
+        return from_bytes(data, Tensor(list(sizes), declared.dtype.name), range(len(sizes)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, TfliteRun))
 
 
 if __name__ == "__main__":

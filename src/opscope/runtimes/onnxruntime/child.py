@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
-from opscope.core.system.launch import end_with_parent, own_peak
-from opscope.machine.processor import stay_on
-from opscope.machine.switch.switch import proof
-from opscope.runtimes.child import Stages, answer_request, inferred, input_arrays, measurement_of, timed_calls
+from opscope.core.system.launch import own_peak
+from opscope.experiment.protocol import RunRequest
+from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -32,137 +31,112 @@ from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.runtimes.onnxruntime.signatures import read_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
-    from opscope.machine.off_cpu import OffCpuMeter
-    from opscope.program.structure.exported import Signature
-    from opscope.runtimes.onnxruntime.options import SessionChoice
 
     Session: TypeAlias = Any
-    Runtime: TypeAlias = Any
+    Options: TypeAlias = Any
     """Of the package, which ships without types."""
 
 _QUIET = 3  # errors alone: the file of the optimised graph is said to fit this machine only, which is what it is for
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
-    end_with_parent()
-    _, path = arguments
-    # The errors of the runtime are of classes of its own, all of them Exceptions.
-    return answer_request(Path(path), run, Exception)
+class OnnxRun(ProgramRun[int]):
+    """An .onnx in a session, whose inputs and outputs are bound once: a call copies and makes nothing in Python."""
 
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._traced = request.job, request.trace is not None
+        self._version = installed_onnxruntime().version
+        self._signature = read_signature(Path(self._job.program))
+        self._choice = session_choice(self._job.options)
+        self._runtime = import_module(PACKAGE)
+        # The package would go on without providers that it does not have, and only say so.
+        there = self._runtime.get_available_providers()
+        lacking = [name for name in self._choice.providers if name not in there]
+        if lacking:
+            raise RunError(f"the installed onnxruntime has no {', '.join(lacking)}; it has: {', '.join(there)}")
 
-def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process."""
-    stay_on(request.affinity)
-    version = installed_onnxruntime().version
-    signature = read_signature(Path(request.program))
-    choice = session_choice(request.options)
-    runtime = import_module(PACKAGE)
-    _check(runtime, choice)
-    started = time.perf_counter_ns()
-    traces = tempfile.mkdtemp(dir=".") if request.trace is not None else None
-    session = _session(runtime, request, choice, traces)
-    loaded = time.perf_counter_ns()
-    tensors = _tensors(signature, request)
-    arrays = [np.ascontiguousarray(array) for array in input_arrays(request.values, request.seed, tensors)]
-    # The session reads them where they are: these names keep them there until the last call.
-    values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
-    binding = _bound(session, signature, values)
-    done = inferred(request, repeat(0), partial(_call, session, binding))
-    # The session chose its kernels when it was made: asked behind it, the counters hold all questions.
-    proved = proof(Path(request.record)) if request.record is not None else None
-    outputs: list[Array] = [np.ascontiguousarray(array) for array in binding.copy_outputs_to_cpu()]
-    peak = own_peak()
-    measured = time.perf_counter_ns()
-    if request.trace is not None:
-        Path(session.end_profiling()).replace(request.trace)
-        _keep_graph(runtime, request, choice, version)
-    if traces is not None:
-        Path(traces).rmdir()
-    return measurement_of(
-        request,
-        done,
-        Stages(began, started, loaded, measured),
-        outputs,
-        inputs=tensors,
-        versions={PACKAGE: version, "numpy": np.__version__},
-        mask=proved,
-        peak=peak,
-    )
+    def load(self) -> None:
+        """Make the session; its profile gets a directory of its own, since its name is the session's choice."""
+        options = self._options()
+        if self._traced:
+            self._traces = tempfile.mkdtemp(dir=".")
+            options.enable_profiling = True
+            options.profile_file_prefix = f"{self._traces}/profile"
+        self._session = self._opened(options)
 
+    def fill(self) -> list[Tensor]:
+        """As they are asked for, else as the model declares them."""
+        job, signature = self._job, self._signature
+        if job.inputs:
+            tensors = [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
+        else:
+            tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+        # The session reads them where they are: these names keep them there until the last call.
+        self._arrays = [np.ascontiguousarray(array) for array in input_arrays(job.values, job.seed, tensors)]
+        self._values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
+        self._binding = self._session.io_binding()
+        for one, value in zip(signature.inputs, self._values, strict=True):
+            self._binding.bind_ortvalue_input(one.name, value)
+        for one in signature.outputs:
+            self._binding.bind_output(one.name)
+        return tensors
 
-def _check(runtime: Runtime, choice: SessionChoice) -> None:
-    """Refuse providers that the package does not have; it would go on without them, and only say so."""
-    there = runtime.get_available_providers()
-    lacking = [name for name in choice.providers if name not in there]
-    if lacking:
-        raise RunError(f"the installed onnxruntime has no {', '.join(lacking)}; it has: {', '.join(there)}")
+    def calls(self) -> Iterator[int]:
+        """The one graph."""
+        return repeat(0)
 
-
-def _session(runtime: Runtime, request: RunRequest, choice: SessionChoice, traces: str | None) -> Session:
-    options = _options(runtime, request.threads, choice)
-    if traces is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = f"{traces}/profile"
-    return runtime.InferenceSession(request.program, options, providers=list(choice.providers))
-
-
-def _options(runtime: Runtime, threads: int, choice: SessionChoice) -> Any:  # noqa: ANN401 - likewise
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = choice.inter_op_threads
-    if choice.parallel:
-        options.execution_mode = runtime.ExecutionMode.ORT_PARALLEL
-    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, choice.level_name)
-    options.log_severity_level = _QUIET
-    for key, value in choice.entries.items():
-        options.add_session_config_entry(key, value)
-    return options
-
-
-def _keep_graph(runtime: Runtime, request: RunRequest, choice: SessionChoice, version: str) -> None:
-    """Write the graph that ran beside the trace: a second session, behind all that is measured, saves it."""
-    options = _options(runtime, request.threads, choice)
-    with tempfile.TemporaryDirectory(dir=".") as directory:
-        file = Path(directory) / "optimised.onnx"
-        options.optimized_model_filepath = str(file)
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-        runtime.InferenceSession(request.program, options, providers=list(choice.providers))
-        nodes = session_nodes(read_onnx(file), Path(str(request.trace)))
-    graph = SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes)
-    write_atomically(Path(GRAPH), msgspec.json.encode(graph))
-
-
-def _tensors(signature: Signature, request: RunRequest) -> list[Tensor]:
-    """What the inputs are: as they were asked for, else as the model declares them."""
-    if request.inputs:
-        return [Tensor(list(one.shape or ()), one.dtype) for one in request.inputs]
-    return [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
-
-
-def _bound(session: Session, signature: Signature, values: Sequence[Any]) -> Any:  # noqa: ANN401 - likewise
-    """Inputs and outputs, bound once: a call then neither copies inputs nor makes Python objects."""
-    binding = session.io_binding()
-    for one, value in zip(signature.inputs, values, strict=True):
-        binding.bind_ortvalue_input(one.name, value)
-    for one in signature.outputs:
-        binding.bind_output(one.name)
-    return binding
-
-
-def _call(session: Session, binding: Any, calls: Iterable[int], wall: list[int], meter: OffCpuMeter) -> None:  # noqa: ANN401 - likewise
-    clock, run_model = time.perf_counter_ns, session.run_with_iobinding
-
-    def call(_: int) -> tuple[int, int]:
+    def call(self, called: int) -> tuple[int, int, None]:  # noqa: ARG002 - there is but one
+        """Run the session."""
+        clock, run_model, binding = time.perf_counter_ns, self._session.run_with_iobinding, self._binding
         before = clock()
         run_model(binding)
-        return before, clock()
+        return before, clock(), None
 
-    timed_calls(calls, wall, meter, call)
+    def versions(self) -> dict[str, str]:
+        """Of the package."""
+        return {PACKAGE: self._version}
+
+    def write_trace(self, path: Path) -> None:
+        """The profile, and beside it the graph that ran: a second session, behind all that is measured, saves it."""
+        self.peak = own_peak()
+        Path(self._session.end_profiling()).replace(path)
+        Path(self._traces).rmdir()
+        options, choice = self._options(), self._choice
+        with tempfile.TemporaryDirectory(dir=".") as directory:
+            file = Path(directory) / "optimised.onnx"
+            options.optimized_model_filepath = str(file)
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+            self._opened(options)
+            nodes = session_nodes(read_onnx(file), path)
+        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes)
+        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+
+    def outputs(self) -> list[Array]:
+        """Copied out of the binding."""
+        return [np.ascontiguousarray(array) for array in self._binding.copy_outputs_to_cpu()]
+
+    def _options(self) -> Options:
+        runtime, choice = self._runtime, self._choice
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = self._job.threads
+        options.inter_op_num_threads = choice.inter_op_threads
+        if choice.parallel:
+            options.execution_mode = runtime.ExecutionMode.ORT_PARALLEL
+        options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, choice.level_name)
+        options.log_severity_level = _QUIET
+        for key, value in choice.entries.items():
+            options.add_session_config_entry(key, value)
+        return options
+
+    def _opened(self, options: Options) -> Session:
+        return self._runtime.InferenceSession(self._job.program, options, providers=list(self._choice.providers))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request. The errors of the runtime are of classes of its own, all of them Exceptions."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, OnnxRun), Exception)
 
 
 if __name__ == "__main__":

@@ -18,28 +18,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions
-from opscope.machine.processor import stay_on
 from opscope.program.structure.dtypes import program_type
-from opscope.runtimes.child import Stages, answer_request, inferred, measurement_of
+from opscope.runtimes.child import ProgramRun, answer_request, run_program
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from opscope.machine.off_cpu import OffCpuMeter
+    from opscope.bundle.manifest import MaskProof
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.tensors import Array
 
     Module: TypeAlias = Any
     """A loaded program of the runtime's Python bindings, which ship without complete types."""
 
-_PACKAGES = ("executorch", "torch", "numpy")
+_PACKAGES = ("executorch", "torch")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,10 +51,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(msgspec.json.encode(versions()).decode())
         return 0
     if what == "probe":
-        found = _probed()
-        write_atomically(Path(path), msgspec.json.encode(found))
-        return int(isinstance(found, ProbeRefusal))
-    return answer_request(Path(path), run, RuntimeError, TypeError, ImportError)
+        probed = _probed()
+        write_atomically(Path(path), msgspec.json.encode(probed))
+        return int(isinstance(probed, ProbeRefusal))
+    return answer_request(Path(path), RunRequest, partial(run_program, PteRun), RuntimeError, TypeError, ImportError)
 
 
 def _probed() -> ProbeAnswer | ProbeRefusal:
@@ -69,54 +70,78 @@ def probe() -> ProbeAnswer:
     return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size, cpu.layout.size, cpu.layout.offsets)
 
 
-def run(request: RunRequest, began: int) -> Measurement:
-    """Run one request in this process."""
-    stay_on(request.affinity)
-    installed = installed_runtime()
-    prove = switched_off(installed, request.clear, request.record)
+class PteRun(ProgramRun[str]):
+    """A .pte, of which methods are called."""
 
-    import torch  # the runtime's bindings exchange torch tensors; its import belongs to the start-up time
+    def __init__(self, request: RunRequest) -> None:
+        job, installed = request.job, installed_runtime()
+        prove = switched_off(installed, job.clear, request.record)
 
-    runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
-    # They link the backend: loaded behind the switch, and before its proof.
-    for kernels in request.kernels:
-        import_module(kernels)
-    proof = prove()
-    runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
-    # The attention of language models multiplies with torch's library, which has threads of its own.
-    torch.set_num_threads(request.threads)
-    started = time.perf_counter_ns()
-    traced = request.trace is not None
-    weights = {"data_path": request.data} if request.data else {}
-    module = runtime._load_for_executorch(request.program, enable_etdump=traced, **weights)  # noqa: SLF001 - likewise
-    loaded = time.perf_counter_ns()
-    calls = _calls(module, request.calls)
-    inputs = _given(module, calls, request) if request.inputs else _inputs(module, calls, request.seed)
-    left: dict[str, list[Any]] = {method: [] for method in inputs}
-    done = inferred(request, cycle(calls), partial(_call, module, inputs, left))
-    measured = time.perf_counter_ns()
-    if traced:
-        module.write_etdump_result_to_file(request.trace)
-    arrays = [_array(output) for own in left.values() for output in own if hasattr(output, "detach")]
-    return measurement_of(
-        request,
-        done,
-        Stages(began, started, loaded, measured),
-        arrays,
-        inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
-        versions={name: version(name) for name in _PACKAGES},
-        mask=proof,
-        threads=_threads(runtime),
-    )
+        import torch  # the runtime's bindings exchange torch tensors; its import belongs to the start-up time
+
+        self._runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
+        # They link the backend: loaded behind the switch, and before its proof.
+        for kernels in request.kernels:
+            import_module(kernels)
+        self._proof = prove()
+        self._runtime._unsafe_reset_threadpool(job.threads)  # noqa: SLF001 - the runtime offers no other way
+        # The attention of language models multiplies with torch's library, which has threads of its own.
+        torch.set_num_threads(job.threads)
+        self._job, self._traced = job, request.trace is not None
+        self._left: dict[str, list[Any]] = {}
+
+    def load(self) -> None:
+        """With weights that the program keeps apart."""
+        weights = {"data_path": self._job.data} if self._job.data else {}
+        load = self._runtime._load_for_executorch  # noqa: SLF001 - likewise
+        self._module = load(self._job.program, enable_etdump=self._traced, **weights)
+
+    def fill(self) -> list[Tensor]:
+        """As they are asked for, else as the methods declare them."""
+        module, job = self._module, self._job
+        self._methods = _methods(module, job.calls)
+        self._inputs = _given(module, self._methods, job) if job.inputs else _inputs(module, self._methods, job.seed)
+        return [_tensor(value) for own in self._inputs.values() for value in own if hasattr(value, "detach")]
+
+    def calls(self) -> Iterator[str]:
+        """Methods in turn."""
+        return cycle(self._methods)
+
+    def call(self, called: str) -> tuple[int, int, list[Any]]:
+        """Run a method."""
+        clock, run_method, inputs = time.perf_counter_ns, self._module.run_method, self._inputs[called]
+        before = clock()
+        left = run_method(called, inputs)
+        return before, clock(), left
+
+    def keep(self, called: str, left: list[Any]) -> None:
+        """Keep the outputs, which frees those of the call before."""
+        self._left[called] = left
+
+    def proof(self, record: Path | None) -> MaskProof | None:  # noqa: ARG002 - known by then
+        """As it was when the backend was loaded, which copies the features."""
+        return self._proof
+
+    def threads(self) -> int | None:
+        """The bindings of executorch 0.7 do not tell."""
+        count = getattr(self._runtime, "_threadpool_get_thread_count", None)
+        return None if count is None else int(count())
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages that are loaded."""
+        return {name: version(name) for name in _PACKAGES}
+
+    def write_trace(self, path: Path) -> None:
+        """The .etdump."""
+        self._module.write_etdump_result_to_file(str(path))
+
+    def outputs(self) -> list[Array]:
+        """Those that are tensors."""
+        left = [self._left.get(method, []) for method in self._inputs]
+        return [_array(output) for own in left for output in own if hasattr(output, "detach")]
 
 
-def _threads(runtime: Module) -> int | None:
-    """Size of the thread pool, read back; None where the bindings do not tell (executorch 0.7)."""
-    count = getattr(runtime, "_threadpool_get_thread_count", None)
-    return None if count is None else int(count())
-
-
-def _calls(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:
+def _methods(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:
     """The methods to call: those that are wanted, else the only one, else ``forward``."""
     names = [str(name) for name in module.method_names()]
     calls = tuple(wanted) or (names[0] if len(names) == 1 else "forward",)
@@ -143,52 +168,26 @@ def _inputs(module: Module, calls: Sequence[str], seed: int) -> dict[str, list[A
     }
 
 
-def _given(module: Module, calls: Sequence[str], request: RunRequest) -> dict[str, list[Any]]:
+def _given(module: Module, calls: Sequence[str], job: Job) -> dict[str, list[Any]]:
     """The inputs that were asked for, by method: tensors, numbers, truth values and None."""
     import torch
 
-    tensors = [Tensor(one.shape, one.dtype) for one in request.inputs if one.shape is not None]
-    if request.values is None:
-        drawn = iter(random_inputs(tensors, request.seed))
+    tensors = [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
+    if job.values is None:
+        drawn = iter(random_inputs(tensors, job.seed))
     else:
-        with np.load(request.values, allow_pickle=False) as file:
-            arrays = [file[f"arr_{number}"] for number, one in enumerate(request.inputs) if one.shape is not None]
+        with np.load(job.values, allow_pickle=False) as file:
+            arrays = [file[f"arr_{number}"] for number, one in enumerate(job.inputs) if one.shape is not None]
         drawn = iter(arrays)
     values = iter(
         one.value if one.shape is None else torch.from_numpy(next(drawn)).to(getattr(torch, one.dtype))
-        for one in request.inputs
+        for one in job.inputs
     )
     return {method: list(islice(values, module.method_meta(method).num_inputs())) for method in dict.fromkeys(calls)}
 
 
 def _declared(info: Module) -> Tensor:
     return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
-
-
-def _call(
-    module: Module,
-    inputs: dict[str, list[Any]],
-    outputs: dict[str, list[Any]],
-    methods: Iterable[str],
-    wall: list[int],
-    meter: OffCpuMeter,
-) -> None:
-    """Call methods in turn. The meter is read between calls only, and seldom enough to cost no more than it may."""
-    clock = time.perf_counter_ns
-    due = meter.open(len(wall))
-    for method in methods:
-        own = inputs[method]
-        before = clock()
-        found = module.run_method(method, own)
-        after = clock()
-        wall.append(after - before)
-        if after < due:
-            outputs[method] = found
-            continue
-        meter.close(len(wall))
-        outputs[method] = found  # frees the outputs before, which is not a part of a call
-        due = meter.open(len(wall))
-    meter.close(len(wall))
 
 
 def _tensor(tensor: Any) -> Tensor:  # noqa: ANN401 - likewise

@@ -9,54 +9,37 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Mechanism, Target
+from opscope.bundle.manifest import Failure, FailureKind, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError
-from opscope.core.files import storage_errors
-from opscope.experiment.protocol import (
-    LOG,
-    OUTPUTS,
-    TRACE,
-    CeilingsRequest,
-    ProbeAnswer,
-    ProbeRefusal,
-    RunRequest,
-)
-from opscope.experiment.target import Capabilities, JobOutcome, SwitchOffer, feature_groups
-from opscope.hosts.host import GuardedCommand
+from opscope.experiment.protocol import LOG, TRACE, ProbeAnswer, ProbeRefusal
+from opscope.experiment.target import Capabilities, feature_groups
 from opscope.hosts.process import read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.machine.layout import WITHOUT_SWITCH
-from opscope.runtimes.ceilings.process import CEILINGS_LIMIT, CEILINGS_SECONDS, DRIFT_SECONDS, ceilings_response
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.interpreters import CEILINGS_CHILD, CHILD, DevicePython, OwnPython
-from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
-from opscope.runtimes.switching import (
-    LibrarySwitch,
-    cleared_away,
-    is_switched_outside,
-    variables_of,
-)
+from opscope.runtimes.package_target import ANSWER, ChildTarget
+from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import Job
+    from opscope.experiment.target import JobOutcome
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.executorch.runners.interpreters import Interpreter
 
-_REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
-_VALUES, _DATA = "inputs.npz", "program.ptd"
+_PROGRAM, _VALUES, _DATA = "program.pte", "inputs.npz", "program.ptd"
 _PROBE_SECONDS = 120.0
 
 
-class PythonTarget(HostedTarget):
+class PythonTarget(ChildTarget):
     """Runs jobs with the Python bindings of the runtime.
 
     Args:
@@ -67,7 +50,7 @@ class PythonTarget(HostedTarget):
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data", "nice"})
-    mechanisms = tuple(Mechanism)
+    child, ceilings_child = CHILD, CEILINGS_CHILD
 
     def __init__(
         self,
@@ -76,8 +59,8 @@ class PythonTarget(HostedTarget):
         features: Callable[[], ProbeAnswer] | None = None,
         stand_in: str | None = None,
     ) -> None:
-        super().__init__(host)
-        self._python, self._features, self._stand_in = python, features, stand_in
+        super().__init__(host, TRACE, stand_in)
+        self._python, self._features = python, features
 
     def capabilities(self) -> Capabilities:
         """Whether the installed runtime writes traces, and what it has registered."""
@@ -99,8 +82,8 @@ class PythonTarget(HostedTarget):
         self._python.check_installed()
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
-            code = self._run(CHILD, ["probe", _ANSWER], place, _PROBE_SECONDS)
-            answer, log = place / _ANSWER, place / LOG
+            code = self._run(CHILD, ["probe", ANSWER], place, _PROBE_SECONDS)
+            answer, log = place / ANSWER, place / LOG
             lacking = self._python.silent(log) if code and not answer.exists() else None
             if lacking is not None:
                 raise lacking
@@ -110,91 +93,39 @@ class PythonTarget(HostedTarget):
         """The machine and its software."""
         return self._host.environment(feature_groups(self.probe), self._python.versions())
 
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
-        work = directory.resolve()
-        try:
-            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
-            asked = RunRequest.of(
-                job,
-                program=self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM],
-                values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
-                data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
-                trace=TRACE if job.traced else None,
-                outputs=OUTPUTS,
-                answer=_ANSWER,
-                kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
-                record=str(switch.record) if switch else None,
-            )
-            words = ["run", self._sent(asked, work)]
-            code = self._run(CHILD, words, work, job.timeout_seconds, variables_of(switch), job.nice)
-            return self._outcome(code, work, job.timeout_seconds)
-        except (FeatureError, DeviceError, OSError) as error:
-            return ended_by(error)
-        finally:
-            cleared_away(work)
-            for name in (_REQUEST, _ANSWER):
-                (work / name).unlink(missing_ok=True)
+    def _there(self, job: Job) -> Job:
+        """The host gets the program, its weights and its inputs."""
+        program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
+        values = self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None
+        data = self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None
+        return msgspec.structs.replace(job, program=program, values=values, data=data)
 
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runtime's libraries."""
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+    def _kernels(self, job: Job) -> tuple[str, ...]:
+        """Modules of the runtime."""
+        return tuple(one.module for one in extra_kernels(Path(job.program)))
+
+    def _command(self, module: str) -> Sequence[str]:
+        """The Python that was given."""
+        return self._python.start(module)
+
+    def _variables(self) -> Mapping[str, str]:
+        """Likewise."""
+        return self._python.variables()
 
     def _switch(self) -> LibrarySwitch:
         libraries = [] if self._host.remote else switched_libraries(installed_runtime())
         return LibrarySwitch(self._host, libraries)
 
     def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
-        outcome = outcome_of(code, work / _ANSWER, work / LOG, timeout)
+        outcome = super()._outcome(code, work, timeout)
         if self._host.remote and outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
             raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
         return outcome
-
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
-        """The ceilings of the host with these features and threads; takes some four seconds."""
-        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the host depend on; None for one that does not tell its name."""
         told = self._python.identity()
         return MachineIdentity.of(self.environment(), self.probe().fields, *told) if told else None
-
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured(CeilingsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
-
-    def _measured(self, asked: CeilingsRequest) -> Ceilings:
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
-            place = Path(directory)
-            code = self._run(CEILINGS_CHILD, [self._sent(asked, place)], place, CEILINGS_LIMIT)
-            return ceilings_response(code, asked, place / _ANSWER, place / LOG)
-
-    def _run(
-        self,
-        module: str,
-        words: Sequence[str],
-        into: Path,
-        timeout: float,
-        variables: Mapping[str, str] | None = None,
-        nice: int = 0,
-    ) -> int | None:
-        """Exit code of a module that runs there; what it left is here then."""
-        command = GuardedCommand(
-            words=[*self._python.start(module), *words],
-            into=into,
-            timeout=timeout,
-            nice=nice,
-            wanted=(_ANSWER, TRACE, OUTPUTS).__contains__,
-            variables={**self._python.variables(), **(variables or {})},
-        )
-        with self._host.started(command) as ended:
-            return ended.code
-
-    def _sent(self, request: RunRequest | CeilingsRequest, work: Path) -> str:
-        """Path on the host of a request."""
-        file = work / _REQUEST
-        file.write_bytes(msgspec.json.encode(request))
-        return self._host.provide("requests", {_REQUEST: file})[_REQUEST]
 
 
 def python_here(

@@ -6,63 +6,47 @@ the same, with the profiler, tells which operators run.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from opscope.core.errors import RunError
-from opscope.experiment.protocol import CeilingsResponse
+from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
-from opscope.runtimes.ceilings.sampler import OPENING_PATIENCE, RefusedError
-from opscope.runtimes.litert.c_api import CompiledModel, check_status
+from opscope.runtimes.ceilings.process import measured_ceilings
+from opscope.runtimes.ceilings.sampler import RefusedError
+from opscope.runtimes.child import answer_request
+from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_status
 from opscope.runtimes.litert.ceilings.graphs import GraphBuilder, ModelBuilder
-from opscope.runtimes.litert.ceilings.probes import largest_working_set, litert_probes
+from opscope.runtimes.litert.ceilings.probes import SignatureProbes
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.trace import DELEGATE_OP, OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.experiment.protocol import CeilingsRequest
+    from opscope.bundle.manifest import MaskProof
     from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
 
     Candidate: TypeAlias = ProbeCandidate[GraphBuilder]
-    ModelProbe: TypeAlias = Probe[GraphBuilder]
 
-_DELEGATE = "xnnpack"
 _FUNCTION = "LiteRtRunCompiledModel"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.ceilings.process.answer_ceilings`."""
-    return answer_ceilings(Path(arguments[0]), serve)
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
+    return answer_request(Path(arguments[0]), CeilingsRequest, serve, RefusedError, MemoryError)
 
 
-def serve(request: CeilingsRequest) -> CeilingsResponse:
+def serve(request: CeilingsRequest, began: int) -> tuple[Ceilings, MaskProof | None]:
     """Measure the ceilings in this process."""
-    began, installed = time.perf_counter(), installed_litert()
-    probes = _probes_of(request.again) if request.again else _probes(request.threads)
-    models = _Models(installed.library, request.threads, probes)
-    runtime = MeasuredRuntime(request.threads, {PACKAGE: installed.version}, OPENING_PATIENCE)
-    ceilings = measured_ceilings(request, runtime, probes, models.runner, began)
+    installed, graphs = installed_litert(), SignatureProbes(request.threads, request.again)
+    models = _Models(installed.library, request.threads, graphs.probes)
+    ceilings = measured_ceilings(request, graphs, models.runner, {PACKAGE: installed.version}, began)
     # Kernels are chosen when models are opened: asked behind that, the counters hold all questions.
-    return CeilingsResponse(ceilings, proof(Path(request.record)) if request.record is not None else None)
-
-
-def _probes(threads: int, largest: int | None = None) -> list[ModelProbe]:
-    if largest is None:
-        largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return litert_probes(threads, largest)
-
-
-def _probes_of(again: Ceilings) -> list[ModelProbe]:
-    largest = max((ceiling.working_set for ceiling in again.memory), default=0)
-    return probes_again(again, _probes(again.threads, largest))
+    return ceilings, proof(Path(request.record)) if request.record is not None else None
 
 
 class _Runner:
@@ -81,15 +65,9 @@ class _Runner:
 
 
 class _Models:
-    """The candidates of all probes as signatures of models, one for each kind of ceiling, made when first asked for.
+    """The candidates of all probes as signatures of models, one for each kind of ceiling, made when first asked for."""
 
-    Args:
-        library: of LiteRT.
-        threads: that the models may use.
-        probes: whose candidates they are.
-    """
-
-    def __init__(self, library: Path, threads: int, probes: Sequence[ModelProbe]) -> None:
+    def __init__(self, library: Path, threads: int, probes: Sequence[Probe[GraphBuilder]]) -> None:
         self._library, self._threads = library, threads
         self._parts: dict[str, list[Candidate]] = {}
         for probe in probes:
@@ -103,10 +81,10 @@ class _Models:
         part = _part(candidate)
         if part not in self._runners:
             self._runners[part] = self._opened(self._parts[part])
-        found = self._runners[part]
-        if isinstance(found, str):
-            raise RefusedError("LiteRtCreateCompiledModel", found)
-        return found[id(candidate)]
+        runners = self._runners[part]
+        if isinstance(runners, str):
+            raise RefusedError("LiteRtCreateCompiledModel", runners)
+        return runners[id(candidate)]
 
     def _opened(self, candidates: Sequence[Candidate]) -> dict[int, _Runner] | str:
         """Runners by candidate, or why there are none."""
@@ -128,16 +106,16 @@ class _Models:
 
     def _names(self, file: Path) -> list[list[str]]:
         """Names of the operators that each signature runs."""
-        model, found = self._model(file, profiled=True), []
+        model, names = self._model(file, profiled=True), []
         for call in model.calls().values():
             model.profile()
             check_status(call.run(), _FUNCTION)
-            found.append([event.tag for event in model.events() if event.type in (OPERATOR, DELEGATE_OP)])
+            names.append([event.tag for event in model.events() if event.type in (OPERATOR, DELEGATE_OP)])
         model.close()
-        return found
+        return names
 
     def _model(self, file: Path, *, profiled: bool) -> CompiledModel:
-        return CompiledModel(self._library, str(file), _DELEGATE, self._threads, profiled=profiled)
+        return CompiledModel(self._library, str(file), DELEGATE, self._threads, profiled=profiled)
 
 
 def _part(candidate: Candidate) -> str:

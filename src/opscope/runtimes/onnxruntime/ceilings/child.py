@@ -6,20 +6,19 @@ nodes run.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from opscope.experiment.protocol import CeilingsResponse
+from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.ceilings.process import MeasuredRuntime, answer_ceilings, measured_ceilings, probes_again
-from opscope.runtimes.ceilings.sampler import OPENING_PATIENCE, RefusedError
+from opscope.runtimes.ceilings.process import measured_ceilings
+from opscope.runtimes.ceilings.sampler import RefusedError
+from opscope.runtimes.child import answer_request
 from opscope.runtimes.onnxruntime.ceilings.graphs import OnnxBuilder
-from opscope.runtimes.onnxruntime.ceilings.probes import keeps_graph, largest_working_set, node_probes
+from opscope.runtimes.onnxruntime.ceilings.probes import NodeProbes, keeps_graph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
@@ -27,56 +26,31 @@ from opscope.runtimes.onnxruntime.options import CPU
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.experiment.protocol import CeilingsRequest
+    from opscope.bundle.manifest import MaskProof
     from opscope.program.ceilings.ceilings import Ceilings
-    from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
-
-    Candidate: TypeAlias = ProbeCandidate[OnnxBuilder]
-    NodeProbe: TypeAlias = Probe[OnnxBuilder]
+    from opscope.runtimes.ceilings.sampler import ProbeCandidate
 
 _QUIET = 4
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.ceilings.process.answer_ceilings`."""
-    return answer_ceilings(Path(arguments[0]), serve)
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
+    return answer_request(Path(arguments[0]), CeilingsRequest, serve, RefusedError, MemoryError)
 
 
-def serve(request: CeilingsRequest) -> CeilingsResponse:
+def serve(request: CeilingsRequest, began: int) -> tuple[Ceilings, MaskProof | None]:
     """Measure the ceilings in this process."""
-    began, threads = time.perf_counter(), request.threads
-    measured = MeasuredRuntime(threads, {PACKAGE: installed_onnxruntime().version}, OPENING_PATIENCE)
-    package = import_module(PACKAGE)
-    probes = _probes_of(request.again) if request.again else _probes(threads)
-    ceilings = measured_ceilings(request, measured, probes, lambda one: _Runner(package, one, threads), began)
+    versions, package = {PACKAGE: installed_onnxruntime().version}, import_module(PACKAGE)
+    graphs = NodeProbes(request.threads, request.again)
+    ceilings = measured_ceilings(request, graphs, lambda one: _Runner(package, one, request.threads), versions, began)
     # Kernels are chosen when sessions are made: asked behind that, the counters hold all questions.
-    return CeilingsResponse(ceilings, proof(Path(request.record)) if request.record is not None else None)
-
-
-def _probes(threads: int, largest: int | None = None) -> list[NodeProbe]:
-    if largest is None:
-        largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return node_probes(threads, largest)
-
-
-def _probes_of(again: Ceilings) -> list[NodeProbe]:
-    largest = max((ceiling.working_set for ceiling in again.memory), default=0)
-    return probes_again(again, _probes(again.threads, largest))
+    return ceilings, proof(Path(request.record)) if request.record is not None else None
 
 
 class _Runner:
-    """A session of a candidate, its inputs and outputs bound.
+    """A session of a candidate, its inputs and outputs bound; refused where the session refuses the model."""
 
-    Args:
-        runtime: the package.
-        candidate: to run.
-        threads: of the session.
-
-    Raises:
-        RefusedError: the session refuses the model.
-    """
-
-    def __init__(self, runtime: Any, candidate: Candidate, threads: int) -> None:  # noqa: ANN401 - it has no types
+    def __init__(self, runtime: Any, candidate: ProbeCandidate[OnnxBuilder], threads: int) -> None:  # noqa: ANN401 - it has no types
         model = OnnxBuilder()
         candidate.build(model)
         options = runtime.SessionOptions()
