@@ -25,7 +25,7 @@ from pictures import draw
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "demo/mobilenet_v3_small_xnnpack_fp32.pte"
-_PUBLISHED, _DELEGATED = (f"{name}/{name}_xnnpack_int8.pte" for name in ("shufflenet_v2", "shufflenet_v2_delegated"))
+_PUBLISHED, _DELEGATED = (f"{name}/{name}_xnnpack_int8.pte" for name in ("style_transfer", "style_transfer_delegated"))
 RUNS = {
     "tour": {
         "doctor": "opscope doctor",
@@ -35,10 +35,10 @@ RUNS = {
         "compare": "opscope compare mb#baseline mb#accelerated",
     },
     "shift": {
-        "shift-export": "opscope export shufflenet_v2 --dtype int8 --out shufflenet_v2",
+        "shift-export": "opscope export style_transfer --dtype int8 --out style_transfer",
         "shift-preflight": f"opscope preflight {_PUBLISHED}",
         "shift-profile": f"opscope profile {_PUBLISHED} --out shift",
-        "shift-delegated": "opscope export shufflenet_v2_delegated --dtype int8 --out shufflenet_v2_delegated",
+        "shift-delegated": "opscope export style_transfer_delegated --dtype int8 --out style_transfer_delegated",
         "shift-check": f"opscope check {_DELEGATED} --against {_PUBLISHED} --out saved",
     },
 }

@@ -85,6 +85,20 @@ class TestValues:
         ]
         torch.testing.assert_close(model(x), before, atol=1e-6, rtol=1e-6)
 
+    def test_padding_and_norms_are_replaced(self) -> None:
+        """Uneven padding too; a norm with statistics stays."""
+        import torch
+        from torch import nn
+
+        layers = [nn.ReflectionPad2d((4, 0, 2, 3)), nn.InstanceNorm2d(3, affine=True), nn.InstanceNorm2d(3)]
+        model = nn.Sequential(*layers, nn.InstanceNorm2d(3, track_running_stats=True)).eval()
+        nn.init.normal_(model[1].weight)
+        image = torch.randn(2, 3, 9, 11)
+        before = model(image)
+        assert (patterns.replace_reflection_pads(model), patterns.replace_instance_norms(model)) == (1, 2)
+        assert isinstance(model[3], nn.InstanceNorm2d)
+        torch.testing.assert_close(model(image), before, atol=1e-5, rtol=1e-5)
+
     def test_attention(self) -> None:
         """With a mask that leaves every row something."""
         import torch

@@ -51,6 +51,7 @@ def test_every_recipe_that_a_rule_names_is_a_page() -> None:
         ("native_call_aten::mean.out", pages.SPATIAL_MEAN),
         ("aten::split_with_sizes_copy.out", pages.SPLIT_AND_CAT),
         ("aten::elu.out", pages.ACTIVATIONS),
+        ("aten::index.Tensor_out", pages.PADDING_AND_NORMS),
         ("aten::erf.out", None),
     ],
 )

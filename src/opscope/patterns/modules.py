@@ -1,4 +1,4 @@
-"""Attention, layer norms, activations and means of images, made of operators that XNNPACK delegates.
+"""Attention, norms, activations, padding and means of images, made of operators that XNNPACK delegates.
 
 XNNPACK's partitioner has no rule for PyTorch's own activations, which become ``where``, ``gt`` and ``log1p``, or the
 operator ``elu``.
@@ -108,6 +108,77 @@ def replace_layer_norms(model: nn.Module) -> int:
 
     replace_modules(model, nn.LayerNorm, made)
     return replaced
+
+
+class ReflectionPad2d(nn.Module):
+    """Mirrors the borders of images by slices and concatenations.
+
+    Args:
+        padding: columns on the left and on the right, rows at the top and at the bottom.
+    """
+
+    def __init__(self, padding: tuple[int, int, int, int]) -> None:
+        super().__init__()
+        self.padding = padding
+
+    def forward(self, image: Tensor) -> Tensor:
+        """A tensor of four dimensions, larger by the padding in the last two."""
+        left, right, top, bottom = self.padding
+        for dim, before, after in ((3, left, right), (2, top, bottom)):
+            last = image.shape[dim] - 1
+            first = [image.narrow(dim, at, 1) for at in range(before, 0, -1)]
+            image = torch.cat([*first, image, *(image.narrow(dim, last - at, 1) for at in range(1, after + 1))], dim)
+        return image
+
+
+class InstanceNorm2d(nn.Module):
+    """The norm of every channel of every image, by means that keep their dimensions.
+
+    Args:
+        channels: of the images.
+        eps: added to the variance.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """A tensor of the same shape, of four dimensions."""
+        centred = image - image.mean((2, 3), keepdim=True)
+        variance = (centred * centred).mean((2, 3), keepdim=True)
+        weight, bias = (value.view(1, -1, 1, 1) for value in (self.weight, self.bias))
+        return centred * torch.rsqrt(variance + self.eps) * weight + bias
+
+
+def replace_instance_norms(model: nn.Module) -> int:
+    """Put a delegated norm in the place of every ``torch.nn.InstanceNorm2d`` that keeps no statistics.
+
+    Returns:
+        How many were replaced.
+    """
+
+    def made(norm: nn.InstanceNorm2d) -> nn.Module:
+        if norm.track_running_stats:
+            return norm
+        new = InstanceNorm2d(norm.num_features, norm.eps)
+        if norm.affine:
+            new.weight, new.bias = norm.weight, norm.bias
+        return new.train(norm.training)
+
+    kept = sum(isinstance(own, nn.InstanceNorm2d) and bool(own.track_running_stats) for own in model.modules())
+    return replace_modules(model, nn.InstanceNorm2d, made) - kept
+
+
+def replace_reflection_pads(model: nn.Module) -> int:
+    """Put slices and concatenations in the place of every ``torch.nn.ReflectionPad2d``.
+
+    Returns:
+        How many were replaced.
+    """
+    return replace_modules(model, nn.ReflectionPad2d, lambda pad: ReflectionPad2d(pad.padding))
 
 
 def softplus(x: Tensor) -> Tensor:

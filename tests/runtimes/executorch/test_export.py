@@ -358,16 +358,17 @@ def test_the_segmenter_is_what_its_published_shape_shows() -> None:
     assert {"Conv2d", "ConvTranspose2d", "ChannelNorm", "LeakyReLU", "SpatialAttention"} <= kinds
 
 
-def test_the_shuffled_network_is_as_published_and_computes_the_same_when_delegated() -> None:
-    """2.3 million parameters; slices and a kept dimension change how it is written, not what it computes."""
+def test_style_transfer_computes_the_same_when_it_is_written_for_delegation() -> None:
+    """An image as large as the input; slices and kept dimensions change how it is written, not what it computes."""
     import torch
 
     from opscope.runtimes.executorch.export.registry import build
 
-    published, delegated = build("shufflenet_v2"), build("shufflenet_v2_delegated")
-    assert sum(parameter.numel() for parameter in published.module.parameters()) == 2_278_604
+    published, delegated = build("style_transfer"), build("style_transfer_delegated")
     assert torch.equal(published.inputs[0], delegated.inputs[0])
-    assert torch.equal(published.module(*published.inputs), delegated.module(*delegated.inputs))
+    styled = published.module(*published.inputs)
+    assert styled.shape == (1, 3, 256, 256)
+    assert torch.allclose(styled, delegated.module(*delegated.inputs), atol=1e-4)
 
 
 def test_a_text_transformer_is_registered() -> None:

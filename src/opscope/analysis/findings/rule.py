@@ -21,13 +21,16 @@ ATTENTION_MASKS = "docs/recipes/attention-masks.md"
 CHANNELS_LAST_INPUTS = "docs/recipes/channels-last-inputs.md"
 DYNAMIC_INT8 = "docs/recipes/dynamic-int8.md"
 LAYER_NORM = "docs/recipes/layer-norm.md"
+PADDING_AND_NORMS = "docs/recipes/padding-and-norms.md"
 SPATIAL_MEAN = "docs/recipes/spatial-mean.md"
 SPLIT_AND_CAT = "docs/recipes/split-and-cat.md"
-PORTABLE = (ACTIVATIONS, LAYER_NORM, SPATIAL_MEAN, SPLIT_AND_CAT)
+PORTABLE = (ACTIVATIONS, LAYER_NORM, PADDING_AND_NORMS, SPATIAL_MEAN, SPLIT_AND_CAT)
 """Those about operators that no delegate took."""
 
 _BY_OPERATOR = {
+    "_native_batch_norm_legit.no_stats_out": PADDING_AND_NORMS,
     "elu.out": ACTIVATIONS,
+    "index.Tensor_out": PADDING_AND_NORMS,
     "log1p.out": ACTIVATIONS,
     "mean.out": SPATIAL_MEAN,
     "native_layer_norm.out": LAYER_NORM,

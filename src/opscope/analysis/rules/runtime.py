@@ -136,7 +136,8 @@ def _is_batch_normalisation(operator: Operator) -> bool:
     """By what it is: the name of a node holds that of the tensor that it makes, which says nothing of the node."""
     if is_node(operator):
         return operator.name.startswith("BatchNormalization: ")
-    return "batch_norm" in (operator.aten or operator.name)
+    name = operator.aten or operator.name
+    return "batch_norm" in name and "no_stats" not in name  # without statistics it is an instance norm, which stays
 
 
 def _lone_clamps(evidence: Evidence) -> list[Operator]:

@@ -37,14 +37,15 @@ MODELS: tuple[RegisteredModel, ...] = (
         "mobilenet_v3",
     ),
     _own(
-        "shufflenet_v2",
-        "ShuffleNetV2 1.0x (Ma et al. 2018), 224x224, random weights: channels split and shuffled, little arithmetic",
-        "shufflenet_v2",
+        "style_transfer",
+        "fast style transfer (Johnson et al. 2016), 256x256, half of the channels, random weights: convolutions, "
+        "instance norms, reflection padding",
+        "style_transfer",
     ),
     _own(
-        "shufflenet_v2_delegated",
-        "the same network after the recipes split-and-cat and spatial-mean",
-        "shufflenet_v2",
+        "style_transfer_delegated",
+        "the same network, its padding and norms written so that they are delegated",
+        "style_transfer",
         "build_delegated",
     ),
     _own(
