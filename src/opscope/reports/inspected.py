@@ -21,7 +21,7 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.report import quality_line
 from opscope.reports.sections.first import analysed_split, first_step
-from opscope.reports.sections.latency import MethodRow, methods_table
+from opscope.reports.sections.latency import methods_table
 from opscope.reports.sections.program import coverage_sentence
 from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
@@ -71,7 +71,7 @@ def analysis_document(analysis: Analysis) -> Document:
         Sentence(*quality_line(analysis.quality)),
     ]
     blocks: list[Block] = [
-        methods_table([MethodRow(row, row.latency, None) for row in analysis.methods]),
+        methods_table(analysis.methods),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), MOST_FINDINGS),

@@ -21,12 +21,12 @@ from opscope.reports.document.blocks import (
     table,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
+from opscope.reports.sections.operator_kernels import KIND_TEXTS, source_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.kernels.kernels import KernelColumn, KernelLine, KernelPair, KernelView
+    from opscope.analysis.kernels.kernels import KernelColumn, KernelPair, KernelView
     from opscope.analysis.kernels.ladder import LevelAnswer, OperatorLadder, VariantLadder
     from opscope.reports.document.blocks import TableBlock
 
@@ -75,12 +75,8 @@ def kernel_table(view: KernelView) -> TableBlock:
         column("types", Format.NAME, lambda line: line.types, wide=True),
         column("tile", Format.NAME, lambda line: line.tile, wide=True),
         column("ISA", Format.TEXT, lambda line: line.isa.value),
-        *(column(f"[{number + 1}]", Format.FIGURE, partial(_said_by, number)) for number in range(len(view.columns))),
+        *source_columns(len(view.columns)),
     )
-
-
-def _said_by(number: int, line: KernelLine) -> str:
-    return cell_text(line.cells[number])
 
 
 def _pair_line(pair: KernelPair) -> str:

@@ -16,7 +16,7 @@ from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.sections.acceleration import acceleration_section
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
-from opscope.reports.sections.first import closing_lines, first_screen, heading
+from opscope.reports.sections.first import first_screen, heading
 from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
 from opscope.reports.sections.metadata import metadata_section, reproduction_section
 from opscope.reports.sections.operator_kernels import kernel_section, kernels_first, kernels_section
@@ -103,7 +103,7 @@ def _sections(content: ReportContent, kernels: KernelSection | None, *, first: b
 
 
 def _split_sections(content: ReportContent, shown: Analysis) -> Iterator[Section]:
-    closing = closing_lines(closing_rows(content, copies=True))
+    closing = closing_rows(content, copies=True)
     yield from _made("the bottlenecks", lambda: bottlenecks_section(content))
     yield from _made("one inference", lambda: inference_section(shown))
     yield from _made("the sections on delegates", lambda: backends_section(shown, closing))

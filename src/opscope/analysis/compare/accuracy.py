@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -126,40 +126,36 @@ def _difference(number: int, baseline: Array, candidate: Array) -> OutputDiffere
     left, right = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
     finite = np.isfinite(left), np.isfinite(right)
     both = finite[0] & finite[1]
-    figures = _figures(left[both], right[both]) if both.any() else _Figures()
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     wrong = [int((~own).sum()) for own in finite]
+    max_abs, max_rel, rms_rel, cosine = _figures(left[both], right[both]) if both.any() else (None,) * 4
     return OutputDifference(
         number,
         int(left.size),
-        max_abs=figures.max_abs,
-        max_rel=figures.max_rel,
-        rms_rel=figures.rms_rel,
-        cosine=figures.cosine,
+        max_abs=max_abs,
+        max_rel=max_rel,
+        rms_rel=rms_rel,
+        cosine=cosine,
         baseline_nonfinite=wrong[0],
         candidate_nonfinite=wrong[1],
         unlike_nonfinite=int((~both & ~same).sum()),
     )
 
 
-class _Figures(NamedTuple):
-    max_abs: float | None = None
-    max_rel: float | None = None
-    rms_rel: float | None = None
-    cosine: float | None = None
-
-
-def _figures(left: NDArray[np.float64], right: NDArray[np.float64]) -> _Figures:
+def _figures(
+    left: NDArray[np.float64], right: NDArray[np.float64]
+) -> tuple[float, float | None, float | None, float | None]:
+    """``max_abs``, ``max_rel``, ``rms_rel`` and ``cosine`` of values that are finite."""
     # Scaled, so that squares of large values stay finite and those of small ones do not vanish.
     most = float(max(np.abs(left).max(), np.abs(right).max()))
     if not most:
-        return _Figures(0.0, 0.0, 0.0)
+        return 0.0, 0.0, 0.0, None
     scale = math.ldexp(0.5, math.frexp(most)[1])  # a power of two rounds nothing
     left, right = left / scale, right / scale
     apart = np.abs(left - right)
     norms = float(np.linalg.norm(left)), float(np.linalg.norm(right))
     largest = float(np.abs(left).max())
-    return _Figures(
+    return (
         float(apart.max()) * scale,
         float(apart.max()) / largest if largest else None,
         float(np.linalg.norm(apart)) / norms[0] if norms[0] else None,

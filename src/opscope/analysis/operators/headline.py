@@ -172,20 +172,16 @@ def headline_scale(
     times = _of_all(table) if mean else _means([by_process[number] for number in chosen.processes])
     own_copies = np.nan_to_num(chosen.calls - chosen.execute)
     copies = max(0.0, float(own_copies[chosen.processes].mean())) if called is not None else 0.0
-    scales = _scales(times, copies, headline, ends=bool(untraced) and called is None)
-    split = HeadlineSplit(
-        headline_ns=headline,
+    scaled = _scaled(times, copies, headline, ends=bool(untraced) and called is None)
+    split = msgspec.structs.replace(
+        scaled,
         statistic="mean" if mean else PROCESS_MEDIANS,
-        factor=scales.factor,
-        timed=scales.timed,
-        framework_scale=scales.framework,
-        scale=scales.others,
-        outside=_outside(chosen, scales, headline, copies if called is not None else None),
+        outside=scaled.outside if called is None else [_copies(chosen, scaled, copies)],
         estimate=chosen.estimate,
         split_inferences=chosen.inferences,
         split_processes=chosen.processes,
     )
-    found_scale = HeadlineScale(split, times, by_process, (own_copies * scales.others).tolist())
+    found_scale = HeadlineScale(split, times, by_process, (own_copies * split.scale).tolist())
     return found_scale._replace(
         times={place: spent * found_scale.of(place) for place, spent in times.items()},
         by_process=[{place: spent * found_scale.of(place) for place, spent in own.items()} for own in by_process],
@@ -216,34 +212,28 @@ def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept
     return np.array([sum(share * process_median(np.sort(own)) for share, own in zip(shares, medians, strict=True))])
 
 
-class _Scales(NamedTuple):
-    """What traced times are multiplied by, and what is left outside of them."""
-
-    framework: float
-    others: float
-    factor: float
-    timed: bool
-    rest_ns: float = 0.0
-
-
-def _scales(times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool) -> _Scales:
+def _scaled(times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool) -> HeadlineSplit:
     """What makes the times add up to the headline; ``ends``: the caller's view of traced calls is not known."""
     framework = sum(spent for place, spent in times.items() if place.framework is not None)
     traced = sum(times.values()) + copies
     if headline <= 0 or traced <= 0:
-        return _Scales(1.0, 1.0, 1.0, timed=headline > 0 or traced <= 0)
+        return HeadlineSplit(headline, timed=headline > 0 or traced <= 0)
     factor = traced / headline
     if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends):
-        return _Scales(1.0, 1.0, factor, timed=False)
+        return HeadlineSplit(headline, factor=factor, timed=False)
     if factor <= 1 and ends:
-        return _Scales(1.0, 1.0, factor, timed=True, rest_ns=headline - traced)
+        told = "the latency less Method::execute of traced runs; what their callers saw is not known"
+        rest_ns = headline - traced
+        rest = [OutsideTime(OUTSIDE, None, rest_ns, rest_ns / headline, None, None, told)] if rest_ns > 0 else []
+        return HeadlineSplit(headline, factor=factor, outside=rest)
     if abs(factor - 1) < _EXACT:
-        return _Scales(1.0, 1.0, 1.0, timed=True)
+        return HeadlineSplit(headline)
     if factor < 1:
-        return _Scales(1 / factor, 1 / factor, factor, timed=True)
+        return HeadlineSplit(headline, factor=factor, framework_scale=1 / factor, scale=1 / factor)
     left = max(framework - (traced - headline), 0.0)
     others = 1.0 if left > 0 else headline / (traced - framework)
-    return _Scales(left / framework * others if framework else others, others, factor, timed=True)
+    framework_scale = left / framework * others if framework else others
+    return HeadlineSplit(headline, factor=factor, framework_scale=framework_scale, scale=others)
 
 
 def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
@@ -344,16 +334,11 @@ def _typical(durations: Floats, methods: Ints, measured: NDArray[np.bool_]) -> F
     return weights
 
 
-def _outside(chosen: _Chosen, scales: _Scales, headline: float, copies: float | None) -> list[OutsideTime]:
-    """The rows beside the operators: copies as they were measured, or what no trace shows."""
-    if copies is None:
-        if scales.rest_ns <= 0:
-            return []
-        told = "the latency less Method::execute of traced runs; what their callers saw is not known"
-        return [OutsideTime(OUTSIDE, None, scales.rest_ns, scales.rest_ns / headline, None, None, told)]
+def _copies(chosen: _Chosen, split: HeadlineSplit, copies: float) -> OutsideTime:
+    """Copies of inputs and outputs as they were measured."""
     each = (chosen.calls - chosen.execute)[chosen.processes]
     effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]
     told = "the caller's traced call less Method::execute inside of it, in the same inferences as the operators"
-    time_ns = copies * scales.others if scales.timed else None
-    share = copies * scales.others / (headline if scales.timed else headline * scales.factor) if headline else 0.0
-    return [OutsideTime(COPIES, Category.DATA_MOVEMENT, time_ns, share, copies, interval_of(effect), told)]
+    time_ns = copies * split.scale if split.timed else None
+    share = copies * split.scale / split.whole_ns if split.headline_ns else 0.0
+    return OutsideTime(COPIES, Category.DATA_MOVEMENT, time_ns, share, copies, interval_of(effect), told)

@@ -24,7 +24,7 @@ from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_t
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.kernel_use import kernels_text
-from opscope.reports.document.blocks import verdict_text
+from opscope.reports.document.blocks import Closing, verdict_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
+    from opscope.reports.document.blocks import Value
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""
@@ -455,18 +456,7 @@ def largest_before(comparison: Comparison | None) -> tuple[Category, float] | No
     return category, times[category] / comparison.baseline.headline_ns
 
 
-class ClosingRow(NamedTuple):
-    """A line below a split, on the way from its rows to the headline; ``whole`` of the last one, which is their sum."""
-
-    name: str
-    baseline_ns: float | None
-    time_ns: float | None
-    share: float
-    whole: bool = False
-    baseline_share: float | None = None
-
-
-def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
+def closing_rows(content: ReportContent, *, copies: bool) -> list[Closing]:
     """What joins a split of the shown variant to its headline; empty without one."""
     result = content.result(content.primary.baseline.label) if content.primary else None
     if content.shown is None:
@@ -474,34 +464,22 @@ def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
     return closing_rows_of(content.shown, copies=copies, baseline=result.analysis if result else None)
 
 
-def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSplit | None = None) -> list[ClosingRow]:
+def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSplit | None = None) -> list[Closing]:
     """The same of one analysis, beside a baseline where there is one."""
     sides = [{row.name: row for row in side.outside} if side else {} for side in (baseline, split)]
     found = []
     for name, row in {**sides[0], **sides[1]}.items():
         if copies or row.category is None:
             before, after = (side.get(name) for side in sides)
-            there = before.time_ns if before else 0.0
-            found.append(
-                ClosingRow(
-                    name,
-                    there if baseline else None,
-                    after.time_ns if after else 0.0,
-                    after.share if after else 0,
-                    baseline_share=(before.share if before else 0.0) if baseline else None,
-                )
-            )
-    return [
-        *found,
-        ClosingRow(
-            _LATENCY,
-            baseline.headline_ns if baseline else None,
-            split.headline_ns,
-            1.0,
-            whole=True,
-            baseline_share=1.0 if baseline else None,
-        ),
-    ]
+            values: dict[str, Value] = {"ms": after.time_ns, "share": after.share} if after else {"ms": 0.0, "share": 0}
+            if baseline:
+                values["baseline ms"] = before.time_ns if before else 0.0
+                values["share before"] = before.share if before else 0.0
+            found.append(Closing(name, values))
+    whole: dict[str, Value] = {"ms": split.headline_ns, "share": 1.0}
+    if baseline:
+        whole |= {"baseline ms": baseline.headline_ns, "share before": 1.0}
+    return [*found, Closing(_LATENCY, whole, whole=True)]
 
 
 class OperatorRow(NamedTuple):
@@ -528,24 +506,18 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     return rows
 
 
-class SplitRows(NamedTuple):
-    """The operators of a table without those too short for its decimals, which are one line together."""
-
-    rows: list[OperatorRow]
-    short: ClosingRow | None
-
-
-def listed_operators(content: ReportContent) -> SplitRows:
+def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Closing]]:
     """The rows of all operators, longest first; those below a microsecond are one line where there are several."""
     rows = operator_rows(content)
     long = [row for row in rows if row.operator.shown_ns >= SHORTEST_NS]
     short = rows[len(long) :]
     if len(short) < 2:  # noqa: PLR2004 - one alone needs no line for several
-        return SplitRows(rows, None)
+        return rows, []
     before = [row.change.baseline_ns for row in short if row.change and row.change.baseline_ns is not None]
     name = f"{len(short)} operators below {SHORTEST_NS // 1_000} µs, together"
     time, share = sums(row.operator for row in short)
-    return SplitRows(long, ClosingRow(name, sum(before) if content.primary else None, time, share))
+    values: dict[str, Value] = {"ms": time, "share": share}
+    return long, [Closing(name, values | {"baseline ms": sum(before)} if content.primary else values)]
 
 
 def top_operators(content: ReportContent) -> list[OperatorRow]:
@@ -609,31 +581,6 @@ def _how_timed(content: ReportContent) -> str:
     if shown is None or shown.traced is None:
         return "latencies were measured with event tracing on, which typically costs 1 to 4 %, more for tiny operators"
     return "end-to-end latencies come from runs without event tracing, the split into operators from traced runs"
-
-
-class VariantLatency(NamedTuple):
-    """A variant's latency for a table: from untraced runs where there are any."""
-
-    variant: Variant  # the variant
-    latency: Latency | None  # null when no repetition succeeded
-    arm: str  # where it is from, in words; without a latency why there is none
-    tracing: str  # what tracing costs, in words; empty when that is not known, and when traced runs took less
-
-
-def variant_latencies(content: ReportContent) -> list[VariantLatency]:
-    """Latency of every variant, in the order of the plan."""
-    return [
-        _variant_latency(result, NOT_KNOWN if content.has_lost(result.variant.name) else "not measured")
-        for result in content.variants
-    ]
-
-
-def _variant_latency(result: VariantResult, otherwise: str) -> VariantLatency:
-    analysis = result.analysis
-    if analysis is None:
-        return VariantLatency(result.variant, None, otherwise, "")
-    cost = share_text(analysis.factor - 1) if analysis.tracing and analysis.factor > 1 else ""
-    return VariantLatency(result.variant, analysis.latency, analysis.latency.source, cost)
 
 
 class Resources(NamedTuple):

@@ -69,7 +69,7 @@ class GraphCollection(msgspec.Struct, frozen=True):
 
 
 class NodeValue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The value of a node, and its colour where the scale does not decide it."""
+    """The value of a node with its colour where the scale does not decide it; as a threshold, of values up to it."""
 
     value: float
     bg_color: str | None = None
@@ -82,20 +82,13 @@ class Stop(msgspec.Struct, frozen=True, rename="camel"):
     bg_color: str
 
 
-class Threshold(msgspec.Struct, frozen=True, rename="camel"):
-    """The colour of values up to this one."""
-
-    value: float
-    bg_color: str
-
-
 class NodeData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Values of the nodes of one graph, how they are coloured, and which sums of them would mean nothing."""
 
     name: str
     results: dict[str, NodeValue]
     gradient: list[Stop] = []
-    thresholds: list[Threshold] = []
+    thresholds: list[NodeValue] = []
     hide_aggregated_stats: list[str] = []
     hide_in_children_stats_table: bool = False
 
@@ -117,10 +110,10 @@ class Placed(NamedTuple):
 
 _HEAT = [Stop(0.0, "#ffffff"), Stop(0.25, "#ffe0b2"), Stop(1.0, "#e65100")]
 _SHARES = [
-    Threshold(1.0, "#ffffff"),
-    Threshold(5.0, "#ffe0b2"),
-    Threshold(10.0, "#ffb74d"),
-    Threshold(100.0, "#e65100"),
+    NodeValue(1.0, "#ffffff"),
+    NodeValue(5.0, "#ffe0b2"),
+    NodeValue(10.0, "#ffb74d"),
+    NodeValue(100.0, "#e65100"),
 ]
 _GREEN, _RED, _NONE = "#81c784", "#e57373", "transparent"
 

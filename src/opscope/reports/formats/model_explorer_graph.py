@@ -83,15 +83,6 @@ class _Made(NamedTuple):
     output: str
 
 
-class _Shown(NamedTuple):
-    """How a node looks and where it stands; see Place and GraphNode."""
-
-    label: str
-    modules: tuple[str, ...] | None = ()
-    delegate: str | None = None
-    attrs: Sequence[KeyValue] = ()
-
-
 class _Ends(NamedTuple):
     """What a node reads and makes, who made values before it, and what is said of a value."""
 
@@ -170,7 +161,7 @@ class _Walk:
         """The nodes."""
         for number, value in enumerate(self._plan.inputs):
             self._made[value] = _Made(f"input{number}", "0")
-            self._add(f"input{number}", _Shown("input"), (), [value])
+            self._add(self._node(f"input{number}", "input", made=[value]))
         for number, step in enumerate(self._plan.chains[0].steps if self._plan.chains else ()):
             graph = self._method.graphs.get(step.target) if step.kind is InstructionKind.DELEGATE else None
             if graph is not None:
@@ -178,7 +169,7 @@ class _Walk:
             elif step.kind in {InstructionKind.KERNEL, InstructionKind.DELEGATE, InstructionKind.MOVE}:
                 self._instruction(number, step)
         for number, value in enumerate(self._plan.outputs):
-            self._add(f"output{number}", _Shown("output"), [value], ())
+            self._add(self._node(f"output{number}", "output", read=[value]))
         return self._places
 
     def _instruction(self, number: int, step: PlannedStep) -> None:
@@ -193,8 +184,8 @@ class _Walk:
         is_call = step.kind is InstructionKind.DELEGATE
         known = [("instruction", number), ("runs", "in a delegate" if is_call else "in the runtime"), *_caused(origin)]
         delegate = _call_name(called, number) if is_call else None
-        shown = _Shown(called, self._modules(origin), delegate, attributes(known))
-        self._add(instruction_id(number), shown, read, made)
+        node = self._node(instruction_id(number), called, attributes(known), read, made)
+        self._add(node, self._modules(origin), delegate)
         self._made |= {value: _Made(instruction_id(number), str(place)) for place, value in enumerate(made)}
 
     def _outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
@@ -210,11 +201,19 @@ class _Walk:
         tensor = self._value(value)
         return isinstance(tensor, PlannedTensor) and (tensor.constant or tensor.data_buffer > 0 or tensor.external)
 
-    def _add(self, name: str, shown: _Shown, read: Sequence[int], made: Sequence[int]) -> None:
+    def _node(
+        self,
+        name: str,
+        label: str,
+        attrs: Sequence[KeyValue] = (),
+        read: Sequence[int] = (),
+        made: Sequence[int] = (),
+    ) -> ExplorerNode:
         """A node that reads and makes values of the plan."""
-        ends = _Ends(read, made, self._made, self._shape)
-        node = _node(name, shown.label, shown.attrs, ends)
-        self._places.append(NodeLocation(node, shown.modules, shown.delegate))
+        return _node(name, label, attrs, _Ends(read, made, self._made, self._shape))
+
+    def _add(self, node: ExplorerNode, modules: tuple[str, ...] | None = (), delegate: str | None = None) -> None:
+        self._places.append(NodeLocation(node, modules, delegate))
 
     def _value(self, number: int) -> Value | None:
         """A value of the plan; None for a plan that was kept without its values."""
@@ -233,13 +232,13 @@ class _Walk:
         call = _call_name(backend, number)
         known = [("instruction", number), ("nodes", len(graph.nodes)), ("schema", graph.identifier)]
         known += [("holds", "time of this call that belongs to no single node")]
-        self._add(instruction_id(number), _Shown(f"{backend} call", (_CALLS,), call, attributes(known)), (), ())
+        self._add(self._node(instruction_id(number), f"{backend} call", attributes(known)), (_CALLS,), call)
         inside = _Payload(self._method, graph, number)
         given = dict(zip(graph.arguments(), step.arguments, strict=False))
         made = {inner: self._made[outer] for inner, outer in given.items() if outer in self._made}
         for node in range(len(graph.nodes)):
             origin = inside.origin(node)
-            self._places.append(NodeLocation(inside.node(node, made, origin), self._modules(origin), call))
+            self._add(inside.node(node, made, origin), self._modules(origin), call)
         for inner in graph.outputs:
             if inner in given and inner in made:
                 self._made[given[inner]] = made[inner]

@@ -34,18 +34,10 @@ if TYPE_CHECKING:
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-class SpeedscopeFrame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A frame, and where it is in the model's code."""
-
-    name: str
-    file: str | None = None
-    line: int | None = None
-
-
 class Shared(msgspec.Struct, frozen=True):
     """Frames by number."""
 
-    frames: list[SpeedscopeFrame]
+    frames: list[Frame]
 
 
 class Profile(msgspec.Struct, frozen=True, tag_field="type", tag="sampled", rename="camel"):
@@ -79,7 +71,7 @@ def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By) -> by
         name=plain(name),
         exporter=f"opscope {__version__}",
         active_profile_index=0,
-        shared=Shared([SpeedscopeFrame(*frame) for frame in numbers]),
+        shared=Shared(list(numbers)),
         profiles=profiles,
     )
     return msgspec.json.encode(file) + b"\n"

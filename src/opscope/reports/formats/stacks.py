@@ -10,6 +10,8 @@ import enum
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class By(str, enum.Enum):
     MODULE = "module"
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """A frame of a stack: its name, and the file and line of the model that caused it, where they are known."""
 
     name: str

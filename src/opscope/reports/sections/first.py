@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.findings.quality import Quality
-    from opscope.reports.content.content import CategoryShift, ClosingRow, ReportContent
+    from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import Block, TableBlock
 
 _TOP = 8
@@ -101,7 +101,7 @@ def _drawn_split(content: ReportContent) -> str | None:
     return category_shift(content)
 
 
-def category_table(rows: Sequence[CategoryShift], closing: Iterable[ClosingRow] = ()) -> TableBlock:
+def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = ()) -> TableBlock:
     """The split by category, beside the baseline where there is one."""
     compared = any(row.baseline_share is not None for row in rows)
     return table(
@@ -113,11 +113,11 @@ def category_table(rows: Sequence[CategoryShift], closing: Iterable[ClosingRow] 
         column("share", Format.SHARE, lambda row: row.share, spare=compared),
         column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
         column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
-        closing=closing_lines(closing),
+        closing=closing,
     )
 
 
-def operator_table(rows: Sequence[OperatorRow], closing: Iterable[ClosingRow], *, compared: bool = False) -> TableBlock:
+def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, compared: bool = False) -> TableBlock:
     """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum."""
     work = [row for row in rows if row.operator.kind != "framework"]
     framework = [row for row in rows if row.operator.kind == "framework"]
@@ -131,25 +131,8 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[ClosingRow], *
         column("ms", Format.MS, lambda row: row.operator.time_ns),
         column("share", Format.SHARE, lambda row: row.operator.share),
         column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
-        closing=[*below, *closing_lines(closing)],
+        closing=[*below, *closing],
     )
-
-
-def closing_lines(rows: Iterable[ClosingRow]) -> list[Closing]:
-    """What leads from a split to the latency, as lines below a table."""
-    return [
-        Closing(
-            row.name,
-            {
-                "baseline ms": row.baseline_ns,
-                "share before": row.baseline_share,
-                "ms": row.time_ns,
-                "share": row.share,
-            },
-            row.whole,
-        )
-        for row in rows
-    ]
 
 
 def analysed_split(analysis: Analysis) -> list[Block]:
@@ -159,7 +142,7 @@ def analysed_split(analysis: Analysis) -> list[Block]:
         CATEGORY,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share),
-        closing=closing_lines(closing_rows_of(analysis, copies=False)),
+        closing=closing_rows_of(analysis, copies=False),
     )
     rows = [OperatorRow(row, 0.0, None) for row in longest_first(analysis.operators)]
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opscope.core.parts import part
 from opscope.core.units import interval_text, ratio_text, share_text, size_text, time_text
@@ -14,7 +14,6 @@ from opscope.reports.content.content import (
     resources,
     side_latencies,
     speedup_text,
-    variant_latencies,
 )
 from opscope.reports.document.blocks import (
     Beside,
@@ -32,14 +31,12 @@ from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.run import TimeSpent, sweep, time_spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison, EndToEnd
-    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.methods import MethodTime
-    from opscope.core.stats.effect import Verdict
-    from opscope.reports.content.content import ReportContent, VariantLatency
+    from opscope.reports.content.content import ReportContent, VariantResult
     from opscope.reports.document.blocks import Block, TableBlock
 
 _HOW = (
@@ -102,25 +99,36 @@ def _drawn_rounds(content: ReportContent) -> str | None:
 def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock:
     """Latency of every variant, in the order of the plan; brief: what a first screen has of it."""
     full = not brief
+
+    def lost(row: VariantResult) -> str:
+        """Why there is no latency."""
+        return NOT_KNOWN if content.has_lost(row.variant.name) else "not measured"
+
     return table(
-        variant_latencies(content),
+        content.variants,
         column("variant", Format.NAME, lambda row: row.variant.name),
         column("features", Format.TEXT, lambda row: off_text(row.variant)) if full else None,
         column("threads", Format.COUNT, lambda row: row.variant.threads, absent=NOT_KNOWN) if full else None,
-        column("median ms", Format.MS, lambda row: row.latency.median_ns if row.latency else row.arm),
+        column("median ms", Format.MS, lambda row: row.analysis.latency.median_ns if row.analysis else lost(row)),
         column("mean ms", Format.MS, _of("mean_ns")) if full else None,
         column("p90 ms", Format.MS, _of("p90_ns")),
         column("95 % of the median", Format.MS, _of("ci95_median_ns"), absent="too few") if full else None,
         column("inferences", Format.COUNT, _of("n")) if full else None,
-        column("processes", Format.COUNT, lambda row: len(row.latency.processes) if row.latency else 0),
-        column("timed", Format.TEXT, lambda row: row.arm if row.latency else "") if full else None,
-        column("tracing", Format.FIGURE, lambda row: row.tracing or NOT_KNOWN) if full else None,
+        column("processes", Format.COUNT, lambda row: len(row.analysis.latency.processes) if row.analysis else 0),
+        column("timed", Format.TEXT, lambda row: row.analysis.latency.source if row.analysis else "") if full else None,
+        column("tracing", Format.FIGURE, _tracing_cost, absent=NOT_KNOWN) if full else None,
         column("features", Format.TEXT, lambda row: off_text(row.variant)) if brief else None,
     )
 
 
-def _of(name: str) -> Callable[[VariantLatency], Any]:
-    return lambda row: getattr(row.latency, name) if row.latency else None
+def _of(name: str) -> Callable[[VariantResult], Any]:
+    return lambda row: getattr(row.analysis.latency, name) if row.analysis else None
+
+
+def _tracing_cost(row: VariantResult) -> str | None:
+    """How much longer traced runs took; None where that is not known, and where they took less."""
+    analysis = row.analysis
+    return share_text(analysis.factor - 1) if analysis and analysis.tracing and analysis.factor > 1 else None
 
 
 def _statistics(content: ReportContent) -> TableBlock:
@@ -137,13 +145,18 @@ def _statistics(content: ReportContent) -> TableBlock:
     )
     heads = ("min", "max", "mean without 5 %", "without 10 %", "stdev", "MAD", "p75", "p95", "p99")
     return table(
-        [row for row in variant_latencies(content) if row.latency],
+        [row for row in content.variants if row.analysis],
         column("variant, in ms", Format.NAME, lambda row: row.variant.name),
         *(column(head, Format.MS, _of(name), absent="not measured") for head, name in zip(heads, ms, strict=True)),
         column("CV", Format.SHARE, _of("cv"), absent="not measured"),
-        column("outliers", Format.COUNT, lambda row: row.latency.outliers.count),
-        column("lie outside", Format.MS, lambda row: (row.latency.outliers.low_ns, row.latency.outliers.high_ns)),
+        column("outliers", Format.COUNT, lambda row: row.analysis.latency.outliers.count),
+        column("lie outside", Format.MS, _outlier_bounds),
     )
+
+
+def _outlier_bounds(row: VariantResult) -> tuple[float, float] | None:
+    outliers = row.analysis.latency.outliers if row.analysis else None
+    return (outliers.low_ns, outliers.high_ns) if outliers else None
 
 
 def comparisons_table(comparisons: Sequence[Comparison]) -> TableBlock:
@@ -182,76 +195,61 @@ def _load(shown: Analysis) -> str:
     return time_text(median(known)) if known else "an unknown time"
 
 
-class MethodRow(NamedTuple):
-    """One method of the shown variant."""
-
-    method: MethodTime  # its figures
-    latency: Latency  # untraced where there is such, else traced
-    verdict: EndToEnd | None  # against the baseline; None without one
-    baseline_ns: float | None = None  # latency of the baseline; likewise
-
-
-def method_rows(content: ReportContent) -> list[MethodRow]:
-    """The methods of the shown variant in the order of their first calls; empty when there is one and no tokens."""
-    changes = content.primary.methods if content.primary else []
-    known = {change.method: (change.end_to_end, change.end_to_end.baseline_ns) for change in changes}
-    shown = content.shown.methods if content.shown else []
-    if content.primary and not changes:
-        # Of a single method, the verdict on all calls is its own.
-        alone = content.primary.end_to_end, content.primary.end_to_end.baseline_ns
-        known = {row.method: alone for row in shown}
-    rows = [(row, *known.get(row.method, (None, None))) for row in shown]
-    return [MethodRow(row, row.latency, verdict, before) for row, verdict, before in rows]
+def _method_verdicts(content: ReportContent) -> dict[str, EndToEnd]:
+    """The verdicts on methods of the shown variant against the baseline; of a single method that on all calls."""
+    if content.primary is None or content.shown is None:
+        return {}
+    known = {change.method: change.end_to_end for change in content.primary.methods}
+    return known or {row.method: content.primary.end_to_end for row in content.shown.methods}
 
 
 def methods_section(content: ReportContent) -> Section | None:
     """The methods one by one; None where one stands for all and no tokens are known."""
-    rows = method_rows(content)
+    rows = content.shown.methods if content.shown else []
     if not rows:
         return None
     told = (
         f"{order_sentence(content.manifest.plan.calls)} These figures are for each method's own calls; figures for all "
     )
     calls = [
-        f"A call of {row.method.method}: "
-        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.method.categories if one.time_ns)
+        f"A call of {row.method}: "
+        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.categories if one.time_ns)
         for row in rows
     ]
     blocks = [
-        methods_table(rows, compared=bool(content.comparisons)),
+        methods_table(rows, _method_verdicts(content), compared=bool(content.comparisons)),
         Bullets(calls),
         Sentence(f"{told}calls together mix them.".strip(), Tone.DIM),
     ]
     return Section("Methods", blocks, "methods", "Methods")
 
 
-def methods_table(rows: Sequence[MethodRow], *, compared: bool = False) -> TableBlock:
+def methods_table(
+    rows: Sequence[MethodTime], verdicts: Mapping[str, EndToEnd] | None = None, *, compared: bool = False
+) -> TableBlock:
     """The methods, with their verdicts where there is a baseline."""
+
+    def judged(figure: Callable[[EndToEnd], Any]) -> Callable[[MethodTime], Any]:
+        return lambda row: figure(verdicts[row.method]) if verdicts and row.method in verdicts else None
+
     return table(
         rows,
-        column("method", Format.NAME, lambda row: row.method.method),
-        column("calls", Format.COUNT, lambda row: row.method.calls),
-        column("share of time", Format.SHARE, lambda row: row.method.share),
+        column("method", Format.NAME, lambda row: row.method),
+        column("calls", Format.COUNT, lambda row: row.calls),
+        column("share of time", Format.SHARE, lambda row: row.share),
         column("median ms", Format.MS, lambda row: row.latency.median_ns),
         column("p90 ms", Format.MS, lambda row: row.latency.p90_ns),
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns, absent=NOT_KNOWN) if compared else None,
-        column("speedup", Format.FIGURE, _method_speedup, absent=NOT_KNOWN) if compared else None,
-        column("verdict", Format.VERDICT, _method_verdict, absent=NOT_KNOWN) if compared else None,
-        column("tokens per call", Format.COUNT, lambda row: row.method.tokens, absent="-"),
-        column("tokens per second", Format.FIGURE, lambda row: tokens_text(row.method)),
+        column("baseline ms", Format.MS, judged(lambda end: end.baseline_ns), absent=NOT_KNOWN) if compared else None,
+        column("speedup", Format.FIGURE, judged(_method_speedup), absent=NOT_KNOWN) if compared else None,
+        column("verdict", Format.VERDICT, judged(lambda end: end.verdict), absent=NOT_KNOWN) if compared else None,
+        column("tokens per call", Format.COUNT, lambda row: row.tokens, absent="-"),
+        column("tokens per second", Format.FIGURE, tokens_text),
     )
 
 
-def _method_speedup(row: MethodRow) -> str | None:
-    if row.verdict is None:
-        return None
-    interval = row.verdict.ci95
-    between = f" {interval_text(interval, ratio_text)}" if interval else ""
-    return f"{speedup_text(row.verdict)}{between}"
-
-
-def _method_verdict(row: MethodRow) -> Verdict | None:
-    return row.verdict.verdict if row.verdict else None
+def _method_speedup(end_to_end: EndToEnd) -> str:
+    between = f" {interval_text(end_to_end.ci95, ratio_text)}" if end_to_end.ci95 else ""
+    return f"{speedup_text(end_to_end)}{between}"
 
 
 def tokens_text(row: MethodTime) -> str:
@@ -290,7 +288,7 @@ def threads_section(content: ReportContent) -> Section | None:
     rows = table(
         found.rows,
         column("variant", Format.NAME, lambda row: row.variant),
-        column("threads", Format.COUNT, lambda row: row.threads),
+        column("threads", Format.COUNT, lambda row: row.configuration.threads),
         column("median ms", Format.MS, lambda row: row.median_ns),
         column("speedup", Format.RATIO, lambda row: row.speedup),
         column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),

@@ -33,11 +33,11 @@ from opscope.reports.sections.kernel_view import groups_blocks, kernel_sentences
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn
+    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine
     from opscope.analysis.kernels.ladder import OperatorLadder, VariantLadder
     from opscope.reports.content.content import ReportContent
     from opscope.reports.content.kernel_use import UsedKernel
-    from opscope.reports.document.blocks import Block, TableBlock
+    from opscope.reports.document.blocks import Block, TableBlock, TableColumn
 
 _NAMES = 6
 _LONG = 80
@@ -72,21 +72,6 @@ class OperatorKernels(NamedTuple):
     cells: list[UseCell | None]
 
 
-class NamedKernel(NamedTuple):
-    """A kernel by name, and what each source tells of it: a number, ``present``, ``absent``, or ``?``."""
-
-    name: str
-    isa: str
-    cells: list[str]
-
-
-class LevelCounts(NamedTuple):
-    """A question of the evidence ladder: yes, no and not known of every variant."""
-
-    level: str
-    cells: list[tuple[int, int, int]]
-
-
 class KernelSection(NamedTuple):
     """What a report shows of kernels before any time."""
 
@@ -95,9 +80,9 @@ class KernelSection(NamedTuple):
     not_accelerated: list[str]  # what ran without SME, sentences
     uncounted: list[str]  # that nothing was counted where it can be, and how; empty where it was
     operators: list[OperatorKernels]  # of these variants; empty where nothing tells any kernel
-    levels: list[LevelCounts]  # answers by question
+    levels: list[tuple[str, list[tuple[int, int, int]]]]  # questions with yes, no and not known of every variant
     sources: list[str]  # of the kernels' names, what each is of and how it knows
-    kernels: list[NamedKernel]  # that any source names, the strongest instruction set first; only so many
+    kernels: list[KernelLine]  # that any source names, the strongest instruction set first; only so many
     further: int  # how many more there are
     legend: str  # what stands in the columns of these
     problems: list[str]  # what could not be shown
@@ -123,9 +108,7 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
         operators=_operators(ladders) if known else [],
         levels=_levels(ladders) if known else [],
         sources=[_source(column) for column in view.columns],
-        kernels=[
-            NamedKernel(own.name, isa_text(own.isa), list(map(cell_text, own.cells))) for own in view.kernels[:_KERNELS]
-        ],
+        kernels=view.kernels[:_KERNELS],
         further=max(0, len(view.kernels) - _KERNELS),
         legend=_legend(view.columns),
         problems=view.notes,
@@ -203,11 +186,11 @@ def _use_cell(uses: Sequence[UsedKernel]) -> UseCell:
     return UseCell(first.kernel, list(calls), total, first.evidence, first.accelerated is Answer.YES)
 
 
-def _levels(ladders: Sequence[VariantLadder]) -> list[LevelCounts]:
+def _levels(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int, int, int]]]]:
     """Answers by question; the one that times would answer is left out where these mean nothing."""
     counts = [evidence_level_counts(ladder) for ladder in ladders]
     return [
-        LevelCounts(rows[0].rung.value, [(row.yes, row.no, row.unknown) for row in rows])
+        (rows[0].rung.value, [(row.yes, row.no, row.unknown) for row in rows])
         for rows in zip(*counts, strict=True)
         if rows[0].rung is not EvidenceLevel.FASTER or not ladders[0].emulated
     ]
@@ -278,14 +261,11 @@ def _kernel_cell(number: int, row: OperatorKernels) -> TableCell:
 
 def by_name_blocks(section: KernelSection) -> list[Block]:
     """Kernels by name, with what each source tells of them."""
-    columns = [
-        column(f"[{number + 1}]", Format.FIGURE, partial(_said_by, number)) for number in range(len(section.sources))
-    ]
     rows = table(
         section.kernels,
         column("kernel", Format.NAME, lambda row: row.name),
-        column("instruction set", Format.TEXT, lambda row: row.isa),
-        *columns,
+        column("instruction set", Format.TEXT, lambda row: isa_text(row.isa)),
+        *source_columns(len(section.sources)),
     )
     more = [f"{section.further} more: opscope kernels PATH."] if section.further else []
     sources = [f"[{number}] {source}." for number, source in enumerate(section.sources, 1)]
@@ -293,19 +273,24 @@ def by_name_blocks(section: KernelSection) -> list[Block]:
     return [rows, *(Sentence(line, Tone.DIM) for line in told if line)]
 
 
-def _said_by(number: int, row: NamedKernel) -> str:
-    return row.cells[number]
+def source_columns(count: int) -> list[TableColumn]:
+    """What each source tells of a kernel: a number, ``present``, ``absent``, or ``?``."""
+    return [column(f"[{number + 1}]", Format.FIGURE, partial(_source_cell, number)) for number in range(count)]
 
 
-def _counts_of(number: int, row: LevelCounts) -> str:
-    return " / ".join(map(str, row.cells[number]))
+def _source_cell(number: int, line: KernelLine) -> str:
+    return cell_text(line.cells[number])
+
+
+def _counts_of(number: int, row: tuple[str, list[tuple[int, int, int]]]) -> str:
+    return " / ".join(map(str, row[1][number]))
 
 
 def levels_table(section: KernelSection) -> TableBlock:
     """How far the evidence goes: answers by question."""
     return table(
         section.levels,
-        column("SME: yes / no / not known", Format.TEXT, lambda row: row.level),
+        column("SME: yes / no / not known", Format.TEXT, lambda row: row[0]),
         *(column(name, Format.FIGURE, partial(_counts_of, number)) for number, name in enumerate(section.variants)),
     )
 

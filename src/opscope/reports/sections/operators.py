@@ -23,7 +23,6 @@ from opscope.reports.document.blocks import Format, Picture, Section, Sentence, 
 from opscope.reports.document.html import legend
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.drawing import picture
-from opscope.reports.sections.first import closing_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,10 +98,9 @@ def operators_section(content: ReportContent, shown: Analysis) -> Section:
 
 
 def _table(content: ReportContent, shown: Analysis) -> TableBlock:
-    listed, compared, of = listed_operators(content), content.primary is not None, method_of(shown)
-    short = [listed.short] if listed.short else []
+    (rows, short), compared, of = listed_operators(content), content.primary is not None, method_of(shown)
     return table(
-        listed.rows,
+        rows,
         column("operator", Format.NAME, lambda row: f"{of(row.operator)}{row.operator.name}"),
         column("layer", Format.TEXT, _layer) if shown.program else None,
         column(
@@ -124,7 +122,7 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         column("verdict", Format.VERDICT, lambda row: row.change.verdict if row.change else None, pick=True)
         if compared
         else None,
-        closing=closing_lines([*short, *closing_rows(content, copies=True)]),
+        closing=[*short, *closing_rows(content, copies=True)],
         sortable=True,
         filterable=True,
         label="All operators",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,14 +96,14 @@ _NAME = 60
 def layers_section(analysis: Analysis) -> Section:
     """Modules and lines of code with their times."""
     blocks: list[Block] = [Sentence(f"{coverage_sentence(analysis)}.", Tone.DIM)]
-    found = module_rows(analysis.modules)
-    if not found.rows:
+    rows, hidden = module_rows(analysis.modules)
+    if not rows:
         why = _no_layers(analysis.program) if analysis.program else "there is no program"
         blocks.append(Sentence(f"Modules and lines are not known: {why}."))
     else:
         blocks += [
-            _modules(analysis, found.rows),
-            *_hidden_modules(found.hidden),
+            _modules(analysis, rows),
+            *_hidden_modules(hidden),
             Section("Which line of code", [_lines(analysis)]),
         ]
     leaves = [row for row in analysis.modules if row.path and row.self_share > 0]
@@ -276,7 +277,7 @@ def roofline_section(analysis: Analysis) -> Section | None:
         Beside([bounds], [Sentence(_HOW_LIMITED, Tone.DIM)]),
         Details(
             "The operators with most headroom, and the ceilings they are compared with",
-            [_headroom(analysis), _ceilings(ceiling_rows(found.operators))],
+            [_headroom(analysis), _ceilings(found.operators)],
         ),
     ]
     return Section("How far from this machine's limit", blocks, "roofline", "Roofline")
@@ -313,22 +314,15 @@ def _headroom(analysis: Analysis) -> TableBlock:
     )
 
 
-class CeilingRow(NamedTuple):
-    """A ceiling that operators are compared with: its rate, what it was measured with, and how many operators."""
-
-    name: str
-    rate: str
-    measured_with: str
-    operators: int
-
-
-def _ceilings(rows: Sequence[CeilingRow]) -> TableBlock:
+def _ceilings(placements: Sequence[Placement]) -> TableBlock:
+    """The ceilings that operators are compared with, those of most operators first."""
+    known = [(one.ceiling, one.rate) for one in placements if one.rate and one.ceiling]
     return table(
-        rows,
-        column("ceiling", Format.NAME, lambda row: row.name),
-        column("rate", Format.FIGURE, lambda row: row.rate),
-        column("measured with", Format.NAME, lambda row: row.measured_with),
-        column("operators", Format.COUNT, lambda row: row.operators),
+        Counter(known).most_common(_MOST_DELEGATES),
+        column("ceiling", Format.NAME, lambda row: row[0][0]),
+        column("rate", Format.FIGURE, lambda row: _ceiling_rate(row[0][1])),
+        column("measured with", Format.NAME, lambda row: row[0][1].measured_with),
+        column("operators", Format.COUNT, lambda row: row[1]),
     )
 
 
@@ -393,31 +387,13 @@ def _ceiling_rate(rate: CeilingRate) -> str:
     return f"{rate_text(rate.per_s * 1e-9)} {_UNITS[rate.unit]}"
 
 
-def ceiling_rows(placements: Sequence[Placement]) -> list[CeilingRow]:
-    """The ceilings that operators are compared with, those of most operators first."""
-    known = [one for one in placements if one.rate and one.ceiling]
-    rows = [
-        CeilingRow(name or "", _ceiling_rate(rate), rate.measured_with, len(own))
-        for (name, rate), own in grouped(known, lambda one: (one.ceiling, one.rate)).items()
-        if rate
-    ]
-    return sorted(rows, key=lambda row: -row.operators)[:_MOST_DELEGATES]
-
-
 def _of_latency(time_ns: float | None, share: float) -> str:
     told = f"{share_text(share)} of the latency"
     return told if time_ns is None else f"{time_text(time_ns)}, {told}"
 
 
-class ModuleRows(NamedTuple):
-    """Lines of the module tree; how many modules are left out, and their own time together."""
-
-    rows: list[ModuleRow]
-    hidden: tuple[int, float]
-
-
-def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> ModuleRows:
-    """The largest modules as a tree.
+def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> tuple[list[ModuleRow], tuple[int, float]]:
+    """The largest modules as a tree; how many are left out, and their own time together.
 
     A container that adds nothing of its own to its only part is written as a part of its name.
     """
@@ -440,7 +416,7 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
         shown.append(ModuleRow(module, plain(label, 60), depth))
         parents = []
     hidden = [module.self_share for number, module in enumerate(modules) if number not in largest]
-    return ModuleRows(shown, (len(hidden), sum(hidden)))
+    return shown, (len(hidden), sum(hidden))
 
 
 def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:

@@ -23,11 +23,15 @@ _SLOWER = 1.02
 class ThreadSweepRow(NamedTuple):
     """A variant at one thread count."""
 
-    variant: str  # its name
-    threads: int  # size of its pool
+    configuration: Variant  # the variant
     median_ns: float  # its latency
     speedup: float  # over the smallest pool with the same features
     efficiency: float  # `speedup` for each time that the pool is larger; 1 is ideal
+
+    @property
+    def variant(self) -> str:
+        """Its name."""
+        return self.configuration.name
 
 
 class ThreadSweep(NamedTuple):
@@ -55,11 +59,7 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
     for variant, median_ns in found:
         threads, reference = smallest[tuple(variant.cleared)]
         speedup = reference / median_ns if median_ns else 1.0
-        rows.append(
-            ThreadSweepRow(
-                variant.name, variant.threads or 1, median_ns, speedup, speedup / ((variant.threads or 1) / threads)
-            )
-        )
+        rows.append(ThreadSweepRow(variant, median_ns, speedup, speedup / ((variant.threads or 1) / threads)))
     latencies = {variant.name: latency for variant, latency in measured}
     return ThreadSweep(rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies)))
 
@@ -67,7 +67,9 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
 def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
     """The fastest configuration, where it is shown to be faster than every other one; else which ones it may be."""
     least = min(rows, key=lambda row: row.median_ns)
-    told = f"{least.variant}: {time_text(least.median_ns)} with {counted_text(least.threads, 'thread')}"
+    told = (
+        f"{least.variant}: {time_text(least.median_ns)} with {counted_text(least.configuration.threads or 1, 'thread')}"
+    )
     others = [row for row in rows if row.variant != least.variant]
     rivals = [row for row in others if not _shown(latencies[row.variant], latencies[least.variant], Verdict.FASTER)]
     if not rivals:
