@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "opscope"
 RECORDED = ROOT / "docs" / "recorded"
 NAMES = frozenset(
     """
-    epyc mmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier registration sync pw act stem
+    epyc mmac gmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier registration sync pw act stem
     """.split()
 )
 """Words of pages that are names: of models, layers, machines, variants, people's files, events of a runtime."""

@@ -128,7 +128,7 @@ def numbers(texts: list[str]) -> list[float]:
 
 def listed(pages: Pages) -> list[Operator]:
     """The operators that have rows of their own."""
-    return [row.operator for row in listed_operators(pages.content).rows]
+    return [row.operator for row in listed_operators(pages.content)[0]]
 
 
 def status(browser: Chromium) -> str:

@@ -107,7 +107,7 @@ class CeilingsRequest(msgspec.Struct, frozen=True):
     record: str | None = None
 
 
-class Answer(msgspec.Struct, Generic[Result], frozen=True):
+class ChildAnswer(msgspec.Struct, Generic[Result], frozen=True):
     """What became of a request: a result, or an error."""
 
     result: Result | None = None  # null when there was an error
@@ -115,8 +115,8 @@ class Answer(msgspec.Struct, Generic[Result], frozen=True):
     kind: str = "exit"  # of the error: `mask`, `storage` or `exit`
 
 
-RunAnswer: TypeAlias = Answer[Measurement]
-CeilingsAnswer: TypeAlias = Answer[tuple[Ceilings, MaskProof | None]]
+RunAnswer: TypeAlias = ChildAnswer[Measurement]
+CeilingsAnswer: TypeAlias = ChildAnswer[tuple[Ceilings, MaskProof | None]]
 """Ceilings with the proof that the features were off, which is null where none was to be switched off."""
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", PRINTED

@@ -21,7 +21,7 @@ from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
-from opscope.experiment.protocol import Answer
+from opscope.experiment.protocol import ChildAnswer
 from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.processor import stay_on
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.experiment.tensors import Array
 
 
-class Request(Protocol):
+class ChildRequest(Protocol):
     """What every process is asked for."""
 
     @property
@@ -45,7 +45,7 @@ class Request(Protocol):
         ...
 
 
-RequestT = TypeVar("RequestT", bound=Request)
+RequestT = TypeVar("RequestT", bound=ChildRequest)
 Result = TypeVar("Result")
 Called = TypeVar("Called")
 
@@ -69,20 +69,20 @@ def answer_request(
     return int(answer.result is None)
 
 
-def _guarded(serve: Callable[[], Result], further: tuple[type[Exception], ...]) -> Answer[Result]:
+def _guarded(serve: Callable[[], Result], further: tuple[type[Exception], ...]) -> ChildAnswer[Result]:
     """Put what fails into the answer: the parent has no other way to hear of it."""
     try:
-        return Answer(serve())
+        return ChildAnswer(serve())
     except FeatureError as error:
-        return Answer(error=str(error), kind="mask")
+        return ChildAnswer(error=str(error), kind="mask")
     except StorageError as error:
-        return Answer(error=str(error), kind="storage")
+        return ChildAnswer(error=str(error), kind="storage")
     except OSError as error:
-        return Answer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
+        return ChildAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
     except (OpscopeError, ValueError) as error:
-        return Answer(error=f"{type(error).__name__}: {error}")
+        return ChildAnswer(error=f"{type(error).__name__}: {error}")
     except further as error:
-        return Answer(error=f"{type(error).__name__}: {error}")
+        return ChildAnswer(error=f"{type(error).__name__}: {error}")
 
 
 class ProgramRun(ABC, Generic[Called]):

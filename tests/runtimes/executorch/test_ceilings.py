@@ -20,7 +20,7 @@ from opscope.api import Settings, analyze, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import BundleError, FeatureError, InvalidBundleError, OpscopeError, RunError
-from opscope.experiment.protocol import Answer, CeilingsAnswer, CeilingsRequest
+from opscope.experiment.protocol import CeilingsAnswer, CeilingsRequest, ChildAnswer
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.program.ceilings.ceilings import (
@@ -185,9 +185,9 @@ def answered(answer: CeilingsAnswer) -> str:
         ("print('no such thing'); sys.exit(3)", RunError, "code 3.*no such thing"),
         ("pass", RunError, "no answer"),
         (ANSWER.format("nonsense"), RunError, "answer is damaged"),
-        (answered(Answer(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
-        (answered(Answer(error="OSError: gone")), RunError, "OSError: gone"),
-        (answered(Answer((round_ceilings(), None))), RunError, "no result"),
+        (answered(ChildAnswer(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
+        (answered(ChildAnswer(error="OSError: gone")), RunError, "OSError: gone"),
+        (answered(ChildAnswer((round_ceilings(), None))), RunError, "no result"),
     ],
 )
 def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:

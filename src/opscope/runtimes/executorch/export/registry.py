@@ -37,18 +37,6 @@ MODELS: tuple[RegisteredModel, ...] = (
         "mobilenet_v3",
     ),
     _own(
-        "style_transfer",
-        "fast style transfer (Johnson et al. 2016), 256x256, half of the channels, random weights: convolutions, "
-        "instance norms, reflection padding",
-        "style_transfer",
-    ),
-    _own(
-        "style_transfer_delegated",
-        "the same network, its padding and norms written so that they are delegated",
-        "style_transfer",
-        "build_delegated",
-    ),
-    _own(
         "vit_tiny",
         "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
         "vit",
@@ -63,6 +51,18 @@ MODELS: tuple[RegisteredModel, ...] = (
         "encoder-decoder for image segmentation in the shape of SqueezeSAM, 256x256, random weights: norms over "
         "channels, transposes, attention at the lowest resolution",
         "segmenter",
+    ),
+    _own(
+        "style_transfer",
+        "fast style transfer (Johnson et al. 2016), 256x256, half of the channels, random weights: convolutions, "
+        "instance norms, reflection padding",
+        "style_transfer",
+    ),
+    _own(
+        "style_transfer_delegated",
+        "the same network, its padding and norms written so that they are delegated",
+        "style_transfer",
+        "build_delegated",
     ),
     _own(
         "decoder_tiny",

@@ -19,7 +19,7 @@ _WIDTHS = (16, 32, 64)
 _BLOCKS = 5
 
 
-class Convolution(nn.Sequential):
+class PaddedConvolution(nn.Sequential):
     """Reflection padding and a convolution, then a norm unless it is the last one."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, stride: int, *, norm: bool = True) -> None:
@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        first, second = (Convolution((channels, channels), 3, 1) for _ in range(2))
+        first, second = (PaddedConvolution((channels, channels), 3, 1) for _ in range(2))
         self.layers = nn.Sequential(first, nn.ReLU(), second)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -47,15 +47,15 @@ def _network() -> nn.Module:
     down = [
         layer
         for channels, kernel, stride in (((3, first), 9, 1), ((first, middle), 3, 2), ((middle, last), 3, 2))
-        for layer in (Convolution(channels, kernel, stride), nn.ReLU())
+        for layer in (PaddedConvolution(channels, kernel, stride), nn.ReLU())
     ]
     blocks = [Residual(last) for _ in range(_BLOCKS)]
     up = [
         layer
         for channels in ((last, middle), (middle, first))
-        for layer in (nn.Upsample(scale_factor=2.0), Convolution(channels, 3, 1), nn.ReLU())
+        for layer in (nn.Upsample(scale_factor=2.0), PaddedConvolution(channels, 3, 1), nn.ReLU())
     ]
-    return nn.Sequential(*down, *blocks, *up, Convolution((first, 3), 9, 1, norm=False))
+    return nn.Sequential(*down, *blocks, *up, PaddedConvolution((first, 3), 9, 1, norm=False))
 
 
 def build() -> EagerModel:
