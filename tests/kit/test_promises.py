@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import json
 import os
 import re
@@ -72,13 +73,18 @@ def test_no_quotation_was_changed_since_it_was_compared() -> None:
         )
 
 
+@functools.cache
+def functions(path: Path) -> list[str]:
+    """Names of the functions of a file."""
+    return [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+
 def test_every_row_names_a_test_that_is_there() -> None:
     """Its own, or that of its kind; statements have none in common."""
     missing = []
     for document, kind, row in ALL:
         file, _, name = (row.test or promises.TESTS[kind]).partition("::")
-        path = ROOT / "tests" / file
-        defined = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        defined = functions(ROOT / "tests" / file)
         if (name and name not in defined) or not any(one.startswith("test_") for one in defined):
             missing.append((document.key, row.quote, row.test))
     assert missing == []
