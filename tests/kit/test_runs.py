@@ -292,6 +292,21 @@ def test_a_bundle_is_written_as_a_run_of_the_kit(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["..", ".", "/", "a/../.."])
+def test_an_experiment_of_any_name_is_written_in_the_directory(tmp_path: Path, name: str) -> None:
+    """A name of dots alone is no directory, and none leads out of that of the run."""
+    run = tmp_path / "given"
+    run.mkdir()
+    for experiment, text in (("odd", kit_files.BASELINE), ("beta", kit_files.CANDIDATE)):
+        kit_files.write_experiment(run, experiment, text, nested=False)
+    results = [kit_files.result("odd", 4.0) | {"experiment": name}, kit_files.result("beta", 2.0)]
+    results[0]["metrics"]["etdump"] = "toy_fp32_odd_t1.etdump"
+    kit_files.write_json(run / "manifest.json", {"model": kit_files.MODEL, "results": results})
+    files = convert(run, "kit", out=tmp_path / "out")
+    assert len(files) > 20
+    assert all(file.resolve().is_relative_to((tmp_path / "out").resolve()) for file in files)
+
+
 def test_a_speedup_in_a_written_comparison_is_above_one_where_the_candidate_is_faster(tmp_path: Path) -> None:
     """The first name is the candidate."""
     files = convert(BUNDLE, "kit", out=tmp_path / "run")

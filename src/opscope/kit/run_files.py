@@ -55,7 +55,7 @@ class KitOutput(NamedTuple):
     """An experiment that is written."""
 
     key: ExperimentKey
-    directory: str  # of its files, in that of the run
+    directory: str  # of its files, in that of the run; empty for a name of dots alone
     stem: str  # of its files
     trace: str  # the file that was read
     analysis: Analysis
@@ -63,8 +63,8 @@ class KitOutput(NamedTuple):
     warmup: int | None
 
     def file(self, end: str) -> str:
-        """Path of one of its files, from the directory of the run."""
-        return f"{self.directory}/{self.stem}{end}"
+        """Path of one of its files, from the directory of the run; in it where the name is no directory's."""
+        return f"{self.directory}/{self.stem}{end}".lstrip("/")
 
     @property
     def latency(self) -> Latency:
