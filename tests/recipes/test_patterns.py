@@ -94,9 +94,10 @@ class TestValues:
         model = nn.Sequential(*layers, nn.InstanceNorm2d(3, track_running_stats=True)).eval()
         nn.init.normal_(model[1].weight)
         image = torch.randn(2, 3, 9, 11)
-        before = model(image)
+        before, names = model(image), list(model.state_dict())
         assert (patterns.replace_reflection_pads(model), patterns.replace_instance_norms(model)) == (1, 2)
         assert isinstance(model[3], nn.InstanceNorm2d)
+        assert list(model.state_dict()) == names
         torch.testing.assert_close(model(image), before, atol=1e-5, rtol=1e-5)
 
     def test_attention(self) -> None:

@@ -137,20 +137,23 @@ class InstanceNorm2d(nn.Module):
     Args:
         channels: of the images.
         eps: added to the variance.
+        affine: whether channels are scaled and moved afterwards, by ``weight`` and ``bias``.
     """
 
-    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+    def __init__(self, channels: int, eps: float = 1e-5, *, affine: bool = True) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
+        self.weight = nn.Parameter(torch.ones(channels)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
 
     def forward(self, image: Tensor) -> Tensor:
         """A tensor of the same shape, of four dimensions."""
         centred = image - image.mean((2, 3), keepdim=True)
         variance = (centred * centred).mean((2, 3), keepdim=True)
-        weight, bias = (value.view(1, -1, 1, 1) for value in (self.weight, self.bias))
-        return centred * torch.rsqrt(variance + self.eps) * weight + bias
+        normed = centred * torch.rsqrt(variance + self.eps)
+        if self.weight is None or self.bias is None:
+            return normed
+        return normed * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
 
 
 def replace_instance_norms(model: nn.Module) -> int:
@@ -159,17 +162,19 @@ def replace_instance_norms(model: nn.Module) -> int:
     Returns:
         How many were replaced.
     """
+    replaced = 0
 
     def made(norm: nn.InstanceNorm2d) -> nn.Module:
+        nonlocal replaced
         if norm.track_running_stats:
             return norm
-        new = InstanceNorm2d(norm.num_features, norm.eps)
-        if norm.affine:
-            new.weight, new.bias = norm.weight, norm.bias
+        replaced += 1
+        new = InstanceNorm2d(norm.num_features, norm.eps, affine=norm.affine)
+        new.weight, new.bias = norm.weight, norm.bias
         return new.train(norm.training)
 
-    kept = sum(isinstance(own, nn.InstanceNorm2d) and bool(own.track_running_stats) for own in model.modules())
-    return replace_modules(model, nn.InstanceNorm2d, made) - kept
+    replace_modules(model, nn.InstanceNorm2d, made)
+    return replaced
 
 
 def replace_reflection_pads(model: nn.Module) -> int:
