@@ -27,7 +27,7 @@ from aie_traces import json_text
 from command_line import ended_here
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.append(str(ROOT / "docs"))
 import promises  # noqa: E402  (a script beside the pages)
 
 DOCUMENTS = ROOT.resolve().parent / "shared" / "seeds"

@@ -25,7 +25,8 @@ _BY_OPERATOR = {
     "expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
     "torch.bmm",
     "select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
-    "index.Tensor_out": "where it mirrors borders (reflection padding), opscope.patterns.ReflectionPad2d is delegated",
+    "index.Tensor_out": "where it mirrors borders (reflection padding), opscope.patterns.ReflectionPad2d is delegated; "
+    "else take slices, or move it to the start or the end of the model",
     "_native_batch_norm_legit.no_stats_out": "an instance norm: opscope.patterns.InstanceNorm2d is delegated",
     "split_with_sizes_copy.out": "take slices: they are delegated",
     "split_copy.Tensor_out": "take slices: they are delegated",

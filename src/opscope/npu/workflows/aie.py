@@ -247,7 +247,7 @@ def write_empty(failure: EmptyTraceError, request: TilesRequest, path: Path, out
 
     if not isinstance(failure, EmptyTilesError):
         return []
-    files = files_without_calls(failure.tiles, _index(request, path, out, [failure.problem]))
+    files = files_without_calls(failure.tiles, _index(request, path, out, [failure.problem], request.clock_mhz))
     return write_outputs({out / name: content for name, content in files.items()})
 
 
@@ -257,15 +257,13 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
 
     given = tiles.analysis.given
     notes = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
-    run = msgspec.structs.replace(
-        _index(tiles.request, tiles.analysis.trace.path, out, notes),
-        assumed_clock=given.assumed_clock or msgspec.UNSET,
-    )
     mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    return published_files(tiles.examined, msgspec.structs.replace(run, clock_GHz=None if mhz is None else mhz / 1e3))
+    run = _index(tiles.request, tiles.analysis.trace.path, out, notes, mhz)
+    assumed = given.assumed_clock or msgspec.UNSET
+    return published_files(tiles.examined, msgspec.structs.replace(run, assumed_clock=assumed))
 
 
-def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list[str]) -> Index:
+def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list[str], mhz: float | None) -> Index:
     """What was said of a run, as the published tool's files hold it."""
     from opscope.npu.reports.published import Index
 
@@ -275,7 +273,7 @@ def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list
         cols=request.col,
         input_path=str(path),
         output_dir=str(out),
-        clock_GHz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        clock_GHz=None if mhz is None else mhz / 1e3,
         notes=notes,
         details_md=None,
     )
