@@ -224,7 +224,7 @@ class PackageTarget(ChildTarget):
         return self._switch().prepared_with(next(usable, Mechanism.TRAP), clear, work)
 
     def _there(self, job: Job) -> Job:
-        """Its process runs elsewhere."""
+        """Whole paths: its process works in another directory."""
         values = str(Path(job.values).resolve()) if job.values else None
         return msgspec.structs.replace(job, program=str(Path(job.program).resolve()), values=values)
 
