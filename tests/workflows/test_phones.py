@@ -205,11 +205,12 @@ def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
     device: Endpoint,
 ) -> None:
     """On the device stands what they were; nothing else is done there."""
-    gone = Hold(AdbShell(device.address), f"{DIRECTORY}/{OWN}", "ada@desk", PROFILES["boost"])
+    shell = AdbShell(device.address)
+    gone = Hold(shell, f"{DIRECTORY}/{OWN}", "ada@desk", PROFILES["boost"])
     device.reboot()
     gone.end()
     assert device.phone.setting("low_power") == "0"
-    assert AdbShell(device.address).wait(HANG)
+    assert shell.wait(HANG)
     done = opscope("doctor", "--target", f"adb:{device.address}", "--restore")
     assert done.returncode == 0
     assert "low_power 1, stay_on_while_plugged_in unset" in done.stdout
