@@ -49,7 +49,11 @@ def command(
     choice of quantisation; it exports as it is.
     """
     if model is not None:
-        _write_model_file(model, models, quiet=quiet)
+        from opscope.api import write_model
+
+        file = write_model(model, models)
+        if not quiet:
+            say(f"{file}: put your network in, then: opscope export {model}")
         return
     from opscope.core.errors import UsageError
     from opscope.experiment.config_files import devices_template, template
@@ -64,12 +68,3 @@ def command(
     write_new(Path(out), text)
     if not quiet:
         say(f"{out}: edit it, then: {shell_command(['opscope', 'run', str(out)])}")
-
-
-def _write_model_file(name: str, models: Path | None, *, quiet: bool) -> None:
-    """Write the file of a model to start from, and name the next step."""
-    from opscope.api import write_model
-
-    file = write_model(name, models)
-    if not quiet:
-        say(f"{file}: put your network in, then: opscope export {name}")

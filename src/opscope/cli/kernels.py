@@ -22,8 +22,6 @@ from opscope.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.kernel_evidence import EvidenceRun
-
 
 def command(
     paths: Annotated[
@@ -94,14 +92,11 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
     if not bundles:
         raise UsageError("none of the paths is a bundle", where="--count", hint="profile into one first")
     for path in bundles:
-        _tell_failures(count_kernels(path, progress=lambda name: None if quiet else say(f"counting: {name}", err=True)))
+        runs = count_kernels(path, progress=lambda name: None if quiet else say(f"counting: {name}", err=True))
+        from opscope.core.errors import RunError
 
-
-def _tell_failures(runs: Sequence[EvidenceRun]) -> None:
-    from opscope.core.errors import RunError
-
-    failed = [run for run in runs if run.failure]
-    for run in failed:
-        say(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
-    if runs and len(failed) == len(runs):
-        raise RunError("no variant could be counted", hint="see log.txt in the directory evidence of the bundle")
+        failed = [run for run in runs if run.failure]
+        for run in failed:
+            say(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
+        if runs and len(failed) == len(runs):
+            raise RunError("no variant could be counted", hint="see log.txt in the directory evidence of the bundle")

@@ -88,7 +88,11 @@ def add(
     for path, problem in done.damaged.items():
         notice(f"{path}: {problem}; `opscope store verify` says more")
     if not quiet and json != "-":
-        _tell_added(done)
+        for entry in done.added[:_FEW]:
+            say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
+        if len(done.added) > _FEW:
+            say(f"added {len(done.added) - _FEW} more")
+        say(f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out: {done.store}")
     _check_whole(done)
 
 
@@ -281,14 +285,6 @@ def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
     done = compact_store(store)
     if not quiet:
         say(f"{done.before} files became {done.after}; {done.deleted} replaced files were deleted")
-
-
-def _tell_added(done: AddReport) -> None:
-    for entry in done.added[:_FEW]:
-        say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
-    if len(done.added) > _FEW:
-        say(f"added {len(done.added) - _FEW} more")
-    say(f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out: {done.store}")
 
 
 def _check_whole(done: AddReport) -> None:

@@ -63,7 +63,7 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[Path]) -> None:
     seen: dict[object, str] = {}
     for output in outputs:
         with storage_errors(output.path):
-            nothing_lost = output.is_directory or _is_endless(output.path)
+            nothing_lost = output.is_directory or (is_stream(output.path) and output.path.is_char_device())
         if nothing_lost:
             continue
         _check_inputs(output, read)
@@ -170,11 +170,6 @@ def _identities(path: Path) -> set[object]:
         there = path.stat()
         found.add((there.st_dev, there.st_ino))
     return found
-
-
-def _is_endless(path: Path) -> bool:
-    """Whether several may be written to it and nothing is lost: a terminal, /dev/null."""
-    return is_stream(path) and path.is_char_device()
 
 
 def _ledger() -> Path | None:

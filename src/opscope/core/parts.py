@@ -78,7 +78,14 @@ def explained(name: str, compute: Callable[[], Value], otherwise: Callable[[Part
         failure = failure_of(name, error)
         if failure is None:
             raise
-    _tell(failure)
+    # Everyone who listens hears it once: the first failure of a part is kept.
+    heard = [*_command, *getattr(_own, "heard", [])]
+    first = next((other for failures in heard for other in failures if other.part == failure.part), failure)
+    for failures in heard:
+        if first not in failures:
+            failures.append(first)
+    if not _command:
+        warnings.warn(f"{failure.sentence}\n{failure.trace}", RuntimeWarning, stacklevel=3)
     return otherwise(failure)
 
 
@@ -103,17 +110,6 @@ def _reason(error: Exception) -> str:
     told = " ".join(_ADDRESS.sub("0x...", str(error)).split())
     shown = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
-
-
-def _tell(failure: PartFailure) -> None:
-    """Let everyone hear who listens: each keeps the first failure of a part."""
-    heard = [*_command, *getattr(_own, "heard", [])]
-    first = next((other for failures in heard for other in failures if other.part == failure.part), failure)
-    for failures in heard:
-        if first not in failures:
-            failures.append(first)
-    if not _command:
-        warnings.warn(f"{failure.sentence}\n{failure.trace}", RuntimeWarning, stacklevel=4)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ def parts(output: bytes) -> dict[str, str]:
 def environment_of(told: Mapping[str, str], features: list[str] | None, versions: Mapping[str, str]) -> Environment:
     """A device and its software."""
     cpuinfo = told.get("cpuinfo", "")
+    found = {"os": _line(told, "os"), "libc": _line(told, "libc")}
     return Environment(
         system=_line(told, "system"),
         machine=_line(told, "machine"),
@@ -37,7 +38,7 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         hypervisor=environment.hypervisor(cpuinfo),
         governor=_line(told, "governor"),
         features=features,
-        versions={**versions, **_versions(told)},
+        versions={**versions, **{name: text for name, text in found.items() if text}},
         cpu_quota=quota_of(told.get("quota", "")),
         emulator=reported_emulator(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
     )
@@ -45,11 +46,6 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
 
 def _usable(told: Mapping[str, str]) -> int | None:
     return within(_whole(told, "usable"), quota_of(told.get("quota", "")))
-
-
-def _versions(told: Mapping[str, str]) -> dict[str, str]:
-    found = {"os": _line(told, "os"), "libc": _line(told, "libc")}
-    return {name: text for name, text in found.items() if text}
 
 
 def conditions_of(told: Mapping[str, str]) -> Conditions:

@@ -125,15 +125,12 @@ class CeilingsCache:
         own = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
         write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptCeilings(key, own)), KeptCeilings))))
         with storage_errors(self._directory):
-            self._forget_oldest()
+            times = {path: _changed(path) for path in self._directory.glob("*.json")}
+            for path in sorted(times, key=lambda path: -times[path])[MOST_FILES:]:
+                path.unlink(missing_ok=True)
 
     def _file(self, key: CeilingsKey) -> Path:
         return self._directory / f"{key.digest}.json"
-
-    def _forget_oldest(self) -> None:
-        times = {path: _changed(path) for path in self._directory.glob("*.json")}
-        for path in sorted(times, key=lambda path: -times[path])[MOST_FILES:]:
-            path.unlink(missing_ok=True)
 
 
 def _decoded(content: bytes, key: CeilingsKey) -> Recalled:

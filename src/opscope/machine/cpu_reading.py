@@ -39,7 +39,11 @@ def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
         return {name: frozenset([value]) for name, value in _x86_fields(reading.cpuid, reading.xcr0).items()}
     if reading.hwcaps is not None:
         hwcap, hwcap2 = reading.hwcaps
-        return _arm_fields(hwcap, hwcap2, reading.midrs)
+        told = {name: bool(hwcap >> bit & 1) for name, bit in _HWCAP.items()}
+        told |= {name: bool(hwcap2 >> bit & 1) for name, bit in _HWCAP2.items()}
+        told["fp16arith"] = bool(hwcap >> _FP16_SCALAR & hwcap >> _FP16_VECTOR & 1)
+        told["bf16"] = bool((hwcap2 >> _BF16 | hwcap2 >> _SVE_BF16) & 1)
+        return {name: frozenset([value, *_overruled(name, reading.midrs)]) for name, value in told.items()}
     if reading.sysctls is not None:
         return _apple_fields(reading.sysctls)
     return {}
@@ -196,14 +200,6 @@ def hwcap_bits(field: str) -> tuple[int, int]:
     if field == "bf16":
         second = 1 << _BF16 | 1 << _SVE_BF16
     return first, second
-
-
-def _arm_fields(hwcap: int, hwcap2: int, midrs: list[int]) -> dict[str, frozenset[bool]]:
-    told = {name: bool(hwcap >> bit & 1) for name, bit in _HWCAP.items()}
-    told |= {name: bool(hwcap2 >> bit & 1) for name, bit in _HWCAP2.items()}
-    told["fp16arith"] = bool(hwcap >> _FP16_SCALAR & hwcap >> _FP16_VECTOR & 1)
-    told["bf16"] = bool((hwcap2 >> _BF16 | hwcap2 >> _SVE_BF16) & 1)
-    return {name: frozenset([value, *_overruled(name, midrs)]) for name, value in told.items()}
 
 
 def fixed_fields(reading: CpuReading) -> list[str]:

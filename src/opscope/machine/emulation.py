@@ -58,7 +58,9 @@ def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
     named = _QEMU.fullmatch(program.strip())
     if named:
         return f"{_USER_MODE} ({named[1]})"
-    if _has_no_memory(stat):
+    # Every process that can read its own line has some memory.
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) > _MEMORY_AT and fields[_MEMORY_AT] == "0":
         return _USER_MODE
     if _MAX.search(cpuinfo):
         return "QEMU"
@@ -68,12 +70,6 @@ def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
 def marked(target: Target, environment: Environment) -> Target:
     """A target, as an emulated one when its machine tells of an emulator."""
     return msgspec.structs.replace(target, emulated=target.emulated or environment.emulator is not None)
-
-
-def _has_no_memory(stat: str) -> bool:
-    """Whether a process's own line says that it has no memory; every process that can read it has some."""
-    fields = stat.rpartition(")")[2].split()
-    return len(fields) > _MEMORY_AT and fields[_MEMORY_AT] == "0"
 
 
 def _generated() -> str | None:

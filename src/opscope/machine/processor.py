@@ -35,10 +35,6 @@ def read_processor() -> CpuReading:
         return _apple()
     if platform.machine().lower() in {"x86_64", "amd64"}:
         return read_cpuid() or CpuReading()
-    return _linux()
-
-
-def _linux() -> CpuReading:
     libc = ctypes.CDLL(None)
     libc.getauxval.restype, libc.getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
     hwcaps = [int(libc.getauxval(kind)) for kind in (_AT_HWCAP, _AT_HWCAP2)]

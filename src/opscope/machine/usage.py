@@ -44,6 +44,7 @@ def usage_now() -> UsageReading:
     busy, steal = cpu_times(text_of(Path("/proc/stat")), cpus)
     # The three clocks next to each other, so that what passes between two readings is the same time for all.
     wall_ns, cpu_ns, thread_cpu_ns = time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
+    texts = [text_of(Path(f"{_CPU}/cpu{number}/cpufreq/scaling_cur_freq")) for number in cpus]
     return UsageReading(
         wall_ns=wall_ns,
         cpu_ns=cpu_ns,
@@ -56,7 +57,7 @@ def usage_now() -> UsageReading:
         cpus=len(cpus) or None,
         busy_ns=busy,
         steal_ns=steal,
-        frequency_mhz=_frequency(cpus),
+        frequency_mhz=max((int(text) / 1000 for text in texts if text.isdecimal()), default=None),
     )
 
 
@@ -108,9 +109,3 @@ def _run_delay() -> int | None:
     texts = [text_of(file) for file in Path("/proc/self/task").glob("*/schedstat")]
     waited = [int(words[1]) for words in map(str.split, texts) if len(words) > 1]
     return sum(waited) if waited else None
-
-
-def _frequency(cpus: Iterable[int]) -> float | None:
-    """Highest clock of some CPUs in MHz; None where it cannot be read."""
-    texts = [text_of(Path(f"{_CPU}/cpu{number}/cpufreq/scaling_cur_freq")) for number in cpus]
-    return max((int(text) / 1000 for text in texts if text.isdecimal()), default=None)

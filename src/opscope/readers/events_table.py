@@ -219,13 +219,17 @@ def _table(frame: pl.DataFrame, clock: Clock, warnings: tuple[TraceWarning, ...]
     if frame.is_empty():
         raise EmptyTraceError("the table holds no events", where=path, hint=_AGAIN)
     _check_nulls(frame, path)
-    _check_processes(frame, path)
+    process = frame["process"]
+    if process[0] != 0 or not process.diff().drop_nulls().is_in([0, 1]).all():
+        raise TraceFormatError("its processes are not numbered from 0 in order", where=path, hint=_AGAIN)
     try:
         parts = frame.partition_by("process", maintain_order=True)
         table = EventTable.concat([_built(part, clock, row, path) for part, row in _with_first_rows(parts)])
     except InvariantError as error:
         raise TraceFormatError(error.problem, where=path, hint=_AGAIN) from error
-    table = table.with_warmup([_warmup(part) for part in parts]).with_warnings(*warnings)
+    table = table.with_warmup([part.filter(pl.col("warmup"))["inference"].n_unique() for part in parts]).with_warnings(
+        *warnings
+    )
     _check_agreement(frame, table.frame, path)
     return table
 
@@ -235,12 +239,6 @@ def _check_nulls(frame: pl.DataFrame, path: Path) -> None:
         if not column.nullable and frame[column.name].null_count():
             row = frame[column.name].is_null().arg_true()[0]
             raise TraceFormatError(f"event {row:,} has no {column.name}", where=path, hint=_AGAIN)
-
-
-def _check_processes(frame: pl.DataFrame, path: Path) -> None:
-    process = frame["process"]
-    if process[0] != 0 or not process.diff().drop_nulls().is_in([0, 1]).all():
-        raise TraceFormatError("its processes are not numbered from 0 in order", where=path, hint=_AGAIN)
 
 
 def _with_first_rows(parts: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, int]]:
@@ -260,11 +258,6 @@ def _built(part: pl.DataFrame, clock: Clock, first_row: int, path: Path) -> Even
         raise TraceFormatError(f"the parent of event {row:,} is not an event of its process", where=path, hint=_AGAIN)
     given = {name: part[name] for name in SCHEMA if name not in _DERIVED}
     return EventTable.build({**given, "parent": parent}, clock)
-
-
-def _warmup(part: pl.DataFrame) -> int:
-    """How many inferences of a process are marked."""
-    return part.filter(pl.col("warmup"))["inference"].n_unique()
 
 
 def _check_agreement(frame: pl.DataFrame, derived: pl.DataFrame, path: Path) -> None:

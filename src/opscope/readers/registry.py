@@ -135,14 +135,10 @@ def _candidates() -> Iterator[Reader | str]:
 
     for module, name in built_in():
         yield _instance(getattr(import_module(module), name))
-    yield from map(_loaded, _points())
-
-
-def _points() -> list[EntryPoint]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when no format of ours is it
 
     found = (point for point in entry_points(group=GROUP) if not point.value.startswith("opscope."))
-    return sorted(found, key=lambda point: point.name)
+    yield from map(_loaded, sorted(found, key=lambda point: point.name))
 
 
 def _loaded(point: EntryPoint) -> Reader | str:

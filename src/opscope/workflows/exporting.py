@@ -113,11 +113,6 @@ def _check_place(path: Path, *, overwrite: bool) -> None:
     if not overwrite:
         hint = "choose another --out, or replace it with --overwrite"
         raise BundleError("the output directory already holds an export", where=path, hint=hint)
-    _check_export(path)
-
-
-def _check_export(path: Path) -> None:
-    """Refuse to replace a directory that holds more than an export, or another one than its record says."""
     record = read_record(path / RECORD)
     ours = {file.name: file.sha256 for file in (record.program, record.etrecord, record.graph) if file}
     for file in sorted(path.iterdir()):

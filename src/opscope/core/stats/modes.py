@@ -43,7 +43,10 @@ def modes(values: Floats, step: float = 0.0) -> list[Mode]:
     one = [Mode(float(np.median(ordered)), 1.0)]
     if len(ordered) < _FEWEST or not _dips(_spread(ordered, step)):
         return one
-    split = _two_means(ordered)
+    clamped = np.clip(ordered, *np.quantile(ordered, (0.05, 0.95)))
+    sizes = np.arange(1, len(clamped))
+    sums = np.cumsum(clamped - clamped.mean())[:-1]
+    split = int(sizes[np.argmax(sums**2 / (sizes * (len(clamped) - sizes)))])
     lower, upper = ordered[:split], ordered[split:]
     two = [Mode(float(np.median(part)), len(part) / len(ordered)) for part in (lower, upper)]
     # The gap must be between these two: no finer structure within either may be what was found.
@@ -113,14 +116,6 @@ def _spread(ordered: Floats, step: float) -> Floats:
     within = (np.arange(len(ordered)) - np.repeat(first, counts) + 0.5) / np.repeat(counts, counts) - 0.5
     spread: Floats = ordered + within * np.repeat(width, counts)
     return spread
-
-
-def _two_means(ordered: Floats) -> int:
-    """Size of the lower of two groups with the least variance within them, outliers clamped."""
-    clamped = np.clip(ordered, *np.quantile(ordered, (0.05, 0.95)))
-    sizes = np.arange(1, len(clamped))
-    sums = np.cumsum(clamped - clamped.mean())[:-1]
-    return int(sizes[np.argmax(sums**2 / (sizes * (len(clamped) - sizes)))])
 
 
 def _evened(part: Floats) -> Floats:

@@ -168,7 +168,11 @@ def _places(part: Floats, widened: float) -> list[int]:
     scores = _without_tails(part)
     split = _widest(scores)
     if _stands_out((part, scores), (0, split), _CRITICAL_STEP, widened):
-        return [_widest(_clipped(part, split))]
+        levels = np.where(np.arange(len(part)) < split, np.median(part[:split]), np.median(part[split:]))
+        room = 2.5 * MAD_TO_SIGMA * float(np.median(np.abs(part - levels)))
+        clipped = np.clip(part, levels.min() - room, levels.max() + room)
+        centred: Floats = clipped - clipped.mean()
+        return [_widest(centred)]
     first, end = _widest_part(scores)
     return [first, end] if first < end and _stands_out((part, scores), (first, end), _CRITICAL_PART, widened) else []
 
@@ -200,15 +204,6 @@ def _widest(scores: Floats) -> int:
     sizes = np.arange(_SHORTEST, len(scores) - _SHORTEST + 1)
     sums = np.cumsum(scores)[sizes - 1]
     return int(sizes[np.argmax(sums**2 / (sizes * (len(scores) - sizes)))])
-
-
-def _clipped(part: Floats, split: int) -> Floats:
-    """Logarithms less those beyond both levels and their noise, centred: what tells best where the step is."""
-    levels = np.where(np.arange(len(part)) < split, np.median(part[:split]), np.median(part[split:]))
-    room = 2.5 * MAD_TO_SIGMA * float(np.median(np.abs(part - levels)))
-    clipped = np.clip(part, levels.min() - room, levels.max() + room)
-    centred: Floats = clipped - clipped.mean()
-    return centred
 
 
 def _widest_part(scores: Floats) -> tuple[int, int]:
@@ -251,7 +246,7 @@ def _exceeds(
     the runs as they are may decide, too.
     """
     count = len(plain[1])
-    limit = _critical(critical, count) ** 2
+    limit = (critical[0] + critical[1] * math.log(count) + critical[2] / count) ** 2
     needed = limit / (count - 1 - limit) * widened
     return _explained(*kept) > needed or (widened > 1 and _explained(*plain) > needed)
 
@@ -273,7 +268,3 @@ def _widening(residuals: Floats, fitted: int) -> float:
     shown = _SHOWN * math.sqrt(count) / (count - 3 * figures)
     widened = inflation(ranks - ranks.mean(), figures)
     return widened if shown < 1 and widened > (1 + shown) / (1 - shown) else 1.0
-
-
-def _critical(fit: tuple[float, float, float], count: int) -> float:
-    return fit[0] + fit[1] * math.log(count) + fit[2] / count

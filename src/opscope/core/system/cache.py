@@ -87,7 +87,8 @@ def made_in_place(path: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
             made, seal = Path(work) / path.name, Path(work) / _seal(path).name
             yield made
-            _close_to_others(made)
+            for file in (made, *(made.rglob("*") if made.is_dir() else ())):
+                file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
             seal.write_text(f"{_digest(made)}\n", encoding="utf-8")
             if made.is_dir() and path.is_dir() and not is_whole(path):
                 path.replace(Path(work) / "damaged")
@@ -123,12 +124,6 @@ def _digest(entry: Path) -> str:
 
 def _files(entry: Path) -> list[Path]:
     return [file for file in entry.rglob("*") if not file.is_dir()] if entry.is_dir() else [entry]
-
-
-def _close_to_others(entry: Path) -> None:
-    """Take from others the right to change it, which the user's mask may have left them."""
-    for file in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
-        file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
 
 
 def home_directory() -> Path | None:

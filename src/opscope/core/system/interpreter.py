@@ -47,18 +47,13 @@ def path_variables() -> dict[str, str]:
 
 def main(place: str, module: str, *arguments: str) -> None:
     """Run a module as a program, with the package opscope of a place."""
-    _load_package(place)
-    sys.argv[:] = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _load_package(place: str) -> None:
-    """Import the package opscope of a place, which stays off the path when it is not there already."""
     spec = PathFinder.find_spec("opscope", [place])
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"there is no opscope in {place}", name="opscope")
     package = sys.modules["opscope"] = module_from_spec(spec)
     spec.loader.exec_module(package)
+    sys.argv[:] = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ def inference_frame(found: Inferences) -> pl.DataFrame:
 def _frame(segment: Segment, process: int, warmup: int, first_row: int) -> pl.DataFrame:
     tile, repeat = segment.repeats, np.repeat(np.arange(segment.repeats), segment.events)
     inference = _inference(segment, repeat)
+    within = np.tile(segment.parent, segment.repeats)
     values: dict[str, pl.Series] = {
         "process": pl.Series(np.full(len(repeat), process)),
         "run": pl.Series(np.tile(segment.columns["run"], tile) + repeat * segment.runs + segment.first_run),
@@ -52,7 +53,7 @@ def _frame(segment: Segment, process: int, warmup: int, first_row: int) -> pl.Da
         "start": pl.Series(segment.start.ravel()),
         "duration": pl.Series(segment.duration.ravel()),
         "self_time": pl.Series(segment.self_time().ravel()),
-        "parent": pl.Series(_parents(segment, repeat, first_row)),
+        "parent": pl.Series(np.where(within >= 0, within + repeat * segment.events + first_row, -1)),
         "depth": pl.Series(np.tile(segment.depth, tile)),
         "metadata": pl.Series(list(segment.columns["metadata"]) * tile, dtype=pl.Binary),
     }
@@ -68,11 +69,6 @@ def _inference(segment: Segment, repeat: Ints) -> Ints:
     within = np.tile(segment.inference, segment.repeats)
     number = within + repeat * len(segment.roots) + segment.first_inference
     return np.where(within >= 0, number, -1)
-
-
-def _parents(segment: Segment, repeat: Ints, first_row: int) -> Ints:
-    within = np.tile(segment.parent, segment.repeats)
-    return np.where(within >= 0, within + repeat * segment.events + first_row, -1)
 
 
 def _text(column: Coded, codes: Ints, dtype: pl.DataType) -> pl.Series:

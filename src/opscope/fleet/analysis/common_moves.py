@@ -187,6 +187,12 @@ def _move(
     series: Sequence[SeriesMove],
 ) -> CommonMove:
     ratios = [one.ratio for one in moved]
+    stayed = [one for one in series if one.direction == 0]
+    counts, beside = _counted(moved), _counted(stayed)
+    found = [
+        ChangedFact(*fact, count, beside.get(fact, 0)) for fact, count in counts.items() if count >= MOST * len(moved)
+    ]
+    telling = sorted(found, key=lambda fact: (fact.stayed / max(len(stayed), 1) - fact.moved / len(moved), fact.name))
     return CommonMove(
         kind=kind,
         name=name,
@@ -196,17 +202,8 @@ def _move(
         elsewhere=elsewhere[1],
         ratio=statistics.median(ratios),
         ratios=(min(ratios), max(ratios)),
-        facts=_facts(moved, [one for one in series if one.direction == 0]),
+        facts=telling[:_MOST_FACTS],
     )
-
-
-def _facts(moved: Sequence[SeriesMove], stayed: Sequence[SeriesMove]) -> list[ChangedFact]:
-    counts, beside = _counted(moved), _counted(stayed)
-    found = [
-        ChangedFact(*fact, count, beside.get(fact, 0)) for fact, count in counts.items() if count >= MOST * len(moved)
-    ]
-    telling = sorted(found, key=lambda fact: (fact.stayed / max(len(stayed), 1) - fact.moved / len(moved), fact.name))
-    return telling[:_MOST_FACTS]
 
 
 def _counted(series: Iterable[SeriesMove]) -> dict[tuple[str, str | None, str | None], int]:

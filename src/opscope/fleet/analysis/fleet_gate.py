@@ -207,6 +207,10 @@ def fleet_gate(
 ) -> Decision[FleetEvidence]:
     """The decision with everything that it rests on."""
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
+    judged = decision.families.series.runs.judged
+    reasons = Counter(_reason(one) for one, flag in zip(series, judged, strict=True) if not flag)
+    if terms.untrusted:
+        reasons["new runs that are not to be trusted"] = terms.untrusted
     evidence = FleetEvidence(
         store=terms.store,
         since=terms.since,
@@ -215,7 +219,7 @@ def fleet_gate(
         series=len(series) + terms.untrusted,
         without=terms.without,
         judged=int(decision.families.series.runs.judged.sum()),
-        not_judged=_not_judged(series, terms, decision),
+        not_judged=[NotJudged(reason, count) for reason, count in reasons.most_common()],
         slower=slower,
         suspects=[_slower(series, decision, number, None) for number in decision.suspects],
         moves=sorted(decision.moves, key=lambda move: not move.regression),
@@ -322,14 +326,6 @@ def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> lis
         words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
         found.append(BudgetLimit(number, ", ".join(words) or "all series", limit, len(chosen), beyond, *worst))
     return found
-
-
-def _not_judged(series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision) -> list[NotJudged]:
-    judged = decision.families.series.runs.judged
-    reasons = Counter(_reason(one) for one, flag in zip(series, judged, strict=True) if not flag)
-    if terms.untrusted:
-        reasons["new runs that are not to be trusted"] = terms.untrusted
-    return [NotJudged(reason, count) for reason, count in reasons.most_common()]
 
 
 def _reason(one: StoredSeries) -> str:

@@ -143,23 +143,18 @@ def _change(one: RunSeries, found: PredictionInterval, corrected: float | None) 
     if abs(found.excess) < math.log1p(SMALLEST_CHANGE) and verdict is not Verdict.UNDECIDABLE:
         verdict = Verdict.NO_DIFFERENCE
     shown = verdict in {Verdict.SLOWER, Verdict.FASTER}
+    ends = interval_of(found, lambda excess: excess - found.excess)
     return RunChange(
         previous_ns=before,
         since_previous=newest / before,
         level_ns=math.exp(found.level),
         since_level=math.exp(found.excess),
-        expected=_expected(found),
+        expected=None if ends is None else (math.exp(ends[0]), math.exp(ends[1])),
         verdict=verdict,
         runs=found.predecessors,
         in_a_row=_in_a_row(one, found) if shown else 0,
         latencies_ns=list(one.latencies_ns) if shown else [],
     )
-
-
-def _expected(found: PredictionInterval) -> tuple[float, float] | None:
-    """Interval of a further run over the level: the interval of the excess, moved to where there is no excess."""
-    ends = interval_of(found, lambda excess: excess - found.excess)
-    return None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
 
 
 def _in_a_row(one: RunSeries, found: PredictionInterval) -> int:

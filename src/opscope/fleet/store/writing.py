@@ -61,7 +61,13 @@ class Batch:
         files: list[File] = []
         for _ in range(TRIES if self.entries else 0):
             now = snapshot(place)
-            found = _to_store(self.entries, relatives(place, now, self.entries))
+            there = relatives(place, now, self.entries)
+            fullest: dict[str, StoreEntry] = {}
+            for one in self.entries:
+                if _fullness(one) > _fullness(fullest.get(one.origin) or there.get(one.origin)):
+                    fullest[one.origin] = one
+            kept = [one for one in self.entries if fullest.get(one.origin) is one]
+            found = kept, [there[one.origin].bundle for one in kept if one.origin in there]
             if found != wanted or not files:
                 delete_files(place, files)
                 wanted, files = found, self._files(place, *found)
@@ -140,16 +146,6 @@ def path_of(table: str, month: str, sha256: str) -> str:
 def hash_in(path: str) -> str:
     """Hash of the content that a file had when it was written, by its name."""
     return path.rpartition("/")[2].partition("-")[0]
-
-
-def _to_store(own: list[StoreEntry], there: Mapping[str, StoreEntry]) -> tuple[list[StoreEntry], list[str]]:
-    """Of some bundles those that count, and the stored ones whose place they take."""
-    fullest: dict[str, StoreEntry] = {}
-    for one in own:
-        if _fullness(one) > _fullness(fullest.get(one.origin) or there.get(one.origin)):
-            fullest[one.origin] = one
-    kept = [one for one in own if fullest.get(one.origin) is one]
-    return kept, [there[one.origin].bundle for one in kept if one.origin in there]
 
 
 def _fullness(one: StoreEntry | None) -> tuple[int, str]:

@@ -398,8 +398,10 @@ def state_of(told: Mapping[str, str]) -> Conditions:
     """The state of a device."""
     common = conditions_of(told)
     battery, thermal = told.get("battery", ""), told.get("thermal", "")
-    frequencies, limits = _frequencies(told.get("cpufreq", ""))
+    rows = sorted((int(number), now, highest) for number, now, highest in _CPUFREQ.findall(told.get("cpufreq", "")))
+    frequencies, limits = [_mhz(now) for _, now, _ in rows], [_mhz(highest) for _, _, highest in rows]
     tenths = _integer(r"^\s*temperature: (-?\d{1,4})$", battery)
+    sources = re.findall(r"^\s*(?:AC|USB|Wireless|Dock) powered: (true|false)", battery, re.MULTILINE)
     return msgspec.structs.replace(
         common,
         temperature_celsius=_temperature(thermal) or common.temperature_celsius,
@@ -408,7 +410,7 @@ def state_of(told: Mapping[str, str]) -> Conditions:
             thermal_status=_integer(r"^Thermal Status: (\d)$", thermal),
             battery_percent=_integer(r"^\s*level: (\d{1,3})$", battery),
             battery_celsius=None if tenths is None else tenths / _TENTHS,
-            plugged=_plugged(battery),
+            plugged="true" in sources if sources else None,
             frequencies_mhz=frequencies,
             limits_mhz=limits,
         ),
@@ -419,6 +421,8 @@ def device_of(told: Mapping[str, str], power: str | None, common: Environment) -
     """A device."""
     properties = {name: value[:_LONGEST] for name, value in _PROPERTY.findall(told.get("properties", ""))}
     soc = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
+    words = (line.split() for line in told.get("settings", "").splitlines())
+    found = {row[0]: row[1] for row in words if len(row) == 2}  # noqa: PLR2004 - a name and its value
     return msgspec.structs.replace(
         common,
         system="Android" if properties else common.system,
@@ -432,21 +436,9 @@ def device_of(told: Mapping[str, str], power: str | None, common: Environment) -
             android=properties.get("ro.build.version.release") or None,
             build=properties.get("ro.build.fingerprint") or None,
             power=power,
-            settings=_settings(told.get("settings", "")),
+            settings={name: None if found[name] == "null" else found[name] for name in NAMES if name in found},
         ),
     )
-
-
-def _settings(text: str) -> dict[str, str | None]:
-    words = (line.split() for line in text.splitlines())
-    found = {row[0]: row[1] for row in words if len(row) == 2}  # noqa: PLR2004 - a name and its value
-    return {name: None if found[name] == "null" else found[name] for name in NAMES if name in found}
-
-
-def _frequencies(text: str) -> tuple[list[float | None], list[float | None]]:
-    """Current and highest frequency of each CPU, in the order of their numbers."""
-    rows = sorted((int(number), now, highest) for number, now, highest in _CPUFREQ.findall(text))
-    return [_mhz(now) for _, now, _ in rows], [_mhz(highest) for _, _, highest in rows]
 
 
 def _mhz(kilohertz: str) -> float | None:
@@ -462,11 +454,6 @@ def _temperature(text: str) -> float | None:
         if values:
             return max(values)
     return None
-
-
-def _plugged(text: str) -> bool | None:
-    sources = re.findall(r"^\s*(?:AC|USB|Wireless|Dock) powered: (true|false)", text, re.MULTILINE)
-    return "true" in sources if sources else None
 
 
 def _count(text: str) -> int | None:

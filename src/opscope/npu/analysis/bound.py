@@ -151,8 +151,9 @@ def bound(
         why = work.reason if call is None else "a single call multiplies, so there is no period to measure"
         return None, why, ()
     known = known or activity(tile)
+    spent = np.concatenate([[0], np.cumsum(np.where(work.multiplies, 0, calls.durations))])
     paced = _Paced(
-        call=call + _others(calls, work),
+        call=call + float(np.median(np.diff(spent[np.flatnonzero(work.multiplies)]))),
         calls=(work.end - work.start)[:-1],
         spent=split_by(known, work.start, work.end),
         start=work.start[:-1],
@@ -162,12 +163,6 @@ def bound(
     )
     found, doubts = _verdict(tile, calls, paced, moved, around)
     return found, found.reason, doubts
-
-
-def _others(calls: CallSpans, work: MacCalls) -> float:
-    """Cycles in calls that do not multiply, in the median period: 0 where most periods have no such call."""
-    spent = np.concatenate([[0], np.cumsum(np.where(work.multiplies, 0, calls.durations))])
-    return float(np.median(np.diff(spent[np.flatnonzero(work.multiplies)])))
 
 
 def _period(start: Ints) -> Period | None:

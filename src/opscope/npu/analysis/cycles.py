@@ -118,7 +118,9 @@ def _apart(covers: Mapping[str, Cover]) -> Activity:
     times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
     mask = np.zeros(len(times) - 1, np.int64)
     for category, own in covers.items():
-        mask |= np.where(_active(own, times), bits[category], 0)
+        begun = np.searchsorted(own.start, times[:-1], side="right")
+        ended = np.searchsorted(own.end, times[:-1], side="right")
+        mask |= np.where(begun > ended, bits[category], 0)
     several = (mask & (mask - 1)) != 0
     first = mask & -mask
     parts = {category: _stretches(times, first == bits[category]) for category in covers}
@@ -127,13 +129,6 @@ def _apart(covers: Mapping[str, Cover]) -> Activity:
         for own in np.unique(mask[several]).tolist()
     }
     return Activity(parts, claims)
-
-
-def _active(own: Cover, times: Ints) -> NDArray[np.bool_]:
-    """Whether each stretch between two times is in the set, which begins and ends at such times only."""
-    begun = np.searchsorted(own.start, times[:-1], side="right")
-    ended = np.searchsorted(own.end, times[:-1], side="right")
-    return begun > ended
 
 
 def _stretches(times: Ints, kept: NDArray[np.bool_]) -> Cover:

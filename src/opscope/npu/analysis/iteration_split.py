@@ -197,10 +197,15 @@ def by_tiling(
     long between them: then it ran ahead.
     """
     if pattern and each % pattern.whole == 0 and not pattern.complete[1:-1].all():
-        starts = _by_repetitions(pattern, each // pattern.whole)
+        units = np.maximum(np.rint(pattern.work / pattern.whole).astype(np.int64), 1)
+        number = (np.cumsum(units) - units) // min(each // pattern.whole, int(units.sum()))
+        starts = pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
         counted = f"{each // pattern.whole:,} times ({pattern.reason})"
     else:
-        starts = _by_count(kinds, each)
+        first = np.flatnonzero(kinds.work)[::each]
+        solid = np.flatnonzero(~kinds.fills)
+        starts = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
+        starts[0] = 0
         counted = f"{each:,} working calls"
     starts = _behind_waits(starts, kinds, long)
     between = _between_waits(starts, kinds, each, long, expected)
@@ -229,20 +234,6 @@ def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: 
     fits = bool((work <= units * each).all() and most.any()) and _HALVES * int((units == 1).sum()) > len(work) > 1
     lossy = likely and fits
     return behind if lossy or (whole > 1 and 2 * whole >= len(behind)) else None
-
-
-def _by_repetitions(pattern: IterationSplit, each: int) -> Ints:
-    units = np.maximum(np.rint(pattern.work / pattern.whole).astype(np.int64), 1)
-    number = (np.cumsum(units) - units) // min(each, int(units.sum()))
-    return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
-
-
-def _by_count(kinds: Kinds, each: int) -> Ints:
-    first = np.flatnonzero(kinds.work)[::each]
-    solid = np.flatnonzero(~kinds.fills)
-    starts: Ints = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
-    starts[0] = 0
-    return starts
 
 
 def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:

@@ -149,17 +149,13 @@ def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate
         return msgspec.structs.replace(known, findings=tuple(findings))
     needed = each * (said.runs or 1)
     if known.calls > needed:
-        findings.append(_more_calls(tile, known.calls, needed, said))
+        runs = counted_text(said.runs or 1, "run")
+        title = "the trace has more calls than the product needs"
+        evidence = f"{known.calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
+        step = "give the number of iterations, warm-up included, if there were more; else check M, K, N, row and col"
+        findings.append(tile_finding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step))
     coverage = min(1.0, known.calls / needed)
     return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
-
-
-def _more_calls(tile: TileTrace, calls: int, needed: int, said: RunSpecification) -> Message:
-    runs = counted_text(said.runs or 1, "run")
-    title = "the trace has more calls than the product needs"
-    evidence = f"{calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
-    step = "give the number of iterations, warm-up included, if there were more; else check M, K, N, row and col"
-    return tile_finding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step)
 
 
 def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[Message]:

@@ -169,7 +169,9 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
     if stall == "cascade_stall":
         return _cascade_step(tile, tiles)
     what = "buffers" if stall == "lock_stall" else "a stream"
-    waits = _waits_before_core(tile, tiles)
+    near = [one for one in tiles if one.unit is not Unit.MEM or one.tile == tile.tile]
+    before = [wait for wait in dma_waits(near) if wait.stage < (_CORES if wait.starved else -_CORES)]
+    waits = sorted(before, key=lambda wait: wait.tile.column != tile.column)
     cause = next((wait for wait in waits if wait.placed), None)
     if cause is not None:
         return f"the core waits for {what}; on the way to it {cause.waits}: mend that first"
@@ -184,13 +186,6 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
     if waits:
         return f"the core waits for {what}, and {waits[0].waits}, on the way in or out: follow its streams"
     return f"the core waits for {what}, and no DMA on the way that was traced does: look at the order of its locks"
-
-
-def _waits_before_core(tile: TileTrace, tiles: Iterable[TileTrace]) -> list[DmaWait]:
-    """Waits that spread to a core, from the first on, those of its own column before others."""
-    near = [one for one in tiles if one.unit is not Unit.MEM or one.tile == tile.tile]
-    before = [wait for wait in dma_waits(near) if wait.stage < (_CORES if wait.starved else -_CORES)]
-    return sorted(before, key=lambda wait: wait.tile.column != tile.column)
 
 
 def _cascade_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:

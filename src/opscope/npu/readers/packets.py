@@ -265,15 +265,9 @@ def _unit_of(headers: Words) -> Ints:
 
 def _unit(words: Words, packets: tuple[Ints, Ints, Mask], owner: int, own: Mask) -> UnitWords:
     at, size, broken = packets[0][own], packets[1][own], packets[2][own]
-    parts = _payload(words, at, size)
+    column = np.arange(_PAYLOAD)
+    parts: Words = words[(at[:, None] + 1 + column)[column < size[:, None]]]
     lost = np.zeros(len(parts), bool)
     begins = np.cumsum(size) - size
     lost[begins[broken & (size > 0)]] = True
     return UnitWords(owner >> 7 & 0x1F, owner & 0x7F, _UNITS[owner >> 12], parts, lost, np.empty(0, np.int64))
-
-
-def _payload(words: Words, at: Ints, size: Ints) -> Words:
-    """So many words behind each header."""
-    column = np.arange(_PAYLOAD)
-    found: Words = words[(at[:, None] + 1 + column)[column < size[:, None]]]
-    return found

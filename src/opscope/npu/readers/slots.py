@@ -45,23 +45,20 @@ def read_slots(path: Path) -> Slots:
     if len(data) > _LONGEST_FILE:
         raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)
     if data.lstrip()[:1] in {b"{", b"["}:
-        return _from_json(data, str(path))
+        where = str(path)
+        try:
+            value = from_json(data, dict[str, list[str]] | list[str])
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
+        found: dict[Unit, tuple[str, ...]] = {}
+        for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
+            _add(found, _unit(unit, where), names, where)
+        return found
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise UsageError("not a text of slot lists", where=str(path), hint=_HINT) from None
     return parse_slots((line.partition("#")[0].replace(":", "=", 1) for line in lines), str(path))
-
-
-def _from_json(data: bytes, where: str) -> Slots:
-    try:
-        value = from_json(data, dict[str, list[str]] | list[str])
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
-    found: dict[Unit, tuple[str, ...]] = {}
-    for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
-        _add(found, _unit(unit, where), names, where)
-    return found
 
 
 def _unit(word: str, where: str) -> Unit:

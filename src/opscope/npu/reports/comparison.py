@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
     from opscope.npu.analysis.gate import TilesEvidence
-    from opscope.reports.document.blocks import TableBlock
 
 HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 """Columns of a table of figures."""
@@ -118,12 +117,14 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
     found, first = decision.evidence, decision.criteria[0]
     figures = f"{measured_text(first)} by {first.name}"
+    both = _both(found, found.figure)
+    rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in both]
     return GateText(
         answer=slowdown_answer(decision, "the candidate"),
         sentence=f"slowdown {figures}, threshold {share_text(first.limit)}",
         subject=found.candidate.label,
         sections=lambda most: _worse_sections(found.slower[:most]),
-        sides=_sides(found),
+        sides=words_table(("side", "path", found.figure.name, "traces"), rows, texts=2),
         properties={
             "baseline": found.baseline.path,
             "candidate": found.candidate.path,
@@ -133,12 +134,6 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
             "candidate_cycles": f"{found.figure.candidate or 0:.6g}",
         },
     )
-
-
-def _sides(found: TilesEvidence) -> TableBlock:
-    both = _both(found, found.figure)
-    rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in both]
-    return words_table(("side", "path", found.figure.name, "traces"), rows, texts=2)
 
 
 def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:

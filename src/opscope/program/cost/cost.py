@@ -31,7 +31,11 @@ def call_traffic(call: OperatorCall) -> Cost:
     if touches_no_data(call):
         return Cost(0, 0, 0, 0, 0)
     if call.in_place or call.operator == COLLECT:
-        return _placed(call)
+        given = [number for number in call.inputs if number not in call.tensors_at(0)]
+        if not given:
+            raise NotKnownError
+        into = call.tensors_at(0) if call.operator == "copy" else given[-1:]
+        return Cost(0, 0, sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
     needed = {number: _needed(call, number) for number in call.inputs}
     weights = sum(size for number, size in needed.items() if call.tensor(number).constant)
     return Cost(0, 0, sum(needed.values()) - weights, sum(map(call.bytes_of, call.outputs)), weights)
@@ -53,15 +57,6 @@ def _rows(call: OperatorCall, number: int) -> int:
         return call.bytes_of(number)
     rows = at_least(call.shape_of(number), 1)[0]
     return elements(call.shape(position)) * (call.bytes_of(number) // rows) if rows else 0
-
-
-def _placed(call: OperatorCall) -> Cost:
-    """What is put into the first argument is read, and as many elements of it are written."""
-    given = [number for number in call.inputs if number not in call.tensors_at(0)]
-    if not given:
-        raise NotKnownError
-    into = call.tensors_at(0) if call.operator == "copy" else given[-1:]
-    return Cost(0, 0, sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
 
 
 class GraphCosts:

@@ -124,7 +124,9 @@ class Tiling(msgspec.Struct, frozen=True):
         share an exponent of 8 bits), and 16 where a kernel converts bf16 by itself; outputs may stay as wide as they
         were added up.
         """
-        known = _bits(dtype)
+        if dtype not in _BITS:
+            raise UsageError(f"the type of operands '{dtype}' is not known", hint=f"one of {', '.join(_BITS)}")
+        known = _BITS[dtype]
         widths = known + _OUTPUT_BITS[dtype] if operand is Operand.C else known
         return tuple(dict.fromkeys((self.elements(operand) * bits + 7) // 8 for bits in widths))
 
@@ -132,12 +134,6 @@ class Tiling(msgspec.Struct, frozen=True):
 def dtypes() -> tuple[str, ...]:
     """Types of operands whose width is known."""
     return tuple(_BITS)
-
-
-def _bits(dtype: str) -> tuple[int, ...]:
-    if dtype not in _BITS:
-        raise UsageError(f"the type of operands '{dtype}' is not known", hint=f"one of {', '.join(_BITS)}")
-    return _BITS[dtype]
 
 
 def tiling(

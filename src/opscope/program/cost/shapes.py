@@ -245,7 +245,13 @@ class _Walk:
     def _kernel(self, step: PlannedStep) -> None:
         call = OperatorCall(self._plan, step, self.sizes, self._integers)
         if call.name == _COPY_INTO:
-            self._collect(step, call)
+            counter = step.arguments[2] if len(step.arguments) > 2 else -1  # noqa: PLR2004 - target, source, counter
+            trips = self._integers.get(self._trips.get(counter, -1))
+            try:
+                shape = None if trips is None else (trips, *call.shape(1))
+            except NotKnownError:
+                shape = None
+            self._set(step.arguments[0], shape)
         elif call.outputs:
             self._leave(call)
         elif step.arguments:
@@ -272,16 +278,6 @@ class _Walk:
             shapes = {}
         for number in dynamic:
             self._set(number, shapes.get(number))
-
-    def _collect(self, step: PlannedStep, call: OperatorCall) -> None:
-        """A loop lays one result after another into a tensor, which has them all in the end."""
-        counter = step.arguments[2] if len(step.arguments) > 2 else -1  # noqa: PLR2004 - target, source, counter
-        trips = self._integers.get(self._trips.get(counter, -1))
-        try:
-            shape = None if trips is None else (trips, *call.shape(1))
-        except NotKnownError:
-            shape = None
-        self._set(step.arguments[0], shape)
 
     def _delegate(self, step: PlannedStep) -> None:
         graph = self._graphs.get(step.target)

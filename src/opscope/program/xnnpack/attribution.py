@@ -41,7 +41,9 @@ _CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Inva
 def align(graph: XnnGraph, events: Sequence[EventName]) -> tuple[list[tuple[int, ...]], str | None]:
     """The nodes that each event may belong to, ascending, over all alignments of least cost, and what does not fit."""
     costs = _Costs.of(graph, events)
-    ahead, behind = _ahead(costs), _behind(costs)
+    # Least cost of the nodes and events from a place on; shape (nodes + 1, events + 1)
+    turned = _Costs(costs.pair[::-1, ::-1], costs.drop[::-1], costs.extra[::-1, ::-1])
+    ahead, behind = _ahead(costs), _ahead(turned)[::-1, ::-1]
     best = int(ahead[-1, -1])
     pairs = _on_best(ahead[:-1, :-1] + costs.pair + behind[1:, 1:], best)
     extras = _on_best(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
@@ -106,20 +108,9 @@ def _ahead(costs: _Costs) -> Costs:
         if node:
             row[:] = np.minimum(row, found[node - 1] + costs.drop[node - 1])
             row[1:] = np.minimum(row[1:], found[node - 1, :-1] + costs.pair[node - 1])
-        _run_along(row, costs.extra[node])
+        passed = np.concatenate([[0], np.cumsum(costs.extra[node])])
+        row[:] = np.minimum.accumulate(row - passed) + passed
     return found
-
-
-def _behind(costs: _Costs) -> Costs:
-    """Least cost of the nodes and events from a place on; shape (nodes + 1, events + 1)."""
-    turned = _Costs(costs.pair[::-1, ::-1], costs.drop[::-1], costs.extra[::-1, ::-1])
-    return _ahead(turned)[::-1, ::-1]
-
-
-def _run_along(row: Costs, extra: Costs) -> None:
-    """Let events follow one another within a row, each at its extra cost."""
-    passed = np.concatenate([[0], np.cumsum(extra)])
-    row[:] = np.minimum.accumulate(row - passed) + passed
 
 
 def _on_best(cost: Costs, best: int) -> NDArray[np.bool_]:

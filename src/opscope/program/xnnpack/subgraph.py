@@ -138,7 +138,9 @@ class Subgraph:
         """Add a node of the payload; some definitions add two."""
         inputs, outputs = list(node.inputs), list(node.outputs)
         types = [self.values[value].dtype for value in (*inputs, *outputs)]
-        made = Node(_defined_kind(node, types), inputs, outputs, [number], _bounds(node), origin=node)
+        low = -math.inf if node.output_min is None else node.output_min
+        high = math.inf if node.output_max is None else node.output_max
+        made = Node(_defined_kind(node, types), inputs, outputs, [number], (low, high), origin=node)
         self.nodes.append(made)
         if made.kind == "FullyConnected" and {*types[:2], types[-1]} == {"bf16"}:
             self._follow(made, "Convert", "fp32")
@@ -177,7 +179,13 @@ class Subgraph:
         while waiting:
             number = waiting.pop()
             self.nodes[number].alive = False
-            waiting += self._released(self.nodes[number])
+            found = []
+            for name in dict.fromkeys(self.nodes[number].inputs):
+                value = self.values[name]
+                value.consumers -= 1
+                if not value.consumers and value.producer is not None and self.nodes[value.producer].alive:
+                    found += [value.producer] if len(self.nodes[value.producer].outputs) == 1 else []
+            waiting += found
         self.nodes = [node for node in self.nodes if node.alive]
         self.analyse()
         order = self._order()
@@ -187,16 +195,6 @@ class Subgraph:
 
     def _unread(self, node: Node) -> bool:
         return len(node.outputs) == 1 and not self.values[node.outputs[0]].consumers
-
-    def _released(self, node: Node) -> list[int]:
-        """Nodes that nobody reads any more once this one is gone."""
-        found = []
-        for name in dict.fromkeys(node.inputs):
-            value = self.values[name]
-            value.consumers -= 1
-            if not value.consumers and value.producer is not None and self.nodes[value.producer].alive:
-                found += [value.producer] if len(self.nodes[value.producer].outputs) == 1 else []
-        return found
 
     def _order(self) -> list[int]:
         """Order of several passes, each of which emits every node whose inputs are there.
@@ -234,12 +232,6 @@ class Subgraph:
         if number is None or not self.nodes[number].alive:
             return None
         return self.nodes[number]
-
-
-def _bounds(node: XnnNode) -> tuple[float, float]:
-    low = -math.inf if node.output_min is None else node.output_min
-    high = math.inf if node.output_max is None else node.output_max
-    return low, high
 
 
 def _defined_kind(node: XnnNode, types: list[str]) -> str:

@@ -63,7 +63,13 @@ def build_counter(library: Path, cache: Path | None = None) -> Counter:
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     path = (cache or cache_directory()) / "counter" / key / "libopscope_counter.so"
     if not is_whole(path):
-        _build(compiler, header, path)
+        with made_in_place(path) as built:
+            (built.parent / "kernels.h").write_text(header, encoding="utf-8")
+            command = [*compiler, *_FLAGS, "-I", str(built.parent), str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+            if done.returncode:
+                problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
+                raise MissingDependencyError(problem, hint=_HINT)
     return Counter(path, kernels, hashlib.sha256(data).hexdigest())
 
 
@@ -101,14 +107,3 @@ def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, 
         f"#define ALL_KERNELS \\\n{jumps}",
     )
     return "\n".join(lines) + "\n", kernels
-
-
-def _build(compiler: Sequence[str], header: str, path: Path) -> None:
-    """Compile under another name and put it in its place in one step."""
-    with made_in_place(path) as built:
-        (built.parent / "kernels.h").write_text(header, encoding="utf-8")
-        command = [*compiler, *_FLAGS, "-I", str(built.parent), str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
-        if done.returncode:
-            problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
-            raise MissingDependencyError(problem, hint=_HINT)

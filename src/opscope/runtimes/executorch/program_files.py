@@ -53,20 +53,16 @@ def program_data(program: Path, named: Path | None) -> Path | None:
     """The .ptd that a program needs; None for one that holds all its weights itself."""
     needed = external_keys(program)
     if named is not None:
-        _check(program, named, needed)
+        found = data_keys(named)
+        if not needed and set(read_executable(program).backends()) <= {BACKEND}:
+            problem = f"{program.name} holds all its weights itself"
+            raise UsageError(problem, where="--data", hint="leave it out")
+        missing = [key for key in needed if key not in found]
+        if missing:
+            problem = f"it has no {_listed(missing)}, which {program.name} looks for"
+            raise MismatchError(problem, where=named, hint="name the .ptd that the same export wrote")
         return named
     return _beside(program, needed) if needed else None
-
-
-def _check(program: Path, named: Path, needed: Sequence[str]) -> None:
-    found = data_keys(named)
-    if not needed and set(read_executable(program).backends()) <= {BACKEND}:
-        problem = f"{program.name} holds all its weights itself"
-        raise UsageError(problem, where="--data", hint="leave it out")
-    missing = [key for key in needed if key not in found]
-    if missing:
-        problem = f"it has no {_listed(missing)}, which {program.name} looks for"
-        raise MismatchError(problem, where=named, hint="name the .ptd that the same export wrote")
 
 
 def _beside(program: Path, needed: Sequence[str]) -> Path:

@@ -38,7 +38,6 @@ from opscope.readers.fields import (
     UINT8,
     UINT32,
     UINT64,
-    Member,
     Number,
     grouped,
     nested,
@@ -97,7 +96,10 @@ def _tensors(tables: Tables) -> list[Value]:
     sizes = vectors(tables, _SIZES, INT32)
     orders = vectors(tables, _DIM_ORDER, UINT8)
     for shape, order in zip(sizes, orders, strict=True):
-        _check_shape(tables, shape, order)
+        if min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS:
+            raise tables.buffer.error(f"a tensor has the impossible shape {_listed(shape)}")
+        if order and sorted(order) != list(range(len(shape))):
+            raise tables.buffer.error(f"{_listed(order)} is not an order of the {len(shape)} dimensions of a tensor")
     named = _extra(tables)
     columns = zip(
         map(program_type, numbers(tables, _SCALAR_TYPE, UINT8)),
@@ -111,13 +113,6 @@ def _tensors(tables: Tables) -> list[Value]:
         strict=True,
     )
     return [PlannedTensor(*row) for row in columns]
-
-
-def _check_shape(tables: Tables, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
-    if min(sizes, default=0) < 0 or len(sizes) > _MOST_DIMENSIONS:
-        raise tables.buffer.error(f"a tensor has the impossible shape {_listed(sizes)}")
-    if order and sorted(order) != list(range(len(sizes))):
-        raise tables.buffer.error(f"{_listed(order)} is not an order of the {len(sizes)} dimensions of a tensor")
 
 
 def _listed(items: tuple[int, ...]) -> str:
@@ -203,6 +198,9 @@ def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
     count = len(plans)
     delegates, delegate_owner = nested(plans, _DELEGATES)
     chains, chain_owner = nested(plans, _CHAINS)
+    instructions, owner = nested(chains, _CHAIN_INSTRUCTIONS)
+    inputs, outputs = (vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
+    steps = grouped(_steps(instructions), owner, len(chains))
     columns = zip(
         texts(plans, _NAME),
         read_values(plans, _VALUES),
@@ -210,13 +208,17 @@ def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
         vectors(plans, _OUTPUTS, INT32),
         _operators(plans),
         grouped(_delegates(delegates, places), delegate_owner, count),
-        grouped(_chains(chains), chain_owner, count),
+        grouped([Chain(*row) for row in zip(inputs, outputs, steps, strict=True)], chain_owner, count),
         vectors(plans, _BUFFER_SIZES, INT64),
         strict=True,
     )
     read = tuple(MethodPlan(*row) for row in columns)
     for plan in read:
-        _check(plan, plans)
+        # Every number must refer to something; a plan without values has none to check against.
+        for step in (step for chain in plan.chains for step in chain.steps):
+            _check_target(plan, step, plans)
+        if plan.values:
+            _check_references(plan.values, _references(plan), plans)
     return read
 
 
@@ -247,38 +249,21 @@ def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> 
     return known[index]
 
 
-def _chains(chains: Tables) -> list[Chain]:
-    instructions, owner = nested(chains, _CHAIN_INSTRUCTIONS)
-    inputs, outputs = (vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
-    steps = grouped(_steps(instructions), owner, len(chains))
-    return [Chain(*row) for row in zip(inputs, outputs, steps, strict=True)]
-
-
 def _steps(instructions: Tables) -> list[PlannedStep]:
     steps = [PlannedStep(InstructionKind.UNKNOWN, -1, ())] * len(instructions)
     for member in union(instructions, _INSTRUCTION):
         if member.number in _KINDS:
-            for row, step in zip(member.rows, _steps_of(member), strict=True):
+            kind, target, single, listed = _KINDS[member.number]
+            targets = numbers(member.tables, target, INT32) if target >= 0 else [-1] * len(member.rows)
+            if listed >= 0:
+                arguments = vectors(member.tables, listed, INT32)
+            else:
+                arguments = list(zip(*(numbers(member.tables, slot, INT32) for slot in single), strict=True))
+            for row, step in zip(
+                member.rows, [PlannedStep(kind, *row) for row in zip(targets, arguments, strict=True)], strict=True
+            ):
                 steps[row] = step
     return steps
-
-
-def _steps_of(member: Member) -> list[PlannedStep]:
-    kind, target, single, listed = _KINDS[member.number]
-    targets = numbers(member.tables, target, INT32) if target >= 0 else [-1] * len(member.rows)
-    if listed >= 0:
-        arguments = vectors(member.tables, listed, INT32)
-    else:
-        arguments = list(zip(*(numbers(member.tables, slot, INT32) for slot in single), strict=True))
-    return [PlannedStep(kind, *row) for row in zip(targets, arguments, strict=True)]
-
-
-def _check(plan: MethodPlan, plans: Tables) -> None:
-    """Every number refers to something; a plan without values has none to check against."""
-    for step in (step for chain in plan.chains for step in chain.steps):
-        _check_target(plan, step, plans)
-    if plan.values:
-        _check_references(plan.values, _references(plan), plans)
 
 
 def _check_target(plan: MethodPlan, step: PlannedStep, plans: Tables) -> None:
@@ -338,15 +323,24 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
         raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
     header = _header(data, where)
     root = FlatBuffer(memoryview(data)[: header.program_size], where).root()
-    segments = _segments(root, header.segment_base, len(data))
+    size = len(data)
+    table = nested(root, _SEGMENTS)[0]
+    places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
+    segments = tuple(Span(header.segment_base + offset, length) for offset, length in places)
+    if any(span.offset + span.size > size for span in segments):
+        raise root.buffer.error("a segment reaches past the end of the file", size)
     plans = nested(root, _EXECUTION_PLAN)[0]
     if not len(plans):
         raise TraceFormatError("the program has no method", where=where, hint=_HINT)
     constants = _subsegments(referred(root, _CONSTANTS)[0])
+    first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
     return Executable(
         identifier=identifier.decode("latin-1"),
         version=numbers(root, _VERSION, UINT32)[0],
-        plans=read_plans(plans, DataPlaces(_inline(root), segments)),
+        plans=read_plans(
+            plans,
+            DataPlaces(tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
+        ),
         segments=segments,
         named_data=_named_data(root, len(segments)),
         constants=constants[0] if constants else None,
@@ -378,21 +372,6 @@ def _header(data: bytes | memoryview, where: str) -> _Header:
         problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
         raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
     return _Header(program_size, segment_base)
-
-
-def _segments(root: Tables, base: int, size: int) -> tuple[Span, ...]:
-    table = nested(root, _SEGMENTS)[0]
-    places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
-    spans = tuple(Span(base + offset, length) for offset, length in places)
-    if any(span.offset + span.size > size for span in spans):
-        raise root.buffer.error("a segment reaches past the end of the file", size)
-    return spans
-
-
-def _inline(root: Tables) -> tuple[Span, ...]:
-    """Places of the payloads inside the program, undecoded."""
-    first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
-    return tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True))
 
 
 def _subsegments(table: Tables) -> tuple[Subsegments, ...]:

@@ -206,12 +206,14 @@ def _joined(
     if problem := next(filter(None, map(_Listed.missing, run.values())), ""):
         raise TraceFormatError(f"the report is cut off: {problem}", where=path, hint=_TO_ITS_END)
     main = run.get(_Section(), _Listed([], {}))
+    wanted: Sequence[tuple[str, str]] = (("min", "shortest"), ("max", "longest"), ("std", "standard deviation"))
+    told = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]
     return BenchmarkReport(
         rows=_timed(main),
         inner=[row for at, listed in run.items() if at.inner for row in _timed(listed)],
         runs=int(main.total.get("count", 0)),
         inference_ns=None if inference is None else round(inference * 1e3),
-        spread=_spread(calls),
+        spread=", ".join(told),
         others=sum(at.graph > 0 for at in run),
         cut=any("observed" not in listed.total for listed in run.values()),
     )
@@ -223,10 +225,3 @@ def _timed(listed: _Listed) -> list[BenchmarkRow]:
     if total is None:
         return [row for row, _ in listed.rows]
     return [row._replace(ns=round(share * total * 10)) for row, share in listed.rows]
-
-
-def _spread(calls: Mapping[str, float]) -> str:
-    """What the tool tells of its inferences beside their average."""
-    wanted: Sequence[tuple[str, str]] = (("min", "shortest"), ("max", "longest"), ("std", "standard deviation"))
-    told = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]
-    return ", ".join(told)

@@ -548,13 +548,9 @@ def layer_name(graph: TfliteSubgraph, operator: TfliteOperator) -> str:
         return ""
     parts = [_ADDED.sub("", part) for part in graph.tensors[operator.outputs[0]].name.split(";") if part]
     sorts = _SORTS.get(operator.name, ())
-    own = [part for part in parts if _ends_as(part, sorts)]
+    own = [part for part in parts if re.sub(r"_?\d+\Z", "", part.rpartition("/")[2]) in sorts]
     chosen = own[-1] if own else parts[0] if parts else ""
     return _path(chosen)[:_LONGEST]
-
-
-def _ends_as(part: str, sorts: tuple[str, ...]) -> bool:
-    return re.sub(r"_?\d+\Z", "", part.rpartition("/")[2]) in sorts
 
 
 def _path(part: str) -> str:

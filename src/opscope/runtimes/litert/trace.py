@@ -119,22 +119,17 @@ def _table(trace: LitertTrace) -> EventTable:
     rows: list[TraceRow] = []
     clock = 0
     for number, one in enumerate(trace.inferences):
-        _check(one, number)
+        times = [one.wall_ns, one.start_ns or 0]
+        times += [time for row in one.events if row.type != TELEMETRY for time in (row.start, row.duration)]
+        small = [value for row in one.events for value in (row.type, row.source)]
+        if any(not 0 <= time < _LONGEST for time in (*times, *small)):
+            raise InvariantError(f"inference {number} has an impossible time or number")
         start = clock if one.start_ns is None else one.start_ns
         clock = start + one.wall_ns
         if clock >= _LATEST:
             raise InvariantError(f"inference {number} ends at an impossible time")
         _add(rows, one, number, start, one.method or trace.method)
     return EventTable.build(columns_of(rows), Clock.NS, _warnings(rows))
-
-
-def _check(one: LitertInference, number: int) -> None:
-    """Refuse times that no run has."""
-    times = [one.wall_ns, one.start_ns or 0]
-    times += [time for row in one.events if row.type != TELEMETRY for time in (row.start, row.duration)]
-    small = [value for row in one.events for value in (row.type, row.source)]
-    if any(not 0 <= time < _LONGEST for time in (*times, *small)):
-        raise InvariantError(f"inference {number} has an impossible time or number")
 
 
 def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, method: str) -> None:

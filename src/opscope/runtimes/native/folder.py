@@ -65,17 +65,13 @@ def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> R
     key = build_key(compiler, made_of.source, made_of.flags, *hashes)
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
     if not is_whole(folder):
-        _make(folder, compiler, made_of, arch)
+        with made_in_place(folder) as parts:
+            parts.mkdir()
+            compile_to(parts / RUNNER, compiler, made_of.flags)
+            found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
+            for file in [*made_of.libraries, *found]:
+                shutil.copy(file, parts / file.name)
     return RuntimeFolder(arch, folder, _digest(folder), {**made_of.runtime, "compiler": compiler.version})
-
-
-def _make(folder: Path, compiler: Compiler, made_of: RunnerParts, arch: str) -> None:
-    with made_in_place(folder) as parts:
-        parts.mkdir()
-        compile_to(parts / RUNNER, compiler, made_of.flags)
-        found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
-        for file in [*made_of.libraries, *found]:
-            shutil.copy(file, parts / file.name)
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:

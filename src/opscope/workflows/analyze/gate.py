@@ -159,22 +159,16 @@ def check_sides(
 
 
 def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:
-    from opscope.analysis.gate.budgets import judge_budgets
-
-    found = _splits(sides, comparison)
-    check_chosen(budgets, file, found)
-    return judge_budgets(budgets, found)
-
-
-def _splits(sides: tuple[Side, Side], comparison: Comparison) -> Sides:
-    from opscope.analysis.gate.budgets import Sides, split_times
+    from opscope.analysis.gate.budgets import Sides, judge_budgets, split_times
 
     baseline, candidate, paired = paired_sides(*sides)
     splits = [
         split_times(side.table, side.known.attributions.operators if side.known else None)
         for side in (baseline, candidate)
     ]
-    return Sides(splits[0], splits[1], paired, _log_medians(sides[1], comparison.end_to_end.arm))
+    found = Sides(splits[0], splits[1], paired, _log_medians(sides[1], comparison.end_to_end.arm))
+    check_chosen(budgets, file, found)
+    return judge_budgets(budgets, found)
 
 
 def _log_medians(side: Side, arm: str) -> Floats:

@@ -174,18 +174,13 @@ def count_kernels(
             if label in {None, variant.name}:
                 progress(variant.name)
                 runs.append(count_variant(bundle, variant, where, counted, clock or SystemClock()))
-    _rewrite_reports(bundle)
-    return runs
-
-
-def _rewrite_reports(bundle: Bundle) -> None:
-    """Write the reports that are there anew: they say which kernels ran."""
     from opscope.workflows.reports.reports import content_of, write_reports
 
     files = {"html": "report.html", "md": "report.md", "json": "analysis.json"}
     there = [name for name, file in files.items() if (bundle.path / file).exists()]
     if there:
         write_reports(bundle.path, content_of(bundle), there)
+    return runs
 
 
 def split_label(path: str) -> tuple[Path, str | None]:
@@ -205,7 +200,10 @@ def file_source(path: Path, label: str | None) -> KernelSource:
     if is_recording(head):
         return sampled_source(read_recording(path), variant, str(path))
     if b"kernel_name" in head.partition(b"\n")[0]:
-        return _listed(path, variant)
+        from opscope.kit.readers.csv import kernel_rows
+
+        rows = kernel_rows(path)
+        return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
     if is_kernel_log(head):
         return log_source(read_kernel_log(path), variant, str(path))
     hint = "give a bundle, a run of the Arm kit, a kernels.counts, a log of XNNPACK, or a recording as text"
@@ -217,10 +215,3 @@ def _head(path: Path) -> bytes:
         return head_of(path, _HEAD)
     except OSError as error:
         raise NotFoundError(f"cannot be read: {error.strerror}", where=path) from None
-
-
-def _listed(path: Path, variant: str) -> KernelSource:
-    from opscope.kit.readers.csv import kernel_rows
-
-    rows = kernel_rows(path)
-    return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))

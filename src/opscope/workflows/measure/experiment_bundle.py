@@ -98,7 +98,10 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
         able = " or ".join(f"a {one.title} model ({one.suffix})" for one in RUNTIMES if one.chooses_delegate)
         problem = f"only {able} runs with and without its delegate"
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
-    _check_without_delegate(experiment)
+    asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
+    for model, delegate in asked or [(experiment.model, experiment.delegate)]:
+        if delegate in {"none", "both"}:
+            runtime_of(model).check_without_delegate(Path(model))
     wrong = next((v.name for v in experiment.variants if v.options and not of[v.name].has_options), None)
     if wrong or (experiment.session_options and not any(one.has_options for one in used)):
         able = " or ".join(f"a model of {one.title} ({one.suffix})" for one in RUNTIMES if one.has_options)
@@ -109,14 +112,6 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
         runtime.check_options(experiment.session_options)
     for variant in experiment.variants:
         of[variant.name].check_options(variant.options)
-
-
-def _check_without_delegate(experiment: Experiment) -> None:
-    """Refuse models that cannot do without the delegate where it is left out."""
-    asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
-    for model, delegate in asked or [(experiment.model, experiment.delegate)]:
-        if delegate in {"none", "both"}:
-            runtime_of(model).check_without_delegate(Path(model))
 
 
 def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
@@ -259,7 +254,9 @@ def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program],
     found = {}
     for number, program in enumerate(programs[1:], 1):
         place = ProgramPlace(
-            program.files[0], work / f"inputs-{number}", program_home(_owner(experiment, program.model))
+            program.files[0],
+            work / f"inputs-{number}",
+            program_home(next(name for name, own in experiment.models_by_variant.items() if own == program.model)),
         )
         place.work.mkdir()
         values = work / INPUTS if plan.values else None
@@ -273,11 +270,6 @@ def _unlike_plan(
     """Calls and inputs of the variants where they are not those of the plan."""
     usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
     return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
-
-
-def _owner(experiment: Experiment, model: str) -> str:
-    """The first variant that runs a model."""
-    return next(name for name, own in experiment.models_by_variant.items() if own == model)
 
 
 def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:

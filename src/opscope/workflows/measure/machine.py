@@ -113,8 +113,9 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
     from opscope.workflows.measure.machine import environment_checks
 
     here = environment.capture([])
+    found = ".".join(str(part) for part in sys.version_info[:3])
     return [
-        _python(),
+        Check("python", State.OK, found),
         *(check for runtime in RUNTIMES for check in runtime.checks()),
         _switching(),
         _space(directory or Path()),
@@ -133,11 +134,6 @@ def _switching() -> Check:
         return found
     by = ", ".join(state.name for state in mechanism_states(here) if state.available)
     return msgspec.structs.replace(found, found=f"{found.found}; switched by {by}")
-
-
-def _python() -> Check:
-    found = ".".join(str(part) for part in sys.version_info[:3])
-    return Check("python", State.OK, found)
 
 
 def _space(directory: Path) -> Check:

@@ -100,7 +100,11 @@ def _run(
         failures = stated.failures | {variant.name: "the sizes of its outputs depend on the input"}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
     else:
-        bundle.save_samples(variant.name, _packed(outputs, samples), stated)
+        buffer = io.BytesIO()
+        named: dict[str, Any] = {f"output_{number}": array for number, array in enumerate(outputs)}
+        named[LABELS] = samples.labels
+        np.savez_compressed(buffer, **named)
+        bundle.save_samples(variant.name, buffer.getvalue(), stated)
 
 
 def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
@@ -130,11 +134,3 @@ def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array])
             kind = StorageError if outcome.failure.kind is FailureKind.STORAGE else RunError
             raise kind(f"input {number}: {outcome.failure.message}")
         return list(read_arrays(work / OUTPUTS).values())
-
-
-def _packed(outputs: list[Any], samples: LabelledInputs) -> bytes:
-    buffer = io.BytesIO()
-    named: dict[str, Any] = {f"output_{number}": array for number, array in enumerate(outputs)}
-    named[LABELS] = samples.labels
-    np.savez_compressed(buffer, **named)
-    return buffer.getvalue()

@@ -111,7 +111,9 @@ def derived_checks(
         return _skipped(doubts.all, texts, found)
     with failures_heard() as failures:
         try:
-            content = content_of(_sound(bundle, doubts))
+            kept = [one for one in bundle.manifest.repetitions if one.variant not in doubts.variants]
+            manifest = msgspec.structs.replace(bundle.manifest, repetitions=kept)
+            content = content_of(Bundle(bundle.path, manifest, hashes_checked=bundle.hashes_checked))
             files = report_files(content, ["json"] if doubts.of_some else REPORT_FORMATS)
         except OpscopeError as error:
             return _skipped(bundle.without_place(str(error)), texts, found)
@@ -138,13 +140,6 @@ def _skipped(reason: str, texts: Mapping[str, str], found: Inventory) -> list[Bu
         questions.COMPARISONS.skipped(reason),
         page_check(texts, found, {}, reason),
     ]
-
-
-def _sound(bundle: Bundle, doubts: Inconsistencies) -> Bundle:
-    """The bundle without the repetitions of variants that are damaged."""
-    kept = [one for one in bundle.manifest.repetitions if one.variant not in doubts.variants]
-    manifest = msgspec.structs.replace(bundle.manifest, repetitions=kept)
-    return Bundle(bundle.path, manifest, hashes_checked=bundle.hashes_checked)
 
 
 def _another(manifest: Manifest, texts: Mapping[str, str]) -> str:

@@ -50,7 +50,9 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
         return question.answered([Problem(HTML, "", "is cut off")], "")
     if not texts or doubt:
         return question.skipped(doubt or "there is no report that can be read")
-    undrawn = _undrawable()
+    from opscope.reports.pictures.pictures import undrawable
+
+    undrawn = undrawable()
     names = [name for name in texts if not (name == HTML and undrawn)]
     compared = [_compared(_Report(name, texts[name], rewritten[name].decode())) for name in names]
     notes = [note for _, _, note in compared if note]
@@ -63,13 +65,6 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
         return question.skipped("; ".join(notes))
     said = f"{' and '.join(same)} {'say' if len(same) > 1 else 'says'} what the traces give"
     return question.answered(problems, "; ".join([said, *notes]))
-
-
-def _undrawable() -> str:
-    """Why this process can draw none of the page's pictures; empty where it can."""
-    from opscope.reports.pictures.pictures import undrawable
-
-    return undrawable()
 
 
 def _compared(report: _Report) -> tuple[str, list[Problem], str]:

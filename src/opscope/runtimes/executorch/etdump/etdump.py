@@ -92,7 +92,7 @@ def _logged(buffer: FlatBuffer, at: int, run: int) -> LoggedValue:
         number=_number(value, kind) if value is not None else None,
         shape=_sizes(tensor) if tensor is not None else None,
         dtype=int(tensor.uint8(0)[0]) if tensor is not None else None,
-        offset=_long(tensor, 3) if tensor is not None else None,
+        offset=int(_scalar(tensor, 3, "<q")) if tensor is not None else None,
         output=_output(value) if value is not None else None,
     )
 
@@ -141,10 +141,6 @@ def _scalar(table: Tables, slot: int, form: str) -> float | int:
     return number
 
 
-def _long(table: Tables, slot: int) -> int:
-    return int(_scalar(table, slot, "<q"))
-
-
 def _sizes(tensor: Tables) -> tuple[int, ...]:
     first, count = (int(part[0]) for part in tensor.vector(1, 8))
     raw = tensor.buffer.bytes[first : first + 8 * count].tobytes()
@@ -186,7 +182,10 @@ class EtdumpReader:
                 hint="give a file written by write_etdump_result_to_file or executor_runner --etdump_path",
             )
         buffer = FlatBuffer(data, str(path), origin)
-        _check_size_prefix(buffer)
+        if buffer.origin:
+            stated = int(buffer.u32(np.zeros(1, np.int64))[0]) + _PREFIX
+            if stated > buffer.size:
+                raise buffer.error(f"truncated: {stated:,} bytes were written, {buffer.size:,} are here", buffer.size)
         try:
             return _table(buffer)
         except InvariantError as error:
@@ -205,13 +204,6 @@ def _origin(head: bytes) -> int | None:
     if head[_HEADER : _HEADER + _PREFIX] == IDENTIFIER:
         return _PREFIX
     return 0 if head[_PREFIX:_HEADER] == IDENTIFIER else None
-
-
-def _check_size_prefix(buffer: FlatBuffer) -> None:
-    if buffer.origin:
-        stated = int(buffer.u32(np.zeros(1, np.int64))[0]) + _PREFIX
-        if stated > buffer.size:
-            raise buffer.error(f"truncated: {stated:,} bytes were written, {buffer.size:,} are here", buffer.size)
 
 
 def _table(buffer: FlatBuffer) -> EventTable:
@@ -357,6 +349,8 @@ class _Part:
         chain = self.profile.int32(1)
         start, duration = self.start_and_duration
         cut = self.is_delegate & quantised
+        codes, texts = self.block.strings(0)
+        named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
         columns: dict[str, Any] = {
             "run": self.rows,
             "scope": scope,
@@ -367,7 +361,7 @@ class _Part:
             "delegate_id": self.delegate_id,
             "delegate_label": self.label,
             "metadata": _metadata(self.profile),
-            "block": _of_block(self.block, self.rows),
+            "block": Coded(named.codes[self.rows], named.texts),
             "bundled_input": self.block.int32(1, -1)[self.rows],
             "resolution": np.where(cut, _MICROSECOND, 1),
             "synthetic_start": cut,  # a delegate that reports durations only lays them end to end
@@ -406,12 +400,6 @@ def _delegate_backend(parts: list[_Part]) -> str:
 def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:
     """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework."""
     return Coded(np.where(level < _LEAF_LEVEL, -1, np.where(is_delegate, 0, 1)), (delegate, PORTABLE))
-
-
-def _of_block(block: Tables, rows: Ints) -> Coded:
-    codes, texts = block.strings(0)
-    named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
-    return Coded(named.codes[rows], named.texts)
 
 
 def _metadata(profile: Tables) -> tuple[bytes | None, ...]:

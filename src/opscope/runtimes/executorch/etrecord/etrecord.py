@@ -158,9 +158,10 @@ def is_etrecord(head: bytes) -> bool:
 def read_etrecord(path: Path) -> EtRecord:
     """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk."""
     with Archive(path) as archive:
+        found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
         return EtRecord(
             graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
-            instruction_handles=_handles(archive),
+            instruction_handles={place: wire.listed(handles) for place, handles in found.items()},
             delegates=_delegates(archive),
             output_counts=_by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP)),
         )
@@ -224,11 +225,6 @@ def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T
     """What is recorded for an instruction, by method and number."""
     maps = (found or {}).items()
     return {(method, instruction): each for method, by_number in maps for instruction, each in by_number.items()}
-
-
-def _handles(archive: Archive) -> dict[tuple[str, int], tuple[int, ...]]:
-    found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
-    return {place: wire.listed(handles) for place, handles in found.items()}
 
 
 def _delegates(archive: Archive) -> dict[tuple[str, int], RecordedDelegate]:

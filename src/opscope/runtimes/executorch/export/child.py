@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.core.errors import ExportError, OpscopeError, UsageError
+from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.files import written_atomically
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.export_errors import place_of
@@ -63,7 +63,14 @@ def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa
     try:
         return _arrays(module(*_own(method.inputs), **_own(dict(method.kwargs))))
     except Exception as error:  # whatever a model raises; the traceback goes to the log
-        raise _misfit(name, method, error) from error
+        given = ", ".join(_told(value) for value in method.inputs)
+        named = "".join(f", {key}={_told(value)}" for key, value in method.kwargs.items())
+        place = place_of(error)
+        said = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        at = f" at {place}" if place else ""
+        problem = f"{name}({given}{named}) fails in PyTorch{at}: {type(error).__name__}: {said[:300]}"
+        hint = "the example inputs must fit the model: compare their number, shapes and types with its forward"
+        raise UsageError(problem, hint=hint) from error
 
 
 def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
@@ -102,17 +109,6 @@ def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
 def _own(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
     """A copy, because a model may write into its inputs."""
     return copy.deepcopy(values)
-
-
-def _misfit(name: str, method: EagerMethod, error: Exception) -> ExportError | UsageError:
-    given = ", ".join(_told(value) for value in method.inputs)
-    named = "".join(f", {key}={_told(value)}" for key, value in method.kwargs.items())
-    place = place_of(error)
-    said = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    at = f" at {place}" if place else ""
-    problem = f"{name}({given}{named}) fails in PyTorch{at}: {type(error).__name__}: {said[:300]}"
-    hint = "the example inputs must fit the model: compare their number, shapes and types with its forward"
-    return UsageError(problem, hint=hint)
 
 
 def _told(value: Any) -> str:  # noqa: ANN401 - an input of any kind

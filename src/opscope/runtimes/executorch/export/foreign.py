@@ -188,7 +188,10 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
     for example models (``get_eager_model``, ``get_example_inputs``).
     """
     if all(hasattr(value, name) for name in _INTERFACE):
-        value = _from_interface(value)
+        # From an object with ExecuTorch's interface for example models; the last two functions are optional there
+        kwargs: dict[str, Any] = getattr(value, "get_example_kwarg_inputs", dict)()
+        shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
+        value = EagerModel.of(value.get_eager_model(), tuple(value.get_example_inputs()), kwargs, shapes)
     elif isinstance(value, tuple) and len(value) in (2, 3):
         value = EagerModel.of(*value)
     elif hasattr(value, "named_modules"):
@@ -212,13 +215,6 @@ def _check(name: str, method: EagerMethod, where: str) -> None:
     if not isinstance(method.inputs, tuple):
         problem = f"the example inputs of {name!r} must be a tuple, got {type(method.inputs).__name__}"
         raise UsageError(problem, where=where, hint="one input is written (x,)")
-
-
-def _from_interface(value: Any) -> EagerModel:  # noqa: ANN401 - likewise
-    """From an object with ExecuTorch's interface for example models; the last two functions are optional there."""
-    kwargs: dict[str, Any] = getattr(value, "get_example_kwarg_inputs", dict)()
-    shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
-    return EagerModel.of(value.get_eager_model(), tuple(value.get_example_inputs()), kwargs, shapes)
 
 
 def _import_error(where: str, error: Exception) -> MissingDependencyError | UsageError:

@@ -72,11 +72,9 @@ class ModelGraph(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.g
 
 def model_graph(model: str, dtype: str, programs: Mapping[str, Any]) -> ModelGraph:
     """The graphs of exported programs."""
-    return ModelGraph(model, dtype, [MethodGraph(name, _nodes(one.graph.nodes)) for name, one in programs.items()])
-
-
-def _nodes(nodes: Iterable[Any]) -> list[GraphNode]:
-    return [_node(node) for node in nodes]
+    return ModelGraph(
+        model, dtype, [MethodGraph(name, [_node(node) for node in one.graph.nodes]) for name, one in programs.items()]
+    )
 
 
 def _node(node: Any) -> GraphNode:  # noqa: ANN401 - a node of torch.fx
@@ -248,7 +246,11 @@ def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: 
         methods = _converted(model.methods, choice.dtype)
         programs = {key: _exported(key, one, model, choice, heard) for key, one in methods.items()}
         with step(f"lowering for {choice.backend}", heard, programs.values()):
-            lowered = _lowered(programs, choice)
+            from executorch.exir import to_edge_transform_and_lower
+
+            partitioner = {name: _partitioners(choice) for name in programs}
+            edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
+            lowered = edge.to_executorch()
         with step("serialising", heard, programs.values()):
             lowered.save(str(places.program))
             problem = record_written(lowered, places.etrecord)
@@ -332,14 +334,6 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
     with step(f"quantising{several}", heard, [exported]):
         graph = quantised(exported.module(), method, model.quantisation, dynamic=choice.dtype == DYNAMIC_INT8)
         return run(graph)
-
-
-def _lowered(programs: Mapping[str, Any], choice: Choice) -> Any:  # noqa: ANN401 - likewise
-    from executorch.exir import to_edge_transform_and_lower
-
-    partitioner = {name: _partitioners(choice) for name in programs}
-    edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
-    return edge.to_executorch()
 
 
 def _partitioners(choice: Choice) -> list[Any]:

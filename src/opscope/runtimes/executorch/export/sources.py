@@ -60,7 +60,14 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
     if colon and (Path(place) / "__init__.py").is_file():
         return _file(Path(place) / "__init__.py", target)
     if colon:
-        return _outside(model, place, target)
+        if not target or not all(part.isidentifier() for part in place.split(".")):
+            hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
+            raise UsageError(f"{model!r} is not the name of a model", where="MODEL", hint=hint)
+        if place in _PREFIXES:
+            kind = SourceKind(place)
+            short = target.removesuffix("Config").lower() if kind is SourceKind.TRANSFORMERS else target
+            return ModelSource(kind, place, target, _plain(short or target))
+        return ModelSource(SourceKind.MODULE, place, target, _plain(target))
     if known(model):
         return ModelSource(SourceKind.REGISTERED, model, "", _plain(model))
     file = model_file(models_directory(models), model)
@@ -95,17 +102,6 @@ def _file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
         raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init --model NAME")
     return ModelSource(SourceKind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
-
-
-def _outside(model: str, place: str, target: str) -> ModelSource:
-    if not target or not all(part.isidentifier() for part in place.split(".")):
-        hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
-        raise UsageError(f"{model!r} is not the name of a model", where="MODEL", hint=hint)
-    if place in _PREFIXES:
-        kind = SourceKind(place)
-        short = target.removesuffix("Config").lower() if kind is SourceKind.TRANSFORMERS else target
-        return ModelSource(kind, place, target, _plain(short or target))
-    return ModelSource(SourceKind.MODULE, place, target, _plain(target))
 
 
 def _unknown(model: str, models: Path | None) -> NotFoundError:

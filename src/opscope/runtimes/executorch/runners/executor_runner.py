@@ -96,7 +96,10 @@ class ExecutorRunnerTarget(HostedTarget):
         self._runner = runner.resolve()
         self._arguments = tuple(arguments)
         self._inputs, self._outputs = list(inputs), list(outputs)
-        _check_arguments(self._arguments)
+        # Refuse arguments that would measure something else than was asked
+        taken = {argument.lstrip("-").partition("=")[0] for argument in self._arguments if argument.startswith("-")}
+        for name in sorted(taken.intersection(_OURS)):
+            raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
         if not self._runner.is_file():
             hint = "give the path of an executor_runner that was built for the target"
             raise NotFoundError("there is no such runner", where=self._runner, hint=hint)
@@ -224,13 +227,6 @@ class ExecutorRunnerTarget(HostedTarget):
     def _no_features(self) -> NoReturn:
         problem = "features can neither be read from nor switched off in a runner of your own"
         raise FeatureError(problem, where=self._runner, hint=_ONE_EACH)
-
-
-def _check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse arguments that would measure something else than was asked."""
-    taken = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
-    for name in sorted(taken.intersection(_OURS)):
-        raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
 
 
 def _words(job: Job, program: str, output: str | None) -> list[str]:

@@ -50,7 +50,8 @@ def parse_log(text: str) -> RunnerLog:
     """What a runner's log says."""
     loaded, closing, flag = (pattern.search(text) for pattern in (_LOADED, _CLOSING, _UNKNOWN_FLAG))
     threads = _THREADS.findall(text)
-    printed = _printed_outputs(text)
+    first = _OUTPUTS.search(text)
+    printed = _LOG_LINE.sub("", text[first.start() :]) if first else ""
     return RunnerLog(
         threads=int(threads[-1]) if threads else None,
         load_ns=_ns(loaded[1]) if loaded else None,
@@ -84,12 +85,6 @@ def parse_help(text: str) -> RunnerHelp:
     if "etdump_path" not in flags:
         return RunnerHelp(flags, always_traces=False)
     return RunnerHelp(flags, always_traces=True if DEFAULT_TRACE in text else None)
-
-
-def _printed_outputs(text: str) -> str:
-    """The part with the outputs, without log lines that fell into it."""
-    first = _OUTPUTS.search(text)
-    return _LOG_LINE.sub("", text[first.start() :]) if first else ""
 
 
 def _ns(milliseconds: str) -> int:

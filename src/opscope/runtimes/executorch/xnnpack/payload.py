@@ -298,7 +298,13 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
     nodes = _nodes(nested(root, _NODES)[0])
     inputs, outputs = (vectors(root, slot, UINT32)[0] for slot in (_INPUTS, _OUTPUTS))
     if not unknown:
-        _check_references(root, values, nodes, inputs + outputs)
+        known = np.array([value.id for value in values], np.int64)
+        if len(np.unique(known)) < len(known):
+            raise root.buffer.error("two values have the same id")
+        used = [number for node in nodes for number in node.inputs + node.outputs]
+        missing = np.setdiff1d(np.array([*used, *(inputs + outputs)], np.int64), known)
+        if len(missing):
+            raise root.buffer.error(f"value {int(missing[0])} is used and not defined")
     return XnnGraph(
         identifier.decode(), texts(root, _VERSION)[0], header, values, nodes, inputs, outputs, _constants(root), unknown
     )
@@ -364,16 +370,3 @@ def _constants(root: Tables) -> tuple[ConstantData, ...]:
     columns = numbers(table, _OFFSET, UINT64), numbers(table, _SIZE, UINT64), texts(table, _KEY)
     rows = zip(*columns, strict=True)
     return tuple(ConstantData(None if offset == _BY_KEY else offset, size, key) for offset, size, key in rows)
-
-
-def _check_references(
-    root: Tables, values: tuple[XnnValue, ...], nodes: tuple[XnnNode, ...], externals: tuple[int, ...]
-) -> None:
-    """Every id that is used belongs to one value."""
-    known = np.array([value.id for value in values], np.int64)
-    if len(np.unique(known)) < len(known):
-        raise root.buffer.error("two values have the same id")
-    used = [number for node in nodes for number in node.inputs + node.outputs]
-    missing = np.setdiff1d(np.array([*used, *externals], np.int64), known)
-    if len(missing):
-        raise root.buffer.error(f"value {int(missing[0])} is used and not defined")

@@ -121,7 +121,9 @@ def killed(error: Any) -> Lost:  # noqa: ANN401 - an error of Dask
 def connected(address: str) -> Iterator[Any]:
     """A client of a scheduler."""
     distributed = distributed_module()
-    _silence()
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     _check_certificate(address)
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -146,13 +148,6 @@ def _check_certificate(address: str) -> None:
         reason = str(error)
     hint = "name ca-file, client.cert and client.key below distributed.comm.tls in Dask's configuration"
     raise ClusterError(f"the scheduler asks for a certificate: {reason}", where=address, hint=hint)
-
-
-def _silence() -> None:
-    """Keep the logs of Dask and what it rests on to themselves: what goes wrong is said here, once."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def scheduler_lost(address: str) -> ClusterError:

@@ -59,14 +59,12 @@ class Positions(nn.Module):
         height, width = int(asking.shape[-2]), int(asking.shape[-1])
         with torch.no_grad():
             if (height, width) not in self.cache:
-                self.cache[height, width] = _waves(height, width)
+                waves = torch.arange(_FEATURES // 2)[:, None, None] + 1
+                rows, columns = torch.arange(height)[None, :, None] / height, torch.arange(width)[None, None, :] / width
+                self.cache[height, width] = torch.cat(
+                    [(rows * waves).sin().expand(-1, -1, width), (columns * waves).cos().expand(-1, height, -1)]
+                )
             return self.cache[height, width][None].repeat(asking.shape[0], 1, 1, 1)
-
-
-def _waves(height: int, width: int) -> Tensor:
-    waves = torch.arange(_FEATURES // 2)[:, None, None] + 1
-    rows, columns = torch.arange(height)[None, :, None] / height, torch.arange(width)[None, None, :] / width
-    return torch.cat([(rows * waves).sin().expand(-1, -1, width), (columns * waves).cos().expand(-1, height, -1)])
 
 
 class Neck(nn.Module):
