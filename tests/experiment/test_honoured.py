@@ -16,6 +16,7 @@ from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import UsageError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job
 from opscope.experiment.target import RunTarget
+from opscope.hosts.host import ProcessSettings
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import PythonTarget
@@ -33,7 +34,6 @@ SET = {
     "data": "weights.ptd",
     "delegate": "none",
     "options": {"execution_mode": "parallel"},
-    "nice": 5,
 }
 EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.package_target"
 CHILDREN = [PACKAGE, "opscope.runtimes.child"]
@@ -80,9 +80,24 @@ def test_a_setting_is_read_or_refused(runner: str, name: str) -> None:
             target.check_honoured(job)
 
 
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_runner_passes_on_what_hosts_give_a_process(runner: str) -> None:
+    """A further setting of processes is a field of ProcessSettings, of which no runner knows the name."""
+    assert "process" in read_of_jobs(RUNNERS[runner][1])
+
+
+def test_a_setting_of_processes_is_one_of_experiments() -> None:
+    """By name, type and usual value."""
+    settings = {field.name: field for field in msgspec.structs.fields(ExperimentSettings)}
+    for field in msgspec.structs.fields(ProcessSettings):
+        assert field.default == settings[field.name].default
+        asked = ExperimentSettings(**{field.name: 7})
+        assert getattr(ProcessSettings.of(asked), field.name) == 7
+
+
 def test_all_settings_with_a_usual_value_are_known() -> None:
     """A new field of a job is declared by each runner, or is one that any runner needs."""
-    needed = {"traced", "warmup", "switch", "counter"}  # who counts is said by Capabilities.backend
+    needed = {"traced", "warmup", "switch", "counter", "process"}  # who counts is said by Capabilities.backend
     usual = {field.name for field in msgspec.structs.fields(Job) if not field.required}
     assert usual == set(SETTINGS_OF_A_JOB) | needed
     assert SET.keys() == SETTINGS_OF_A_JOB.keys()
@@ -100,9 +115,9 @@ def _below(kind: type) -> set[type]:
 
 
 class Forgetful(FakeTarget):
-    """Knows no niceness."""
+    """Keeps no process on chosen CPUs."""
 
-    honours = frozenset(SETTINGS_OF_A_JOB) - {"nice"}
+    honours = frozenset(SETTINGS_OF_A_JOB) - {"affinity"}
 
     def describe(self) -> Target:
         """As a kind of its own."""
@@ -114,7 +129,7 @@ def test_nothing_is_run_nor_written(tmp_path: Path) -> None:
     target = Forgetful(clock=FakeClock())
     program, out = tmp_path / "tiny.pte", tmp_path / "out"
     program.write_bytes(tiny_program())
-    with pytest.raises(UsageError, match="knows no --nice"):
-        profile(program, out=out, settings=Settings(rounds=2, nice=3), target=target)
+    with pytest.raises(UsageError, match="knows no --affinity"):
+        profile(program, out=out, settings=Settings(rounds=2, affinity=(0,)), target=target)
     assert target.jobs == []
     assert not out.exists()

@@ -24,6 +24,7 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import TraceFormatError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
+from opscope.hosts.host import ProcessSettings
 from opscope.hosts.ssh import VARIABLE
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
@@ -102,7 +103,7 @@ def test_a_process_gives_way_as_it_is_asked(
         pytest.skip("it runs no process here")
     told = writes_down(tmp_path, monkeypatch)
     for number, nice in enumerate((7, 0)):
-        asked = msgspec.structs.replace(job(program), nice=nice, traced=False)
+        asked = msgspec.structs.replace(job(program), process=ProcessSettings(nice), traced=False)
         (tmp_path / str(number)).mkdir()
         assert target.execute(asked, tmp_path / str(number)).failure is None
     assert told.read_text() == "-n 7\n"

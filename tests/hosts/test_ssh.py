@@ -25,7 +25,7 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.hosts.device import Device
-from opscope.hosts.host import PRINTED, GuardedCommand
+from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
 from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
@@ -256,7 +256,7 @@ def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> Non
 def test_a_process_gives_way_as_it_is_asked(board: sshd.Sshd, tmp_path: Path) -> None:
     """By nice(1) of the device."""
     for nice in (7, 0):
-        with device(board).started(GuardedCommand(["nice"], tmp_path, 60, nice=nice)) as ended:
+        with device(board).started(GuardedCommand(["nice"], tmp_path, 60, process=ProcessSettings(nice))) as ended:
             assert ended.code == 0
         assert (tmp_path / PRINTED).read_text() == f"{os.nice(0) + nice}\n"
 

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.bundle.settings import DelegateName, ExperimentSettings
+from opscope.bundle.settings import USUAL, DelegateName, ExperimentSettings
 from opscope.core.system.usage import ProcessUsage
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -652,9 +652,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return any(one.cleared for one in self.beside(variant))
 
     @property
-    def nice(self) -> int:
-        """By how much its processes gave way to others, see ``request``."""
-        return self.request.nice if self.request else 0
+    def settings(self) -> ExperimentSettings:
+        """What was asked for; the usual values where it is not known."""
+        return self.request or USUAL
 
     @property
     def other_models(self) -> list[Model]:

@@ -69,6 +69,9 @@ class Option(NamedTuple):
     usual: str = ""  # what happens without it, where no value says that
     each: bool = False  # whether it is given once for each entry; else entries stand in one word, between commas
     off: str = ""  # what giving it does, of a word that sets the value to false; empty for others
+    # what two measurements with different values of it differ in, where they cannot be compared, nor a bundle be
+    # finished with another value; empty where that does not matter, or the manifest tells it beside the request
+    compared: str = ""
 
     @property
     def text(self) -> str:
@@ -142,7 +145,11 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.")] = False
     affinity: Annotated[CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all")] = ()
     nice: Annotated[
-        Nice, option("How far measured processes give way to others, as of nice(1): 0, not at all, to 19.")
+        Nice,
+        option(
+            "How far measured processes give way to others, as of nice(1): 0, not at all, to 19.",
+            compared="niceness of a process",
+        ),
     ] = 0
     rounds: Annotated[Rounds, option("Repetitions of every variant, each in a new process.")] = 10
     runs: Annotated[Runs, option("Measured inferences of each process.")] = 50
@@ -256,6 +263,10 @@ def options_of(kind: type[msgspec.Struct]) -> dict[str, Option]:
         metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         found.update((name, one.extra["option"]) for one in metas if isinstance(one, msgspec.Meta) and one.extra)
     return found
+
+
+COMPARED = {name: one for name, one in options_of(ExperimentSettings).items() if one.compared}
+"""Settings in which measurements that are compared, or finished, must be alike, by their names."""
 
 
 def words_of(settings: ExperimentSettings, names: Iterable[str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from opscope.core.errors import BundleError, DeviceError, RunError, StorageError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
 from opscope.experiment.protocol import OUTPUTS, Job
+from opscope.hosts.host import ProcessSettings
 from opscope.readers.compressed import keep_compressed
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def planned_job(manifest: Manifest, place: Path, variant: Variant, *, traced: bo
         switch=variant.switch or Mechanism.CPUINFO,
         delegate=variant.delegate,
         options=variant.options,
-        nice=manifest.nice,
+        process=ProcessSettings.of(manifest.settings),
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.bundle.manifest import MaskProof, Measurement, Mechanism, PlannedInput
 from opscope.bundle.settings import DelegateName
-from opscope.hosts.host import PRINTED
+from opscope.hosts.host import PRINTED, ProcessSettings
 from opscope.program.ceilings.ceilings import Ceilings
 
 Result = TypeVar("Result")
@@ -64,7 +64,7 @@ class Job(msgspec.Struct, frozen=True):
     # `xnnpack` or `none`, for a runtime that can do without its delegate; None: as the runtime does
     delegate: DelegateName | None = None
     options: dict[str, str] | None = None  # of a session of ONNX Runtime; None for none
-    nice: int = 0  # how far the process gives way to others, as of nice(1)
+    process: ProcessSettings = ProcessSettings()
 
 
 SETTINGS_OF_A_JOB = {
@@ -75,7 +75,6 @@ SETTINGS_OF_A_JOB = {
     "data": "data",
     "delegate": "delegate",
     "options": "session_options",
-    "nice": "nice",
 }
 """Fields of a :class:`Job` that not every runner honours, and the setting that each comes from."""
 

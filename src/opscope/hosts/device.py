@@ -213,7 +213,7 @@ class Device:
     def _words(self, command: GuardedCommand) -> list[str]:
         pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
         told = [f"{name}={value}" for name, value in command.variables.items()]
-        words = [*(["env", *told] if told else []), *command.priority, *pinned, *command.words]
+        words = [*(["env", *told] if told else []), *command.process.prefix, *pinned, *command.words]
         return ["sh", "-c", self._start, "opscope-run", command.libraries, *words] if command.foreign else words
 
     def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.bundle.settings import ExperimentSettings
     from opscope.core.system.usage import ProcessUsage
     from opscope.hosts.lock import LockRequest, MachineHold
 
@@ -26,6 +29,22 @@ class Storage(NamedTuple):
     said: str  # what it complained of
 
 
+class ProcessSettings(msgspec.Struct, frozen=True):
+    """Settings of an experiment that a host gives every measured process; each has the name that it has there."""
+
+    nice: int = 0  # how far it gives way to other processes, as of nice(1)
+
+    @classmethod
+    def of(cls, settings: ExperimentSettings) -> ProcessSettings:
+        """Those among all settings of an experiment."""
+        return cls(**{name: getattr(settings, name) for name in cls.__struct_fields__})
+
+    @property
+    def prefix(self) -> list[str]:
+        """What stands before the words of a command that has them; nothing for the usual ones."""
+        return ["nice", "-n", str(self.nice)] if self.nice else []
+
+
 class GuardedCommand(NamedTuple):
     """A command that runs in a directory of its own, and ends with its time."""
 
@@ -35,17 +54,12 @@ class GuardedCommand(NamedTuple):
     # whether a file that it leaves is brought here, by its name. On this machine every file is here
     wanted: Callable[[str], bool] = lambda _: False
     affinity: Sequence[int] = ()  # CPUs to stay on; empty for all
-    nice: int = 0  # how far it gives way to other processes, as of nice(1)
+    process: ProcessSettings = ProcessSettings()
     libraries: str = ""  # directory of the host with shared libraries that it needs; empty for those of the system
     variables: Mapping[str, str] = {}  # of its environment
     # a program that tells nothing of itself: the host tells its peak memory, why it does not start, and what the
     # system recorded of it, where it can
     foreign: bool = False
-
-    @property
-    def priority(self) -> list[str]:
-        """What stands before the words of a command that gives way to others; nothing for the usual priority."""
-        return ["nice", "-n", str(self.nice)] if self.nice else []
 
 
 class ExitStatus(NamedTuple):

@@ -108,7 +108,7 @@ class ThisMachine:
             yield _launched(command)
         else:
             code = run_process(
-                [*command.priority, *self._words(command)],
+                [*command.process.prefix, *self._words(command)],
                 command.into / PRINTED,
                 command.timeout,
                 environment=command.variables,
@@ -134,7 +134,7 @@ def _launched(command: GuardedCommand) -> ExitStatus:
     """A program that a small process of ours starts, since it cannot be asked anything itself."""
     report, log = command.into / _REPORT, command.into / PRINTED
     cpus = ",".join(str(cpu) for cpu in command.affinity)
-    words = [*command.priority, *_LAUNCH, str(report), str(command.into), cpus, *command.words]
+    words = [*command.process.prefix, *_LAUNCH, str(report), str(command.into), cpus, *command.words]
     try:
         code = run_process(words, log, command.timeout, environment=command.variables)
         if code is None or code < 0:

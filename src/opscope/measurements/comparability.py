@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.bundle.settings import COMPARED
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
         ("number of usable CPUs", left.environment.usable_cpus, right.environment.usable_cpus),
         ("number of measured inferences of a process", left.plan.runs, right.plan.runs),
         ("warm-up of a process", left.plan.warmup, right.plan.warmup),
-        ("niceness of a process", left.nice, right.nice),
+        *(
+            (one.compared, getattr(left.settings, name), getattr(right.settings, name))
+            for name, one in COMPARED.items()
+        ),
         ("set of CPU features switched off", _off(baseline.variant), _off(candidate.variant)),
     )
     return [*found, *(_differs(*pair) for pair in pairs if pair[1] != pair[2])]

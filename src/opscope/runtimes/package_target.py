@@ -15,7 +15,7 @@ from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
 from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
-from opscope.hosts.host import GuardedCommand
+from opscope.hosts.host import GuardedCommand, ProcessSettings
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
@@ -77,7 +77,7 @@ class ChildTarget(HostedTarget, ABC):
                 record=record_of(switch),
             )
             words = ["run", self._sent(request, work)]
-            code = self._run(self.child, words, work, job.timeout_seconds, variables_of(switch), job.nice)
+            code = self._run(self.child, words, work, job.timeout_seconds, variables_of(switch), job.process)
             return self._outcome(code, work, job.timeout_seconds)
         except (FeatureError, DeviceError, OSError) as error:
             return ended_by(error)
@@ -139,14 +139,14 @@ class ChildTarget(HostedTarget, ABC):
         into: Path,
         timeout: float,
         variables: Mapping[str, str] | None = None,
-        nice: int = 0,
+        process: ProcessSettings | None = None,
     ) -> int | None:
         """Exit code of a module that runs there; what it left is here then."""
         command = GuardedCommand(
             words=[*self._command(module), *words],
             into=into,
             timeout=timeout,
-            nice=nice,
+            process=process or ProcessSettings(),
             wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
             variables={**self._variables(), **(variables or {})},
         )

@@ -9,7 +9,7 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 MODULES = PackageModules(
     "opscope.runtimes.litert.child",
     "opscope.runtimes.litert.ceilings.child",
-    frozenset({"affinity", "calls", "inputs", "values", "delegate", "nice"}),
+    frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
 )
 
 

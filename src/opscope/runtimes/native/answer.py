@@ -9,6 +9,7 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.core.system.usage import ProcessUsage
+from opscope.hosts.host import ProcessSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +88,7 @@ class RunnerCall(NamedTuple):
     outputs: bool = False  # whether the outputs are wanted
     brought: Mapping[str, Path] = {}  # where files go that it leaves in its directory, by their names
     variables: Mapping[str, str] = {}  # of its environment
-    nice: int = 0  # how far it gives way to other processes
+    process: ProcessSettings = ProcessSettings()
 
 
 def judged(heard: Answer | Failure, code: int | None, log: Path) -> Answer | Failure:

@@ -76,7 +76,7 @@ class RunnerStarter(Generic[Answer]):
             words=[*self._command(), *self._flags(call)],
             into=call.work,
             timeout=call.timeout,
-            nice=call.nice,
+            process=call.process,
             wanted=lambda name: name in {ANSWER, *call.brought} or name.startswith(f"{OUTPUT}-"),
             variables=call.variables,
         )

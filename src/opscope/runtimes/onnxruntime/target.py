@@ -9,7 +9,7 @@ MODULES = PackageModules(
     "opscope.runtimes.onnxruntime.child",
     "opscope.runtimes.onnxruntime.ceilings.child",
     # the graph is called whatever its name, and its weights are found beside the model
-    frozenset({"affinity", "calls", "inputs", "values", "data", "options", "nice"}),
+    frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )
 TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""

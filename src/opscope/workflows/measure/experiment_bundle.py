@@ -10,7 +10,7 @@ import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, VariantInputs
-from opscope.bundle.settings import NOTHING_OFF, PACING
+from opscope.bundle.settings import COMPARED, NOTHING_OFF, PACING
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
@@ -30,7 +30,7 @@ from opscope.workflows.measure.resuming import (
     data_contradiction,
     dtype_contradiction,
     input_contradiction,
-    nice_contradiction,
+    setting_contradiction,
     target_contradiction,
 )
 from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
@@ -384,7 +384,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         "inputs": input_contradiction(bundle, experiment),
         "data": data_contradiction(manifest, experiment),
         "methods": calls_contradiction(manifest, _calls(experiment, target, bundle.path / manifest.model.program)),
-        "nice": nice_contradiction(manifest, experiment),
+        **{name: setting_contradiction(manifest, experiment, name) for name in COMPARED},
         "untraced": _arms_contradiction(manifest, experiment, target),
     }
     for name, contradiction in found.items():

@@ -9,6 +9,7 @@ import msgspec
 from opscope.core.errors import DeviceError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import LOG, Job
+from opscope.hosts.host import ProcessSettings
 from opscope.readers.kernel_log import read_kernel_log
 from opscope.workflows.measure.experiment_bundle import build_of
 
@@ -81,7 +82,7 @@ def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, 
         timeout_seconds=experiment.timeout,
         traced=target.capabilities().always_traces is not False,
         affinity=variant.affinity,
-        nice=experiment.nice,
+        process=ProcessSettings.of(experiment),
     )
     failure = target.execute(job, place).failure
     log = place / LOG

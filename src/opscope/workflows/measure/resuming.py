@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.bundle.manifest import Mechanism, Role
-from opscope.bundle.settings import NOTHING_OFF
+from opscope.bundle.settings import COMPARED, NOTHING_OFF
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
 from opscope.experiment.target_names import parse_target
@@ -60,7 +60,8 @@ def _contradictions(
     yield "--threads", _unlike([counts], _numbers(experiment.thread_counts))
     pinned = [_numbers(variant.affinity) or _ALL_CPUS for variant in manifest.variants]
     yield "--affinity", _unlike(pinned, _numbers(experiment.cpus) or _ALL_CPUS)
-    yield "--nice", nice_contradiction(manifest, experiment)
+    for name, one in COMPARED.items():
+        yield one.named(name), setting_contradiction(manifest, experiment, name)
     yield from _switching(manifest, experiment)
     yield "--rounds", None if experiment.rounds in rounds else _unlike([str(rounds[-1])], str(experiment.rounds))
     yield "--runs", _unlike([str((plan.runs or 0) // each)], str(experiment.runs))
@@ -162,9 +163,9 @@ def _called(calls: Sequence[str]) -> str:
     return ", ".join(calls) or "the only method"
 
 
-def nice_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:
-    """Whether processes gave way to others otherwise than they are to now."""
-    return _unlike([str(manifest.nice)], str(experiment.nice))
+def setting_contradiction(manifest: Manifest, experiment: Experiment, name: str) -> Contradiction | None:
+    """Whether a bundle was measured with another value of a setting than it is to be now."""
+    return _unlike([str(getattr(manifest.settings, name))], str(getattr(experiment, name)))
 
 
 def data_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:

@@ -82,7 +82,7 @@ class ExecutorRunnerTarget(HostedTarget):
         DeviceError: the host does not answer.
     """
 
-    honours = frozenset({"affinity", "calls", "data", "nice"})
+    honours = frozenset({"affinity", "calls", "data"})
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ExecutorRunnerTarget(HostedTarget):
                 return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
-        with self._host.started(command._replace(affinity=job.affinity, nice=job.nice)) as ended:
+        with self._host.started(command._replace(affinity=job.affinity, process=job.process)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
         if outcome.failure is not None:
             for name, text in ended.records.items():

@@ -65,7 +65,7 @@ class NativeTarget(RunnerTarget):
         probe: asks for the CPU's features; None: the runner is asked.
     """
 
-    honours = frozenset({"affinity", "calls", "inputs", "values", "data", "nice"})
+    honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class NativeJobs:
                 work=work,
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
-                nice=job.nice,
+                process=job.process,
                 sent=sent,
                 inputs=len(inputs),
                 outputs=True,

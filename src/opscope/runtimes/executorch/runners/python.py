@@ -49,7 +49,7 @@ class PythonTarget(ChildTarget):
         stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
-    honours = frozenset({"affinity", "calls", "inputs", "values", "data", "nice"})
+    honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
     child, ceilings_child = CHILD, CEILINGS_CHILD
 
     def __init__(

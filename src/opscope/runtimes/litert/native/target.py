@@ -68,7 +68,7 @@ _PLATFORMS = ("manylinux_2_27", "manylinux_2_28")
 class NativeLitertTarget(RunnerTarget):
     """Runs .tflite models with the native runner."""
 
-    honours = frozenset({"affinity", "calls", "inputs", "values", "delegate", "nice"})
+    honours = frozenset({"affinity", "calls", "inputs", "values", "delegate"})
 
     @cached_property
     def jobs(self) -> LitertJobs:
@@ -208,7 +208,7 @@ class LitertJobs:
                 work=work,
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
-                nice=job.nice,
+                process=job.process,
                 sent={"model_path": SentFile("programs", _PROGRAM, program)},
                 inputs=len(inputs),
                 outputs=True,
