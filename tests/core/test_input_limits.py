@@ -30,7 +30,7 @@ from opscope.core.system.memory import (
     reserve,
 )
 from opscope.npu.readers.files import read_tiles
-from opscope.readers.mapped import mapped_file
+from opscope.readers.compressed import mapped_file
 from opscope.readers.outputs import read_arrays
 from opscope.readers.recordings.recording import read_recording
 from opscope.readers.registry import read_trace

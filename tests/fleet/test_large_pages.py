@@ -28,8 +28,7 @@ from opscope.fleet.reports.fleet import (
 )
 from opscope.fleet.reports.history import history_html, history_summary
 from opscope.fleet.reports.notebook import fleet_card
-from opscope.reports.document.blocks import MapCell
-from opscope.reports.document.trend import trend_svg, trend_text
+from opscope.reports.document.blocks import MapCell, trend_svg, trend_text
 from opscope.reports.notebook.card import MOST_ROWS
 from terminal_text import text_of
 from texts import FIRST_NIGHT, NO_ROOM, PAGES_HAVE_A_MAP

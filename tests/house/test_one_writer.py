@@ -29,7 +29,7 @@ OTHERS = {
     "runtimes/executorch/runners/executor_runner.py": SCRATCH,
     "runtimes/executorch/runners/interpreters.py": SCRATCH,
     "runtimes/counting/kernel_counter.py": SCRATCH,
-    "runtimes/executorch/runners/native_answer.py": SCRATCH,
+    "runtimes/executorch/runners/native_jobs.py": SCRATCH,
     "runtimes/litert/native/target.py": SCRATCH,
     "runtimes/native/wheels.py": SCRATCH,
     "runtimes/litert/ceilings/child.py": SCRATCH,

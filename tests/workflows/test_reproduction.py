@@ -21,7 +21,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Manifest
-from opscope.reports.sections.reproduction import reproduction
+from opscope.reports.sections.metadata import reproduction
 from programs import write_tiny_program
 from qemu import use_emulator
 from runners import write_runner

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
-    from opscope.workflows.reports.combined import combined, combined_report
-    from opscope.workflows.reports.combined_result import CombinedResult
+    from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
     from opscope.workflows.validate.validation import validate
@@ -260,10 +259,10 @@ _MODULES = {
     "opscope.workflows.measure.run_report": ("RunReport",),
     "opscope.workflows.measure.running": ("run",),
     "opscope.workflows.reports.combined": (
+        "CombinedResult",
         "combined",
         "combined_report",
     ),
-    "opscope.workflows.reports.combined_result": ("CombinedResult",),
     "opscope.workflows.reports.conversion": (
         "CONVERT_FORMATS",
         "convert",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.bundle.settings import COMPARED
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
             *found,
             "without a bundle, machine and thread count of a side are not known",
         ]
+    from opscope.bundle.settings import COMPARED
+
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
     found += measured_apart(baseline, candidate)
     pairs = (

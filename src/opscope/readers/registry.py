@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.system.memory import limited
-from opscope.readers.compressed import PACKED, first_bytes, inflated
-from opscope.readers.mapped import file_view
+from opscope.readers.compressed import PACKED, file_view, first_bytes, inflated
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:

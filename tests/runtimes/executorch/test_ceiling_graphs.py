@@ -10,7 +10,7 @@ import pytest
 
 from opscope.program.ceilings.ceilings import KernelClass
 from opscope.runtimes.ceilings.sampler import ProbeCandidate
-from opscope.runtimes.executorch.ceilings.probes import SubgraphProbes
+from opscope.runtimes.executorch.ceilings.child import SubgraphProbes
 from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 

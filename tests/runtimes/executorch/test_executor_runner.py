@@ -22,8 +22,7 @@ from opscope.experiment.engine import _judge
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.runner_log import parse_help, parse_log
+from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget, parse_help, parse_log
 from runners import FLAGS, GOOD, this_machine, write_runner
 from texts import NO_RUNNER, OWN_FLAG, RAISE_THE_LIMIT
 from traces import encode

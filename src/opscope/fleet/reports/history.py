@@ -26,11 +26,11 @@ from opscope.reports.document.blocks import (
     changed_ratio,
     column,
     table,
+    trend_text,
 )
 from opscope.reports.document.html import html_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
-from opscope.reports.document.trend import trend_text
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.pictures.pictures import INK, drawn, rows_of
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.system.memory import limited
 from opscope.core.table.events import TraceWarning
-from opscope.readers.compressed import inflated_part, is_compressed
-from opscope.readers.mapped import mapped_file
+from opscope.readers.compressed import inflated_part, is_compressed, mapped_file
 from opscope.readers.registry import reader_for
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from opscope.npu.readers.json_text import (
     no_core,
     unknown_events,
 )
-from opscope.readers.mapped import advise_dontneed
+from opscope.readers.compressed import advise_dontneed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

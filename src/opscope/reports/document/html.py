@@ -34,11 +34,11 @@ from opscope.reports.document.blocks import (
     TableBlock,
     Tone,
     cell_text,
+    trend_svg,
 )
 from opscope.reports.document.messages import finding_parts, sentence
 from opscope.reports.document.template import NOT_DRAWN, WRITTEN_BY, drawers, environment
 from opscope.reports.document.text import LONG, plain
-from opscope.reports.document.trend import trend_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.program.structure.plan import InstructionKind
-from opscope.readers.mapped import mapped_file
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.executorch.pte import read_executable
 
 if TYPE_CHECKING:

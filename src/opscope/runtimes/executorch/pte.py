@@ -30,6 +30,7 @@ from opscope.program.structure.plan import (
     Value,
     ValueList,
 )
+from opscope.readers.compressed import mapped_file
 from opscope.readers.fields import (
     BOOL,
     FLOAT64,
@@ -49,7 +50,6 @@ from opscope.readers.fields import (
     vectors,
 )
 from opscope.readers.flatbuffer import FlatBuffer, Tables
-from opscope.readers.mapped import mapped_file
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ class ExecuTorch(Runtime):
 
     def checks(self) -> list[Check]:
         """What exports models and what runs programs, too."""
-        from opscope.runtimes.executorch.readiness import readiness
+        from opscope.runtimes.executorch.targets import readiness
 
         return readiness()
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from opscope.program.structure.dtypes import NumberType
+from opscope.readers.compressed import mapped_file
 from opscope.readers.fields import (
     BOOL,
     FLOAT32,
@@ -35,7 +36,6 @@ from opscope.readers.fields import (
     vectors,
 )
 from opscope.readers.flatbuffer import FlatBuffer, Tables
-from opscope.readers.mapped import mapped_file
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.readers.mapped import file_view
+from opscope.readers.compressed import file_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

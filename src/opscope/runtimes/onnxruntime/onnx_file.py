@@ -16,7 +16,7 @@ from opscope.core.errors import TraceFormatError, UsageError
 from opscope.core.files import head_of, leads_out
 from opscope.core.system.memory import limited
 from opscope.program.structure.dtypes import NumberType
-from opscope.readers.mapped import mapped_file
+from opscope.readers.compressed import mapped_file
 from opscope.readers.protobuf import BYTES, FIXED32, VARINT, WireMessage, fields, whole
 
 if TYPE_CHECKING:

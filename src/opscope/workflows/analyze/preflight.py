@@ -39,7 +39,7 @@ def preflight(path: str | Path) -> PreflightResult:
 
 def _check(path: Path) -> None:
     """Refuse what is not a program with a word on what is expected."""
-    from opscope.readers.mapped import mapped_file
+    from opscope.readers.compressed import mapped_file
     from opscope.readers.other_files import not_recognised
     from opscope.runtimes.registry import runtime_of_content
 

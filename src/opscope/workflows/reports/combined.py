@@ -18,20 +18,37 @@ from opscope.core.tracebacks import page, tracebacks_kept
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparability import comparability_notes, mismatches
-from opscope.measurements.notebook import shown_as
+from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.measurements.sides import bundle_side
-from opscope.reports.combined.values import Version, VersionSeries
+from opscope.reports.combined.values import CombinedReport, Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN
 from opscope.workflows.analyze.sides import is_kit
-from opscope.workflows.reports.combined_result import CombinedResult
 from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.combined.combined import BundlePart
+    from opscope.reports.notebook.card import Card
     from opscope.runtimes.side import Side
+
+
+class CombinedResult(NotebookResult, CombinedReport, frozen=True):
+    """Several bundles side by side, as :func:`opscope.combined` gives them."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every bundle at each of its thread counts in a row."""
+        from opscope.reports.formats.frames import combined_frame
+
+        return combined_frame(self)
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.judged import combined_card
+
+        return combined_card(self)
 
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:

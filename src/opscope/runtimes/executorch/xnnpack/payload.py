@@ -25,6 +25,7 @@ from opscope.program.xnnpack.graph import (
     XnnNode,
     XnnValue,
 )
+from opscope.readers.compressed import mapped_file
 from opscope.readers.fields import (
     FLOAT32,
     INT32,
@@ -41,7 +42,6 @@ from opscope.readers.fields import (
     vectors,
 )
 from opscope.readers.flatbuffer import FlatBuffer
-from opscope.readers.mapped import mapped_file
 from opscope.runtimes.executorch.pte import decode_executable
 
 if TYPE_CHECKING:

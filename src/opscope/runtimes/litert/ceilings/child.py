@@ -6,20 +6,34 @@ the same, with the profiler, tells which operators run.
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opscope.core.errors import RunError
 from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
+from opscope.program.ceilings.ceilings import Dispatch, KernelClass, Pattern, operator_name
+from opscope.runtimes.ceilings.probes import (
+    CONVOLUTIONS,
+    DEPTHWISE,
+    DEPTHWISE_FILTERS,
+    GEMMS,
+    MATMULS,
+    MEAN_IMAGE,
+    ROW,
+    TRANSPOSED,
+    XnnpackGraphs,
+    element_candidate,
+)
 from opscope.runtimes.ceilings.process import measured_ceilings
-from opscope.runtimes.ceilings.sampler import RefusedError
+from opscope.runtimes.ceilings.sampler import OPENING_PATIENCE, Probe, RefusedError
 from opscope.runtimes.child import answer_request
 from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel, check_status
-from opscope.runtimes.litert.ceilings.graphs import GraphBuilder, ModelBuilder
-from opscope.runtimes.litert.ceilings.probes import SignatureProbes
+from opscope.runtimes.litert.ceilings.graphs import ABSENT, GraphBuilder, ModelBuilder
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
 from opscope.runtimes.litert.trace import DELEGATE_OP, OPERATOR
 
@@ -28,9 +42,231 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import MaskProof
     from opscope.program.ceilings.ceilings import Ceilings
-    from opscope.runtimes.ceilings.sampler import Probe, ProbeCandidate
+    from opscope.runtimes.ceilings.sampler import ProbeCandidate
 
     Candidate: TypeAlias = ProbeCandidate[GraphBuilder]
+    from collections.abc import Iterator
+
+    from opscope.runtimes.ceilings.probes import Sizes
+    from opscope.runtimes.ceilings.sampler import ProbeCandidate
+
+
+_TYPES = {"f32": ("f32", "f32"), "qs8": ("qs8", "qs8"), "qd8": ("f32", "qs8")}
+"""Types of activations and weights; activations of ``qd8`` are quantised at run time."""
+_SHAPES: dict[KernelClass, list[Sequence[Sizes]]] = {
+    KernelClass.GEMM: [GEMMS[::2]],
+    KernelClass.IGEMM: [CONVOLUTIONS[:2]],
+    KernelClass.SUBCONV: [TRANSPOSED[::2]],
+    KernelClass.DWCONV: [[(*shape, width) for shape in DEPTHWISE] for width in DEPTHWISE_FILTERS],
+    KernelClass.BMM: [MATMULS],
+}
+# Output and input channels, chained.
+_GEMVS = ((128, 128), (512, 512))
+
+# Elements for each thread: they stay in the smaller caches.
+_ELEMENTS = (4_096, 16_384)
+_CHAIN = 16
+# XNNPACK's operator -> LiteRT's, its table of options, and what is written there.
+_UNARY: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+    "Softmax": ("SOFTMAX", "SoftmaxOptions", {"beta": 1.0}),
+    "Sigmoid": ("LOGISTIC", None, {}),
+    "TanH": ("TANH", None, {}),
+    "GELU": ("GELU", "GeluOptions", {}),
+    "ApproxGELU": ("GELU", "GeluOptions", {"approximate": True}),
+    "HardSwish": ("HARD_SWISH", None, {}),
+    "ELU": ("ELU", None, {}),
+    "Exp": ("EXP", None, {}),
+    "Abs": ("ABS", None, {}),
+    "Square Root": ("SQRT", None, {}),
+    "Reciprocal Square Root": ("RSQRT", None, {}),
+}
+_BINARY = {"Add": ("ADD", "AddOptions"), "Subtract": ("SUB", "SubOptions"), "Multiply": ("MUL", "MulOptions")}
+_ALSO_QUANTISED = ("Add", "Multiply")
+# XNNPACK's operators that the delegate joins when they follow each other: each reads the same tensor and has an output
+# of its own. LiteRT's operator, types of its input and its output, scale and zero point of an int8 output.
+_APART = (
+    ("Clamp", "RELU6", "f32", "f32", (1 / 128, 0)),
+    ("Square", "SQUARE", "f32", "f32", (1 / 128, 0)),
+    ("Convert to qs8", "QUANTIZE", "f32", "qs8", (1 / 128, 0)),
+    ("Convert to f32", "DEQUANTIZE", "qs8", "f32", (1 / 128, 0)),
+    ("Sigmoid", "LOGISTIC", "qs8", "qs8", (1 / 256, -128)),
+    ("TanH", "TANH", "qs8", "qs8", (1 / 128, 0)),
+)
+_TIMES_APART, _ELEMENTS_APART = 8, (16_384, 65_536)
+_LOOKUP = "Invalid Unary Op"
+"""What XNNPACK calls a function of int8 that it looks up in a table."""
+
+_PASSED_AT_ONCE, _UPDATES = 1 << 22, 8
+# A smaller copy is over before calling the runtime is.
+_SMALLEST_COPY = 1 << 21
+
+
+class SignatureProbes(XnnpackGraphs[GraphBuilder]):
+    """Probes of LiteRT's delegate."""
+
+    multiplying = (
+        (tuple(_TYPES), (KernelClass.GEMM, KernelClass.GEMV, KernelClass.IGEMM)),
+        (("f32", "qs8"), (KernelClass.SUBCONV, KernelClass.DWCONV, KernelClass.BMM)),
+    )
+    operators = {  # noqa: RUF012 - never changed
+        Pattern.READ: "Sum",
+        Pattern.UPDATE: "Abs",
+        Pattern.COPY: "Static Reshape",
+        Dispatch.SERIAL: "Abs",
+        Dispatch.PARALLEL: "Softmax",
+    }
+    macs_at_once = 1 << 20
+    tiny_at_once = 256
+    patience = OPENING_PATIENCE
+    largest_set, share_of_memory = 1 << 27, 16
+
+    def shapes(self, kernel: KernelClass, dtype: str) -> list[list[Sizes]]:  # noqa: ARG002 - the same for all
+        """Of one row with square weights, whatever the threads."""
+        if kernel is KernelClass.GEMV:
+            return [[(1, *channels) for channels in _GEMVS]]
+        return [self.per_thread(shapes) for shapes in _SHAPES[kernel]]
+
+    def product(self, graph: GraphBuilder, dtype: str, sizes: Sizes, times: int) -> None:
+        """Each product of the one before; the delegate packs the weights anew for each."""
+        (rows, outputs, inputs), (activation, weight) = sizes, _TYPES[dtype]
+        last, weights = graph.given(activation, (rows, inputs)), graph.weights(weight, (outputs, inputs))
+        fields = {"keepNumDims": True}
+        for _ in range(times):
+            values = last, weights, graph.bias(outputs) if activation == "qs8" else ABSENT
+            left = graph.made(activation, (rows, outputs))
+            last = graph.add("FULLY_CONNECTED", values, left, "FullyConnectedOptions", fields)
+        graph.leaves(last)
+
+    def convolution(self, graph: GraphBuilder, dtype: str, image: Sizes, filters: Sizes) -> None:
+        """With a bias, which it cannot do without."""
+        activation, weight = _TYPES[dtype]
+        values = [graph.given(activation, image), graph.weights(weight, filters), _bias(graph, activation, filters[0])]
+        left = graph.made(activation, (*image[:3], filters[0]))
+        graph.leaves(graph.add("CONV_2D", values, left, "Conv2DOptions", {"strideW": 1, "strideH": 1}))
+
+    def depthwise(self, graph: GraphBuilder, dtype: str, image: Sizes, filters: Sizes) -> None:
+        """One output for each channel."""
+        (activation, weight), channels = _TYPES[dtype], image[-1]
+        values = [graph.given(activation, image), graph.weights(weight, filters, axis=3)]
+        values.append(_bias(graph, activation, channels))
+        fields = {"strideW": 1, "strideH": 1, "depthMultiplier": 1}
+        left = graph.made(activation, image)
+        graph.leaves(graph.add("DEPTHWISE_CONV_2D", values, left, "DepthwiseConv2DOptions", fields))
+
+    def transposed(self, graph: GraphBuilder, dtype: str, image: Sizes, filters: Sizes) -> None:
+        """With a stride of 2."""
+        (activation, weight), (images, side, *_) = _TYPES[dtype], image
+        made = (images, 2 * side, 2 * side, filters[0])
+        values = [graph.numbers(made), graph.weights(weight, filters), graph.given(activation, image)]
+        left, fields = graph.made(activation, made), {"strideW": 2, "strideH": 2}
+        graph.leaves(graph.add("TRANSPOSE_CONV", values, left, "TransposeConvOptions", fields))
+
+    def matmul(self, graph: GraphBuilder, dtype: str, sizes: Sizes) -> None:
+        """The second factor lies column by column."""
+        (count, rows, columns, inner), (activation, _) = sizes, _TYPES[dtype]
+        factors = graph.given(activation, (count, rows, inner)), graph.given(activation, (count, columns, inner))
+        left = graph.made(activation, (count, rows, columns))
+        graph.leaves(graph.add("BATCH_MATMUL", factors, left, "BatchMatMulOptions", {"adjY": True}))
+
+    def elements(self) -> Iterator[Probe[GraphBuilder]]:
+        """Functions in a row or apart, and means."""
+        counts = [count * self.threads for count in _ELEMENTS]
+        for function in (*_UNARY, *_BINARY):
+            for dtype in ("f32", "qs8") if function in _ALSO_QUANTISED else ("f32",):
+                candidates = [_chained(function, dtype, count) for count in counts]
+                yield Probe(candidates, partial(_is_function, function=function, dtype=dtype))
+        for function, operator, source, target, scale in _APART:
+            candidates = [
+                _apart(function, operator, source, target, scale, count * self.threads) for count in _ELEMENTS_APART
+            ]
+            yield Probe(candidates, partial(_is_function, function=function, dtype=source))
+        for dtype in ("f32", "qs8"):
+            candidates = [_mean(dtype, count) for count in counts]
+            yield Probe(candidates, partial(_is_function, function="Mean", dtype=dtype))
+
+    def passes(self, pattern: Pattern, size: int) -> int:
+        """A copy stands alone, and only where it takes long enough."""
+        passes = _PASSED_AT_ONCE // size
+        if pattern is Pattern.COPY:
+            return int(size >= _SMALLEST_COPY)
+        return max(1, min(32, passes)) if pattern is Pattern.READ else max(_UPDATES, min(64, passes))
+
+    def passing(self, graph: GraphBuilder, pattern: Pattern, dims: Sizes, times: int) -> None:
+        """Sums of the same tensor, functions in a row, which the delegate computes in place, or a change of shape."""
+        if pattern is Pattern.READ:
+            given, axes = graph.given("f32", dims), graph.numbers((1,))
+            for _ in range(times):
+                left = graph.made("f32", dims[:1])
+                graph.leaves(graph.add("SUM", (given, axes), left, "ReducerOptions", {"keepDims": False}))
+        elif pattern is Pattern.UPDATE:
+            last = graph.given("f32", dims)
+            for _ in range(times):
+                last = graph.add("ABS", (last,), graph.made("f32", dims))
+            graph.leaves(last)
+        else:
+            count = math.prod(dims)
+            given, sizes = graph.given("f32", (1, count)), graph.numbers((count,))
+            left = graph.made("f32", (count,))
+            graph.leaves(graph.add("RESHAPE", (given, sizes), left, "ReshapeOptions", {"newShape": [count]}))
+
+    def tiny(self, graph: GraphBuilder, dispatch: Dispatch, dims: Sizes) -> None:
+        """In a row."""
+        operator, options, fields = _UNARY[self.operators[dispatch]]
+        last = graph.given("f32", dims)
+        for _ in range(self.tiny_at_once):
+            last = graph.add(operator, (last,), graph.made("f32", dims), options, fields)
+        graph.leaves(last)
+
+
+def _bias(graph: GraphBuilder, activation: str, channels: int) -> int:
+    return graph.bias(channels) if activation == "qs8" else graph.weights("f32", (channels,))
+
+
+def _is_function(name: str, function: str, dtype: str) -> bool:
+    """Whether an event is of a function; one of int8 may be looked up. Targets of conversions do not count."""
+    operator = operator_name(name).partition(" to ")[0]
+    return operator == function.partition(" to ")[0] or (dtype == "qs8" and operator == _LOOKUP)
+
+
+def _chained(function: str, dtype: str, count: int) -> ProbeCandidate[GraphBuilder]:
+    """The operator on its own output, again and again; a sum adds the input each time."""
+    dims = (count // ROW, ROW)
+    operator, options, fields = (*_BINARY[function], {}) if function in _BINARY else _UNARY[function]
+
+    def build(graph: GraphBuilder) -> None:
+        last = graph.given(dtype, dims)
+        second = [graph.given(dtype, dims)] if function in _BINARY else []
+        for _ in range(_CHAIN):
+            last = graph.add(operator, (last, *second), graph.made(dtype, dims), options, fields)
+        graph.leaves(last)
+
+    return element_candidate(function, dtype, dims, _CHAIN, build)
+
+
+def _apart(
+    function: str, operator: str, source: str, target: str, scale: tuple[float, int], count: int
+) -> ProbeCandidate[GraphBuilder]:
+    dims = (count // ROW, ROW)
+
+    def build(graph: GraphBuilder) -> None:
+        given = graph.given(source, dims)
+        for _ in range(_TIMES_APART):
+            graph.leaves(graph.add(operator, (given,), graph.made(target, dims, *scale)))
+
+    return element_candidate(function, source, dims, _TIMES_APART, build)
+
+
+def _mean(dtype: str, count: int) -> ProbeCandidate[GraphBuilder]:
+    dims = (1, *MEAN_IMAGE, count // math.prod(MEAN_IMAGE))
+
+    def build(graph: GraphBuilder) -> None:
+        given, axes = graph.given(dtype, dims), graph.numbers((1, 2))
+        for _ in range(_TIMES_APART):
+            left = graph.made(dtype, (1, dims[-1]))
+            graph.leaves(graph.add("MEAN", (given, axes), left, "ReducerOptions", {"keepDims": False}))
+
+    return element_candidate("Mean", dtype, dims, _TIMES_APART, build)
+
 
 _FUNCTION = "LiteRtRunCompiledModel"
 
