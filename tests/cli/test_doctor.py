@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.core.errors import FeatureError, MissingDependencyError, NotReadyError
 from opscope.experiment.checks import State, switching_check
 from opscope.experiment.protocol import ProbeAnswer
 from texts import CXX_DOES_NOT_WORK
@@ -65,6 +65,48 @@ def test_nothing_that_runs_programs_is_a_problem(tmp_path: Path) -> None:
     assert done.returncode == MissingDependencyError.exit_code
     assert "torch is not installed" in done.stderr
     assert "install a C++17 compiler" in done.stderr
+
+
+@pytest.mark.parametrize("broken", ["raise ImportError", "raise OSError('no such file: libmissing.so')"])
+def test_a_runtime_that_cannot_be_imported_is_a_problem(broken: str, tmp_path: Path) -> None:
+    """It is found and has a version; why it cannot be imported is said, and what the others are ready for."""
+    found_there = tmp_path / "onnxruntime"
+    (found_there / "capi").mkdir(parents=True)
+    (found_there / "capi" / "onnxruntime_pybind11_state.so").touch()
+    (found_there / "__init__.py").write_text(
+        f"import sys\nprint('compiled for another numpy', file=sys.stderr)\n{broken}\n"
+    )
+    code, found = doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    checks = {check["name"]: check for check in found["checks"]}
+    assert code == NotReadyError.exit_code
+    assert checks["onnxruntime"]["state"] == "problem"
+    told = "compiled for another numpy" if broken.endswith("ImportError") else "OSError: no such file: libmissing.so"
+    assert checks["onnxruntime"]["found"].endswith(f"is installed and cannot be loaded: {told}")
+    assert checks["models"]["state"] == "ok"
+    assert ".pte (ExecuTorch)" in checks["models"]["found"]
+    assert ".onnx" not in checks["models"]["found"]
+
+
+def test_other_runtimes_do_without_executorch(tmp_path: Path) -> None:
+    """A machine with LiteRT and ONNX Runtime alone is ready for their models."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as metadata\n"
+        "import importlib.util as util\n"
+        "spec, version = util.find_spec, metadata.version\n"
+        "hidden = {'executorch', 'torch'}\n"
+        "def of(name):\n"
+        "    if name in hidden:\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return version(name)\n"
+        "metadata.version = of\n"
+        "util.find_spec = lambda name, package=None: None if name in hidden else spec(name, package)\n"
+    )
+    code, found = doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    checks = {check["name"]: check for check in found["checks"]}
+    assert (code, found["ready"]) == (0, True)
+    assert checks["executorch"]["state"] == "note"
+    assert checks["models"]["found"] == "ready for .tflite (LiteRT), .onnx (ONNX Runtime)"
+    assert checks["acceleration switch"]["state"] in {"ok", "note"}
 
 
 def test_a_switch_that_cannot_be_proved_is_a_limit() -> None:

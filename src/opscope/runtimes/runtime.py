@@ -119,16 +119,36 @@ class Runtime:
         """Of the installed package; a MissingDependencyError says why it cannot be used."""
         raise NotImplementedError(self.title)
 
+    def loaded(self) -> str:
+        """What its processes load: the name of a module, or the path of a shared library."""
+        return self.name
+
     def checks(self) -> list[Check]:
-        """What `opscope doctor` says of it on this machine."""
+        """What `opscope doctor` says of it on this machine: a problem where it is installed and cannot be loaded."""
         from opscope.core.errors import MissingDependencyError
+        from opscope.core.install import install_command
         from opscope.experiment.checks import Check, State
+        from opscope.runtimes.loading import loading_problem
 
         try:
-            return [Check(self.name, State.OK, self.version())]
+            found = self.version()
         except MissingDependencyError as error:
             problem = f"models ({self.suffix}) cannot be run: {error.problem}"
             return [Check(self.name, State.NOTE, problem, error.hint or "")]
+        if self.is_installed() and (obstacle := loading_problem(self.loaded())):
+            hint = f"install it again: {install_command(self.name)}"
+            return [Check(self.name, State.PROBLEM, f"{found} is installed and cannot be loaded: {obstacle}", hint)]
+        return [Check(self.name, State.OK, found)]
+
+    def runs_here(self, checks: Sequence[Check]) -> bool:
+        """Whether it runs models on this machine, as its checks tell."""
+        from opscope.core.errors import MissingDependencyError
+
+        try:
+            self.version()
+        except MissingDependencyError:
+            return False
+        return not any(check.state == "problem" for check in checks)
 
     def fits(self, path: Path) -> bool:
         """Whether a file is a program of it, or is named like one."""

@@ -66,6 +66,12 @@ class ExecuTorch(Runtime):
 
         return build_named(named, runner, arguments, program)
 
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.executorch.installed import installed_runtime
+
+        return installed_runtime().version
+
     def checks(self) -> list[Check]:
         """What exports models and what runs programs, too."""
         from opscope.runtimes.executorch.targets import readiness

@@ -29,6 +29,7 @@ from opscope.runtimes.executorch.runners.interpreters import local_obstacle, no_
 from opscope.runtimes.executorch.runners.native import native_emulated, native_here, native_on
 from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.hosted import FROM_PYTHON
+from opscope.runtimes.loading import loading_problem
 from opscope.runtimes.native.building import find_compiler
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _here(kind: TargetKind) -> RunTarget:
 
 def readiness() -> list[Check]:
     """Of the runtime, of what exports, and of what runs programs."""
-    return [_executorch(), _torch(), _runner()]
+    found = _executorch()
+    return [found] if _installed("executorch") is None else [found, _torch(), _runner()]
 
 
 def _installed(name: str) -> str | None:
@@ -119,11 +121,15 @@ def _installed(name: str) -> str | None:
 def _executorch() -> Check:
     name, found = "executorch", _installed("executorch")
     if found is None:
-        return Check(name, State.PROBLEM, "not installed: traces can be analysed, models cannot be run", runtime_hint())
+        lacks = "models (.pte) cannot be run, and models of PyTorch not exported: it is not installed"
+        return Check(name, State.NOTE, lacks, runtime_hint())
     try:
         runtime = installed_runtime()
     except MissingDependencyError as error:
         return problem_check(name, error)
+    problem = loading_problem(str(runtime.features))
+    if problem:
+        return Check(name, State.PROBLEM, f"{found} is installed and cannot be loaded: {problem}", runtime_hint())
     if not runtime.traces:
         limit = f"{found}: it writes no traces, so latency is measured and not split into operators"
         return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")

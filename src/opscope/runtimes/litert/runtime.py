@@ -88,6 +88,12 @@ class LiteRt(Runtime):
 
         return installed_litert().version
 
+    def loaded(self) -> str:
+        """Its library, which is called without the package."""
+        from opscope.runtimes.litert.installed import installed_litert
+
+        return str(installed_litert().library)
+
     def fits(self, path: Path) -> bool:
         """By its name, or its first bytes."""
         from opscope.runtimes.litert.signatures import is_tflite

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.errors import OpscopeError
+from opscope.core.install import install_command
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.cache import VARIABLE, find_cache
 from opscope.experiment.checks import Check, State, governor_check, load_check, switching_check, virtual_check
@@ -16,6 +18,11 @@ from opscope.experiment.target_names import parse_target
 from opscope.machine import environment, isa
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
 from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.runtimes.runtime import Runtime
 
 _SPACE_LIMIT = 1 << 30
 
@@ -110,14 +117,15 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         from opscope.workflows.measure.targets import target_checks
 
         return target_checks(target)
-    from opscope.workflows.measure.machine import environment_checks
-
     here = environment.capture([])
     found = ".".join(str(part) for part in sys.version_info[:3])
+    checked = [(runtime, runtime.checks()) for runtime in RUNTIMES]
+    able = [runtime for runtime, checks in checked if runtime.runs_here(checks)]
     return [
         Check("python", State.OK, found),
-        *(check for runtime in RUNTIMES for check in runtime.checks()),
-        _switching(),
+        *(check for _, checks in checked for check in checks),
+        _models(able),
+        *([_switching(able[0])] if able else []),
         _space(directory or Path()),
         *environment_checks(),
         load_check(environment.conditions()),
@@ -126,9 +134,19 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
     ]
 
 
-def _switching() -> Check:
+def _models(able: Sequence[Runtime]) -> Check:
+    """What can be run here."""
+    if not able:
+        hint = (
+            f"{install_command('executorch')}; for others: {', '.join(one.name for one in RUNTIMES[1:])} in its place"
+        )
+        return Check("models", State.PROBLEM, "no runtime runs models here; traces can be analysed", hint)
+    return Check("models", State.OK, f"ready for {', '.join(f'{one.suffix} ({one.title})' for one in able)}")
+
+
+def _switching(runtime: Runtime) -> Check:
     """What can be switched off here, and by which mechanisms."""
-    here = EXPORTER.target_here()
+    here = runtime.target_here()
     found = switching_check(lambda: chosen_switch(here).probe)
     if found.state is not State.OK:
         return found

@@ -1,0 +1,47 @@
+"""Whether a runtime that is installed can be loaded, tried in a process of its own: what it does there harms nobody.
+
+The process gets the name of a module to import, or the path of a shared library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from opscope.core.system.interpreter import module_command, path_variables
+
+_SECONDS = 120.0
+
+
+def loading_problem(what: str) -> str | None:
+    """Why a module cannot be imported, or a library not loaded, as one sentence; None where it can."""
+    command = [*module_command("opscope.runtimes.loading"), what]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            env={**os.environ, **path_variables()},
+        )
+    except subprocess.TimeoutExpired:
+        return f"it is not loaded within {_SECONDS:g} s"
+    if not done.returncode:
+        return None
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    # An error without a message says nothing: what the package itself complained of stands first.
+    told = lines[:1] if lines and ":" not in lines[-1] else lines[-1:]
+    return told[0] if told else f"its process ended with exit code {done.returncode}"
+
+
+if __name__ == "__main__":
+    if Path(sys.argv[1]).is_absolute():
+        ctypes.CDLL(sys.argv[1])
+    else:
+        import_module(sys.argv[1])
