@@ -15,10 +15,11 @@ from opscope.core.errors import MismatchError
 from opscope.experiment.settings import Settings
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.runtimes.onnxruntime.attribution import NodeOrigin, node_origins
-from opscope.runtimes.onnxruntime.costs import node_cost
-from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph, session_nodes
-from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode, OnnxValue, OnnxWeight, read_onnx
+from opscope.runtimes.onnxruntime.costs import GraphCosts
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
+from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins, origins_of
+from opscope.runtimes.onnxruntime.rows import session_nodes
 from opscope.workflows.measure.profiling import profile
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
@@ -118,8 +119,14 @@ def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it
         node("/s/Shape", "Shape", "a", "s"),
         node("/g/Gather", "Gather", "s v", "g"),
     )
-    (_, only) = node_origins(given, [ran("/a/Conv", "Conv", "x w", "a"), ran("/g/Gather", "Gather", "other v", "g")])
-    assert only == NodeOrigin((2,), 2, None, Attribution.ALIGNED)
+    session = [
+        ran("/a/Conv", "Conv", "x w", "a"),
+        ran("sizes", "Shape", "x", "other"),
+        ran("/g/Gather", "Gather", "other v", "g"),
+    ]
+    _, sizes, gather = node_origins(given, session)
+    assert gather == NodeOrigin((2,), 2, None, Attribution.EXACT)
+    assert sizes == NodeOrigin((1,), 1, None, Attribution.ALIGNED)
 
 
 def test_names_alone_make_it_likely() -> None:
@@ -140,7 +147,8 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
         (SessionTensor("float", (1, 4, 8, 8)), SessionTensor("float", (8, 4, 3, 3))),
         (SessionTensor("float", (1, 8, 8, 8)),),
     )
-    cost = node_cost(session, CONV_RELU, CONV_RELU.nodes[0], {"x", "t"})
+    shapes = {name: SessionTensor("float", shape) for name, shape in (("a", (1, 8, 8, 8)), ("b", (1, 8, 8, 8)))}
+    cost = GraphCosts(CONV_RELU, [session], origins_of(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
     assert cost is not None
     assert cost.macs == 8 * 8 * 8 * 4 * 9
     assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
@@ -197,9 +205,9 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     }
     file = tmp_path / "profile.json"
     file.write_text(json.dumps([row]), encoding="utf-8")
-    (only,) = session_nodes(OnnxModel(8, "", {"": 17}, graph, ()), file)
+    (only,) = session_nodes(graph, file, graph)
     assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
-    cost = node_cost(only, graph, graph.nodes[0], {"x", "y"})
+    cost = GraphCosts(graph, [only], origins_of(graph, [only]), {}).of(0, {"x", "y"})
     assert cost is not None
     assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
 

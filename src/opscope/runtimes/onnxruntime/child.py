@@ -24,22 +24,27 @@ from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
-from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
+from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import session_choice
+from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
 from opscope.runtimes.onnxruntime.signatures import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.experiment.tensors import Array
+    from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 
     Session: TypeAlias = Any
     Options: TypeAlias = Any
     """Of the package, which ships without types."""
 
 _QUIET = 3  # errors alone: the file of the optimised graph is said to fit this machine only, which is what it is for
+
+_REFUSALS = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException")
+"""Errors of the package by which a session says that it cannot run a model."""
 
 
 class OnnxRun(ProgramRun[int]):
@@ -103,15 +108,47 @@ class OnnxRun(ProgramRun[int]):
         self.peak = own_peak()
         Path(self._session.end_profiling()).replace(path)
         Path(self._traces).rmdir()
-        options, choice = self._options(), self._choice
+        choice = self._choice
+        nodes, shapes = self._saved(self._options(), path), self._given_tensors()
+        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes, shapes)
+        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+
+    def _saved(self, options: Options, profile: Path) -> tuple[SessionNode, ...]:
+        """Nodes of the graph that a session of these options runs, with what a profile of it tells."""
         with tempfile.TemporaryDirectory(dir=".") as directory:
             file = Path(directory) / "optimised.onnx"
             options.optimized_model_filepath = str(file)
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
             self._opened(options)
-            nodes = session_nodes(read_onnx(file), path)
-        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes)
-        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+            return session_nodes(read_onnx(file).graph, profile, read_onnx(Path(self._job.program)).graph)
+
+    def _given_tensors(self) -> dict[str, SessionTensor]:
+        """Tensors of the model as it was given: a session that changes nothing runs once, for their shapes.
+
+        Kernels do not pack their weights for it, since a profile leaves packed ones out. A model that needs a pass of
+        the optimiser to run at all has none.
+        """
+        state = import_module(f"{PACKAGE}.capi.onnxruntime_pybind11_state")
+        refused = tuple(getattr(state, name) for name in _REFUSALS if hasattr(state, name))
+        with tempfile.TemporaryDirectory(dir=".") as directory:
+            try:
+                session = self._opened(self._unchanged(f"{directory}/profile"))
+                names = [one.name for one in self._signature.inputs]
+                session.run(None, dict(zip(names, self._arrays, strict=True)))
+                profile = Path(session.end_profiling())
+                return tensors_of(self._saved(self._unchanged(None), profile))
+            except refused:
+                return {}
+
+    def _unchanged(self, profile: str | None) -> Options:
+        options = self._options()
+        options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.execution_mode = self._runtime.ExecutionMode.ORT_SEQUENTIAL
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile
+        return options
 
     def outputs(self) -> list[Array]:
         """Copied out of the binding."""
