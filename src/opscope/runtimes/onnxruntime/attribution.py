@@ -18,6 +18,7 @@ from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.onnxruntime.costs import GraphCosts
+from opscope.runtimes.onnxruntime.given import with_branches
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, SessionNode, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
 from opscope.runtimes.onnxruntime.origins import origins_of
@@ -116,19 +117,21 @@ def _numbered(
 
     Graphs that nodes run come behind all of it, in the order of the given model, whatever a session made of them.
     """
-    facts = _Facts(given, ran, around, shapes)
+    whole_given = with_branches(given, ran)
+    facts = _Facts(whole_given, ran, around, shapes)
+    first = sum(1 for _ in given.all_nodes())
     tensors = [name for node in given.nodes for name in node.outputs] + [one.name for one in given.inputs]
     places = {name: number for number, name in enumerate(dict.fromkeys(tensors))}
-    behind = whole = len(given.nodes) + _PER_TENSOR * len(places)
+    behind = whole = first + _PER_TENSOR * len(places)
     taken: set[int] = set()
     found = []
     for place, (node, origin) in enumerate(zip(ran, facts.origins.nodes, strict=True)):
-        number = _number(node, origin, places, len(given.nodes))
+        number = _number(node, origin, places, first)
         if number is None or number in taken:
             number, behind = behind, behind + 1
         taken.add(number)
         found.append(_Named(f"{node.op}: {node.name}", number, node, origin, facts, place))
-    return [*found, *_nested(given, found, whole + _ROOM * (1 + len(given.nodes)), shapes)]
+    return [*found, *_nested(whole_given, found, whole + _ROOM * (1 + len(given.nodes)), shapes)]
 
 
 def _nested(
@@ -158,13 +161,13 @@ def _with_surroundings(graph: OnnxGraph, around: OnnxGraph) -> OnnxGraph:
     return msgspec.structs.replace(graph, weights=(*graph.weights, *around.weights), inputs=inputs)
 
 
-def _number(node: SessionNode, origin: NodeOrigin, places: Mapping[str, int], nodes: int) -> int | None:
+def _number(node: SessionNode, origin: NodeOrigin, places: Mapping[str, int], first: int) -> int | None:
     if origin.main is not None:
         return origin.main
     if origin.moved is None or origin.moved not in places:
         return None
     kind = _MOVES.index(node.op) if node.op in _MOVES else len(_MOVES)
-    return nodes + _PER_TENSOR * places[origin.moved] + kind
+    return first + _PER_TENSOR * places[origin.moved] + kind
 
 
 class _Facts:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.runtimes.onnxruntime.passes import CARRIERS, PRODUCTS, SIZES, family
+import msgspec
+
+from opscope.runtimes.onnxruntime.passes import BRANCHES, CARRIERS, PRODUCTS, SIZES, family, names_before
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
 
 _MADE_OF_NOTHING = frozenset({"Constant", "ConstantOfShape"})
@@ -22,6 +25,39 @@ _FUSED = frozenset(
 """Operators that are fused into the one before them."""
 _LONGEST = 10
 _NEAR = 40
+
+
+def with_branches(given: OnnxGraph, ran: Sequence[SessionNode]) -> OnnxGraph:
+    """A graph with the nodes of the branches that a session runs in place of their ``If``, behind all others.
+
+    What the ``If`` leaves is then left by the nodes of its branch, and the ``If`` leaves nothing.
+    """
+    chosen = {name for node in ran if node.op == "If" for name in node.outputs}
+    made = {name for node in ran for output in node.outputs for name in names_before(output)}
+    nodes, weights = list(given.nodes), list(given.weights)
+    for number, node in enumerate(nodes):  # which grows: a branch may hold another
+        if node.op != "If" or set(node.outputs) & chosen or not set(node.outputs) & made:
+            continue
+        ran_of = {
+            name: sum(bool(made & set(one.outputs)) for one in graph.nodes) for name, graph in node.graphs.items()
+        }
+        names = {name for output in ran for name in output.outputs}
+        told = {name for name in BRANCHES if any(one.startswith(f"_if_{name}_") for one in names)}
+        branch = node.graphs.get(max(ran_of, key=lambda name: (ran_of[name], name in told), default=""))
+        if branch is None:
+            continue
+        renamed = {one.name: name for one, name in zip(branch.outputs, node.outputs, strict=False)}
+        nodes[number] = msgspec.structs.replace(node, outputs=())
+        nodes += [
+            msgspec.structs.replace(
+                one,
+                inputs=tuple(renamed.get(name, name) for name in one.inputs),
+                outputs=tuple(renamed.get(name, name) for name in one.outputs),
+            )
+            for one in branch.nodes
+        ]
+        weights += branch.weights
+    return msgspec.structs.replace(given, nodes=tuple(nodes), weights=tuple(weights))
 
 
 class GivenTensors:

@@ -41,6 +41,7 @@ class SessionNode(msgspec.Struct, frozen=True):
     # the profile does not tell
     read: tuple[SessionTensor, ...] = ()
     written: tuple[SessionTensor, ...] = ()  # tensors that it left then; likewise
+    activation: str | None = None  # that a convolution also computes; empty for none, None where that is not told
     graphs: dict[str, tuple[SessionNode, ...]] = {}  # nodes of the graphs that it runs, by the name of the attribute
 
 

@@ -14,6 +14,7 @@ from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Attribution
 from opscope.runtimes.onnxruntime.given import GivenTensors
 from opscope.runtimes.onnxruntime.passes import (
+    BLOCKED,
     BLOCKED_NAME,
     CARRIERS,
     CONTROL,
@@ -25,7 +26,7 @@ from opscope.runtimes.onnxruntime.passes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph
@@ -178,9 +179,10 @@ class _Walk:
     def _behind(self, node: SessionNode, made: str) -> str:
         """The tensor behind all that is fused into a node: the one that its readers want."""
         chain = self._given.chain(made)
-        if len(node.inputs) > _SUM and family(node.op) == "Conv" and node.op == "Conv":
-            sums = [place for place, name in enumerate(chain) if self._given.maker_op(name) in {"Add", "Sum"}]
-            chain = chain[sums[0] :] if sums else chain
+        if len(node.inputs) > _SUM and node.op == "Conv":
+            chain = self._from(chain[1:], {"Add", "Sum"}) or chain
+        if node.activation is not None and node.domain == BLOCKED:
+            return ((self._from(chain, {node.activation}) if node.activation else []) or chain)[0]
         if len(chain) > 1:
             for reader in self._reading(node.outputs[0]):
                 wanted = family(reader.op)
@@ -188,6 +190,11 @@ class _Walk:
                     if any(family(self._nodes[number].op) == wanted for number in self._given.readers(name)):
                         return name
         return chain[0]
+
+    def _from(self, chain: list[str], ops: Collection[str]) -> list[str]:
+        """A chain from the first tensor on that a node of some types leaves."""
+        places = [place for place, name in enumerate(chain) if self._given.maker_op(name) in ops]
+        return chain[places[0] :] if places else []
 
     def _reading(self, name: str, depth: int = 0) -> Iterator[SessionNode]:
         """Nodes that read a tensor, also behind those that only lay it out anew."""

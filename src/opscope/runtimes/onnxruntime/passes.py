@@ -20,6 +20,8 @@ BLOCKED_NAME = "_nchwc"
 """Behind the tensor that such a node makes, in its name; behind it an activation or a sum may still be fused."""
 SIZES = frozenset({"Shape", "Size"})
 """Operators that read no element of what they are given."""
+BRANCHES = ("then_branch", "else_branch")
+"""Graphs of an ``If``; ``_if_then_branch_X`` is tensor X of one that is run in place of its node."""
 CONTROL = frozenset({"If", "Loop", "Scan"})
 
 _FAMILIES = {
@@ -48,7 +50,7 @@ OF_MANY = frozenset({"Attention"})
 _MADE = re.compile(
     r"""
     (?:_token_\d+ | /duplicated | _q_to_dq | _post_dq | _pre_q | _dq_to_q | _out\d+ | _quantized | _transpose(?:_\d+)?)$
-    | ^Inserted(?:PrecisionFree)?Cast_
+    | ^Inserted(?:PrecisionFree)?Cast_ | ^_if_(?:then|else)_branch_
     """,
     re.VERBOSE,
 )

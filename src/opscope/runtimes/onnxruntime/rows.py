@@ -15,7 +15,7 @@ import msgspec
 from opscope.core.json import from_json
 from opscope.readers.mapped import file_view
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, every_node
-from opscope.runtimes.onnxruntime.passes import CONTROL, names_before
+from opscope.runtimes.onnxruntime.passes import CONTROL, family, names_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
 
-_NODE, _EXECUTOR = "_kernel_time", "Executor::Execute"
+_NODE, _EXECUTOR, _RUN = "_kernel_time", "Executor::Execute", "model_run"
 _ELEMENTS = {"float32": "float", "float64": "double"}
 """Types of elements that a profile names otherwise than the format of a model."""
 _Tensors: TypeAlias = list[dict[str, list[int]]]
@@ -60,7 +60,7 @@ class _Ran(NamedTuple):
 
 def session_nodes(graph: OnnxGraph, profile: Path, given: OnnxGraph) -> tuple[SessionNode, ...]:
     """The nodes of a saved graph, with what a profile of it tells of its last run."""
-    rows = [row for row in _rows(profile) if row.node is not None or row.executor]
+    rows = _last_run(_rows(profile))
     last = max((place for place, row in enumerate(rows) if row.executor), default=-1)
     read = _read_back(rows, last - 1, graph) if last >= 0 else None
     ran = read[0] if read else [_Ran(row.node, row.args, []) for row in rows if row.node]
@@ -87,6 +87,13 @@ def _rows(profile: Path) -> list[_Row]:
         return from_json(bytes(file_view(profile)), list[_Row])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
+
+
+def _last_run(rows: Sequence[_Row]) -> list[_Row]:
+    """Rows of nodes and executors of the last run that ended."""
+    ends = [-1, -1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == _RUN)]
+    own = rows[ends[-2] + 1 : ends[-1]] if ends[-1] >= 0 else rows
+    return [row for row in own if row.node is not None or row.executor]
 
 
 def _read_back(rows: Sequence[_Row], place: int, graph: OnnxGraph) -> tuple[list[_Ran], int] | None:
@@ -168,7 +175,8 @@ def _session_node(
 ) -> SessionNode:
     read, written = (_session_tensors(one) for one in (ran.told.input_type_shape, ran.told.output_type_shape))
     whole = _with_weights(node, read, stored) if written else read
-    return SessionNode(ran.name, node.op, node.domain, node.inputs, node.outputs, whole, written, graphs)
+    activation = str(node.attributes.get("activation", "")) if family(node.op) == "Conv" else None
+    return SessionNode(ran.name, node.op, node.domain, node.inputs, node.outputs, whole, written, activation, graphs)
 
 
 def _with_weights(
