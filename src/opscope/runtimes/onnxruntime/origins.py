@@ -67,10 +67,20 @@ def node_origins(given: OnnxGraph, ran: Sequence[SessionNode]) -> list[NodeOrigi
     return origins_of(given, ran).nodes
 
 
+def _computed(given: OnnxGraph, ran: Sequence[SessionNode]) -> set[str]:
+    """Tensors that nodes leave and that follow from an input: a pass may add nodes that only read what is stored."""
+    made = {name for node in ran for name in node.outputs if name}
+    known = {name for node in given.nodes for name in node.outputs} | {one.name for one in given.inputs}
+    for node in ran:
+        if not node.graphs and not any(name in made or name in known for name in node.inputs):
+            made -= set(node.outputs) - known
+    return made
+
+
 class _Walk:
     def __init__(self, given: OnnxGraph, ran: Sequence[SessionNode]) -> None:
         self._given, self._nodes, self._ran = GivenTensors(given), given.nodes, ran
-        self._made = {name for node in ran for name in node.outputs if name}
+        self._made = _computed(given, ran)
         self._readers = grouped([(name, node) for node in ran for name in node.inputs if name], lambda one: one[0])
         # The tensor of the given model that a tensor of the session's graph holds, in whatever layout and type.
         self.holds: dict[str, str] = {}
@@ -111,14 +121,19 @@ class _Walk:
             return
         main = [number for number in whole if self._nodes[number].op not in CARRIERS]
         product = any(family(self._nodes[number].op) in PRODUCTS for number in main)
-        alone = len(main) == 1 and not product
         for place in places:
-            if found[place].attribution is not Attribution.EXACT:
-                kind = family(self._ran[place].op)
-                of_kind = [number for number in main if family(self._nodes[number].op) == kind]
-                if alone or len(of_kind) == 1:
-                    number, grade = (main[0], Attribution.EXACT) if alone else (of_kind[0], Attribution.ALIGNED)
-                    found[place] = NodeOrigin((number,), number, None, grade)
+            if found[place].attribution is Attribution.EXACT:
+                continue
+            of_kind = [number for number in main if self._kind(number) == family(self._ran[place].op)]
+            if len(main) == 1 and not product:
+                found[place] = NodeOrigin((main[0],), main[0], None, Attribution.EXACT)
+            elif len(of_kind) == 1:
+                found[place] = NodeOrigin((of_kind[0],), of_kind[0], None, Attribution.ALIGNED)
+            elif not product:
+                found[place] = NodeOrigin(whole, whole[-1], None, Attribution.ALIGNED)
+
+    def _kind(self, number: int) -> str:
+        return family(self._nodes[number].op)
 
     def _learn(self, node: SessionNode) -> bool:
         """Carry on what is known of a node's tensors; whether anything was new."""
