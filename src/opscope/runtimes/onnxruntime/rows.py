@@ -135,10 +135,21 @@ def _session_nodes(
         before = next((makers[name] for name in node.outputs if name in makers), None)
         graphs = {}
         for name, body in node.graphs.items():
-            inner = next((own for one, own in seen.bodies if one is body), [])
+            inner = _merged([own for one, own in seen.bodies if one is body])
             graphs[name] = _session_nodes(body, inner, before.graphs.get(name) if before else None, stored)
         found.append(_session_node(node, seen, stored, graphs))
     return tuple(found)
+
+
+def _merged(runs: Sequence[list[_Ran]]) -> list[_Ran]:
+    """All runs of one graph as one; a node whose tensors had other sizes in another run tells none."""
+    found = []
+    for own in zip(*runs, strict=True):
+        told = own[0].told
+        steady = all(one.told == told for one in own)
+        bodies = [body for one in own for body in one.bodies]
+        found.append(_Ran(own[0].name, told if steady else _Arguments(told.op_name), bodies))
+    return found
 
 
 def _paired(graph: OnnxGraph, ran: Sequence[_Ran], given: OnnxGraph | None) -> dict[int, _Ran]:
