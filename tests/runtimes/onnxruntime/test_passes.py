@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from onnx_counter import counted_macs
 from onnx_models import Body, body, function, model, node
+from onnx_runs import AttributedRun
 from opscope.api import analyze
-from opscope.bundle.manifest import PlannedInput
 from opscope.experiment.protocol import Job
 from opscope.program.operators.kinds import Attribution
-from opscope.runtimes.onnxruntime.graph import GRAPH, every_node, read_session_graph
+from opscope.runtimes.onnxruntime.graph import every_node
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
 
@@ -43,22 +42,13 @@ def scales() -> dict[str, np.ndarray]:
     return {"s": np.array(0.02, "f"), "z": np.array(0, "u1"), "zs": np.array(0, "i1")}
 
 
-class Run:
+class Run(AttributedRun):
     """A model that ran, analysed."""
 
-    def __init__(self, directory: Path, content: bytes, inputs: Mapping[str, np.ndarray]):
-        self.program = directory / "model.onnx"
-        self.program.write_bytes(content)
-        np.savez(directory / "inputs.npz", *inputs.values())
-        planned = tuple(PlannedInput(list(one.shape), str(one.dtype)) for one in inputs.values())
-        values = str(directory / "inputs.npz")
-        asked = Job(str(self.program), None, 1, 4, 7, 120.0, traced=True, warmup=1, inputs=planned, values=values)
-        outcome = onnxruntime_here().execute(asked, directory)
-        assert outcome.measurement is not None, outcome.failure
-        analysis = analyze(directory / TRACE, program=self.program)
-        self.operators = [one for one in analysis.operators if one.kind != "framework"]
-        self.graph = read_session_graph(directory / GRAPH)
-        self.counted = sum(counted_macs(self.program, inputs).values())
+    def __init__(self, directory: Path, content: bytes, inputs: Mapping[str, np.ndarray]) -> None:
+        program = directory / "model.onnx"
+        program.write_bytes(content)
+        super().__init__(directory, program, inputs)
 
     def of(self, op: str) -> list[Operator]:
         """Operators of a type."""
@@ -68,7 +58,7 @@ class Run:
         """All are known, none of the model's products is lost or counted twice, and its work is the counter's."""
         unknown = [one.name for one in self.operators if one.attribution is not Attribution.EXACT]
         assert not unknown
-        assert sum(one.macs or 0 for one in self.operators) == self.counted > 0
+        assert self.macs == self.counted > 0
         assert all(one.macs is not None for one in self.operators)
 
 
