@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.runtimes.onnxruntime import costs
-from opscope.runtimes.onnxruntime.costs import GraphCosts
+from opscope.runtimes.onnxruntime.costs import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue
 from opscope.runtimes.onnxruntime.origins import origins_of
@@ -41,7 +41,7 @@ def cost_of(ran: SessionNode, given: OnnxNode) -> Cost | None:
     """The cost of a node that ran of a model of one node, whose inputs are those of the model."""
     inputs = tuple(OnnxValue(name, None, None) for name in given.inputs if name)
     graph = OnnxGraph("g", (given,), inputs, (), (), ())
-    return GraphCosts(graph, [ran], origins_of(graph, [ran]), {}).of(0, set(ran.inputs))
+    return SessionCosts(graph, [ran], origins_of(graph, [ran]), {}).of(0, set(ran.inputs))
 
 
 @pytest.mark.parametrize(

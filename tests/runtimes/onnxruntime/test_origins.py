@@ -15,7 +15,7 @@ from opscope.core.errors import MismatchError
 from opscope.experiment.settings import Settings
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.runtimes.onnxruntime.costs import GraphCosts
+from opscope.runtimes.onnxruntime.costs import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
 from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins, origins_of
@@ -148,7 +148,7 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
         (SessionTensor("float", (1, 8, 8, 8)),),
     )
     shapes = {name: SessionTensor("float", shape) for name, shape in (("a", (1, 8, 8, 8)), ("b", (1, 8, 8, 8)))}
-    cost = GraphCosts(CONV_RELU, [session], origins_of(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
+    cost = SessionCosts(CONV_RELU, [session], origins_of(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
     assert cost is not None
     assert cost.macs == 8 * 8 * 8 * 4 * 9
     assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
@@ -207,7 +207,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     file.write_text(json.dumps([row]), encoding="utf-8")
     (only,) = session_nodes(graph, file, graph)
     assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
-    cost = GraphCosts(graph, [only], origins_of(graph, [only]), {}).of(0, {"x", "y"})
+    cost = SessionCosts(graph, [only], origins_of(graph, [only]), {}).of(0, {"x", "y"})
     assert cost is not None
     assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
 

@@ -17,7 +17,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.runtimes.attribution import AttributedSide
-from opscope.runtimes.onnxruntime.costs import GraphCosts
+from opscope.runtimes.onnxruntime.costs import SessionCosts
 from opscope.runtimes.onnxruntime.given import with_branches
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, SessionNode, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
@@ -183,7 +183,7 @@ class _Facts:
         self._given = given
         self.computed = around | {name for node in ran for name in node.outputs} | {one.name for one in given.inputs}
         self.origins = origins_of(given, ran)
-        self._costs = GraphCosts(given, ran, self.origins, shapes)
+        self._costs = SessionCosts(given, ran, self.origins, shapes)
         self._makers = {name: node for node in given.nodes for name in node.outputs}
 
     def of(self, named: _Named) -> OperatorFacts:

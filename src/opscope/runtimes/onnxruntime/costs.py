@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
-    from opscope.runtimes.onnxruntime.origins import NodeOrigin, Origins
+    from opscope.runtimes.onnxruntime.origins import NodeOrigin, SessionOrigins
 
 _BYTES = {
     **dict.fromkeys(("float", "int32", "uint32"), 4),
@@ -37,7 +37,7 @@ _MATRIX, _HEADS = 3, 4
 """Dimensions of data with all heads side by side, and with a dimension of heads."""
 
 
-class GraphCosts:
+class SessionCosts:
     """Costs of the nodes of one graph that ran.
 
     Multiplications are those of the nodes of the given model, each counted once, and all sizes are those that the given
@@ -45,7 +45,7 @@ class GraphCosts:
     """
 
     def __init__(
-        self, given: OnnxGraph, ran: Sequence[SessionNode], origins: Origins, shapes: Mapping[str, SessionTensor]
+        self, given: OnnxGraph, ran: Sequence[SessionNode], origins: SessionOrigins, shapes: Mapping[str, SessionTensor]
     ) -> None:
         self._given, self._ran, self._origins = given, ran, origins
         stored = {one.name: SessionTensor(one.dtype.name, one.shape) for one in given.weights}

@@ -49,17 +49,17 @@ class NodeOrigin(NamedTuple):
 _UNKNOWN = NodeOrigin((), None, None, Attribution.NAME)
 
 
-class Origins(NamedTuple):
+class SessionOrigins(NamedTuple):
     """Where a session's graph comes from."""
 
     nodes: list[NodeOrigin]  # of each node of it
     holds: Mapping[str, str]  # tensor of the given model that a tensor holds, in whatever layout and type of number
 
 
-def origins_of(given: OnnxGraph, ran: Sequence[SessionNode]) -> Origins:
+def origins_of(given: OnnxGraph, ran: Sequence[SessionNode]) -> SessionOrigins:
     """The origins of a session's graph."""
     walk = _Walk(given, ran)
-    return Origins(walk.origins(), walk.holds)
+    return SessionOrigins(walk.origins(), walk.holds)
 
 
 def node_origins(given: OnnxGraph, ran: Sequence[SessionNode]) -> list[NodeOrigin]:
