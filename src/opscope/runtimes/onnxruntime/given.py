@@ -25,6 +25,8 @@ _FUSED = frozenset(
 """Operators that are fused into the one before them."""
 _LONGEST = 10
 _NEAR = 40
+_MOST = 1_000
+"""Nodes that one node may compute."""
 
 
 def with_branches(given: OnnxGraph, ran: Sequence[SessionNode]) -> OnnxGraph:
@@ -184,7 +186,7 @@ class GivenTensors:
         content = {self.same(name) for name in names} - made
         found: set[int] = set()
         waiting, closed, needed = list(targets), True, set[str]()
-        while waiting:
+        while waiting and len(found) < _MOST:
             name = waiting.pop()
             if not name or (name not in targets and name in self._stored):
                 continue
@@ -202,7 +204,9 @@ class GivenTensors:
                     needed |= {self.same(name) for name in node.inputs}
                 else:
                     waiting += node.inputs
-        return tuple(sorted(found)), {name for name in names if self.same(name) not in needed} if closed else None
+        return tuple(sorted(found)), {
+            name for name in names if self.same(name) not in needed
+        } if closed and not waiting else None
 
     def _carries(self, number: int, names: Collection[str]) -> bool:
         """Whether a node is one of those that carry one of some tensors on."""
@@ -211,9 +215,9 @@ class GivenTensors:
             if node.inputs[0] in names:
                 return True
             before = self._maker.get(node.inputs[0])
-            if before is None:
-                return False
-            node = self._nodes[before]
+            if before is None or before >= number:
+                return False  # a damaged file may have nodes that read each other
+            number, node = before, self._nodes[before]
         return False
 
 

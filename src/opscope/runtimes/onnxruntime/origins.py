@@ -102,13 +102,19 @@ class _Walk:
     def _joined(self) -> list[list[int]]:
         """Nodes that pass tensors to each other which are none of the model, by their places."""
         group = list(range(len(self._ran)))
+
+        def first(place: int) -> int:
+            while group[place] != place:
+                group[place] = group[group[place]]
+                place = group[place]
+            return place
+
         makers = {name: place for place, node in enumerate(self._ran) for name in node.outputs if name}
         for place, node in enumerate(self._ran):
             for name in node.inputs:
                 if name in makers and name not in self.holds:
-                    old, new = group[place], group[makers[name]]
-                    group = [new if one == old else one for one in group]
-        return [places for places in grouped(range(len(group)), lambda place: group[place]).values() if len(places) > 1]
+                    group[first(place)] = first(makers[name])
+        return [places for places in grouped(range(len(group)), first).values() if len(places) > 1]
 
     def _judge_together(self, found: list[NodeOrigin], places: Sequence[int]) -> None:
         """Nodes that together compute a node of the model, as those of the function that defines its operator."""
