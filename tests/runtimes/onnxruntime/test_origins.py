@@ -25,6 +25,7 @@ from opscope.workflows.measure.profiling import profile
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 FLOAT = NumberType("float32", 32)
+IMAGE, FILTER = SessionTensor("float", (1, 8, 8, 8)), SessionTensor("float", (8, 4, 3, 3))
 
 
 def node(name: str, op: str, inputs: str, outputs: str) -> OnnxNode:
@@ -127,6 +128,31 @@ def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it
     _, sizes, gather = node_origins(given, session)
     assert gather == NodeOrigin((2,), 2, None, Attribution.EXACT)
     assert sizes == NodeOrigin((1,), 1, None, Attribution.ALIGNED)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "Slice", "FusedConv"])
+def test_a_node_is_never_given_the_work_of_what_it_cannot_compute(op: str) -> None:
+    """Its tensors would make it compute two convolutions; a node that is none would be told as the fastest of all."""
+    session = [ran("strange", op, "x w v", "c")]
+    (only,) = node_origins(CONV_RELU, session)
+    assert only.attribution is not Attribution.EXACT
+    assert len(only.nodes) <= 1
+    pooled = SessionNode("strange", "MaxPool", "", ("x",), ("b",), (IMAGE,), (IMAGE,))
+    shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
+    cost = SessionCosts(CONV_RELU, [pooled], origins_of(CONV_RELU, [pooled]), shapes).of(0, {"x", "b"})
+    assert cost is not None
+    assert cost.macs == 0
+
+
+def test_a_product_that_two_nodes_leave_is_counted_once() -> None:
+    """As one that is computed again for another reader."""
+    twice = [
+        SessionNode(name, "Conv", "", ("x", "w"), ("a",), (IMAGE, FILTER), (IMAGE,)) for name in ("first", "again")
+    ]
+    shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
+    costs = SessionCosts(CONV_RELU, twice, origins_of(CONV_RELU, twice), shapes)
+    found = [costs.of(place, {"x", "a"}) for place in range(2)]
+    assert [one.macs for one in found if one is not None] == [8 * 8 * 8 * 4 * 9, 0]
 
 
 def test_names_alone_make_it_likely() -> None:
