@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +19,12 @@ from opscope.program.structure.dtypes import NumberType
 from opscope.runtimes.onnxruntime.costs import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
-from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins, origins_of
+from opscope.runtimes.onnxruntime.origins import NodeOrigin, origins_of
 from opscope.runtimes.onnxruntime.rows import session_nodes
 from opscope.workflows.measure.profiling import profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
@@ -42,6 +46,11 @@ def model(*nodes: OnnxNode) -> OnnxGraph:
     """A model of one input x, with weights w and v."""
     weights = tuple(OnnxWeight(name, FLOAT, (8, 4, 3, 3), None, None) for name in ("w", "v"))
     return OnnxGraph("g", nodes, (OnnxValue("x", FLOAT, (1, 4, 8, 8)),), (), (), weights)
+
+
+def node_origins(given: OnnxGraph, session: Sequence[SessionNode]) -> list[NodeOrigin]:
+    """Where each node of a session's graph comes from."""
+    return origins_of(given, session).nodes
 
 
 CONV_RELU = model(

@@ -62,11 +62,6 @@ def origins_of(given: OnnxGraph, ran: Sequence[SessionNode]) -> SessionOrigins:
     return SessionOrigins(walk.origins(), walk.holds)
 
 
-def node_origins(given: OnnxGraph, ran: Sequence[SessionNode]) -> list[NodeOrigin]:
-    """The origin of each node of a session's graph."""
-    return origins_of(given, ran).nodes
-
-
 def _computed(given: OnnxGraph, ran: Sequence[SessionNode]) -> set[str]:
     """Tensors that nodes leave and that follow from an input: a pass may add nodes that only read what is stored."""
     made = {name for node in ran for name in node.outputs if name}
@@ -91,8 +86,9 @@ class _Walk:
 
     def origins(self) -> list[NodeOrigin]:
         """Of all nodes; products that no tensors tell are those that are left, where they are as many."""
-        for _ in range(_MOST_ROUNDS):
-            if not sum([self._learn(node) for node in self._ran]):
+        for number in range(_MOST_ROUNDS):
+            order = reversed(self._ran) if number % 2 else self._ran
+            if not sum([self._learn(node) for node in order]) and number:
                 break
         found = [self._origin(node) for node in self._ran]
         for places in self._joined():

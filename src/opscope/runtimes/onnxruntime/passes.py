@@ -49,7 +49,7 @@ OF_MANY = frozenset({"Attention"})
 """Families that compute several products of the model at once."""
 _MADE = re.compile(
     r"""
-    (?:_token_\d+ | /duplicated | _q_to_dq | _post_dq | _pre_q | _dq_to_q | _out\d+ | _quantized | _transpose(?:_\d+)?)$
+    (?:_token_\d+ | /duplicated | _q_to_dq | _post_dq | _pre_q | _out\d+)$
     | ^Inserted(?:PrecisionFree)?Cast_ | ^_if_(?:then|else)_branch_
     """,
     re.VERBOSE,
