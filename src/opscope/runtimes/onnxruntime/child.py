@@ -129,14 +129,21 @@ class OnnxRun(ProgramRun[int]):
         graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes, shapes)
         write_atomically(Path(GRAPH), msgspec.json.encode(graph))
 
-    def _saved(self, options: Options, profile: Path) -> tuple[SessionNode, ...]:
-        """Nodes of the graph that a session of these options runs, with what a profile of it tells."""
+    def _saved(self, options: Options, profile: Path | None) -> tuple[SessionNode, ...]:
+        """Nodes of the graph that a session of these options runs, with what a profile tells, or else a run of it."""
+        program = Path(self._job.program)
         with tempfile.TemporaryDirectory(dir=".") as directory:
-            file = Path(directory) / "optimised.onnx"
+            file = Path(directory) / "saved.onnx"
             options.optimized_model_filepath = str(file)
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-            self._opened(options)
-            return session_nodes(read_onnx(file).graph, profile, read_onnx(Path(self._job.program)).graph)
+            options.enable_profiling = profile is None
+            options.profile_file_prefix = f"{directory}/profile"
+            session = self._opened(options)
+            if profile is None:
+                names = [one.name for one in self._signature.inputs]
+                session.run(None, dict(zip(names, self._arrays, strict=True)))
+                profile = Path(session.end_profiling())
+            return session_nodes(read_onnx(file).graph, profile, read_onnx(program).graph)
 
     def _given_tensors(self) -> dict[str, SessionTensor]:
         """Tensors of the model as it was given: a session that changes nothing runs once, for their shapes.
@@ -146,25 +153,14 @@ class OnnxRun(ProgramRun[int]):
         """
         state = import_module(f"{PACKAGE}.capi.onnxruntime_pybind11_state")
         refused = tuple(getattr(state, name) for name in _REFUSALS if hasattr(state, name))
-        with tempfile.TemporaryDirectory(dir=".") as directory:
-            try:
-                session = self._opened(self._unchanged(f"{directory}/profile"))
-                names = [one.name for one in self._signature.inputs]
-                session.run(None, dict(zip(names, self._arrays, strict=True)))
-                profile = Path(session.end_profiling())
-                return tensors_of(self._saved(self._unchanged(None), profile))
-            except refused:
-                return {}
-
-    def _unchanged(self, profile: str | None) -> Options:
         options = self._options()
         options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_mode = self._runtime.ExecutionMode.ORT_SEQUENTIAL
         options.add_session_config_entry("session.disable_prepacking", "1")
-        if profile is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = profile
-        return options
+        try:
+            return tensors_of(self._saved(options, None))
+        except refused:
+            return {}
 
     def outputs(self) -> list[Array]:
         """Copied out of the binding."""
