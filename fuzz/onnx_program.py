@@ -103,7 +103,7 @@ def onnx(program: Nodes) -> bytes:
 def session_graph(program: Nodes) -> bytes:
     """The graph that a session made of it, as opscope keeps it: the same nodes, with what they read and made."""
     found = {"schema": "opscope.onnxruntime-graph/1", "runtime": "1.32.0", "level": "all", "providers": ["CPU"]}
-    return json.dumps({**found, "nodes": _ran(program)}).encode()
+    return json.dumps({**found, "nodes": _ran(program), "shapes": _shapes(program)}).encode()
 
 
 def profile(program: Nodes) -> bytes:
@@ -157,6 +157,17 @@ def _ran(program: Nodes) -> list[dict[str, object]]:
         }
         for place, node in enumerate(program)
     ]
+
+
+def _shapes(program: Nodes) -> dict[str, object]:
+    """Tensors of it, by name."""
+    found: dict[str, object] = {}
+    for place, node in enumerate(program):
+        for name, shape in zip([*_inputs(program, place), f"{node.name}.out"], [*node.read, node.made], strict=True):
+            if name and shape is not None:
+                found[name] = {"dtype": "float", "shape": shape}
+        found.update(_shapes(node.inner))
+    return found
 
 
 def _graph(name: str, program: Nodes) -> bytes:

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.runtimes.onnxruntime import costs
-from opscope.runtimes.onnxruntime.costs import node_cost
+from opscope.runtimes.onnxruntime.costs import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
-from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue
+from opscope.runtimes.onnxruntime.origins import origins_of
 
 if TYPE_CHECKING:
+    from opscope.program.cost.operator_cost import Cost
     from opscope.runtimes.onnxruntime.onnx_file import Attribute
 
 MICROSOFT = "com.microsoft"
@@ -31,8 +33,15 @@ def macs(
     given = OnnxNode("n", op, domain, inputs, ("o",), attributes or {}, {})
     shapes = tuple(SessionTensor("float", shape) for shape in read if shape)
     ran = SessionNode("n", op, domain, inputs, ("o",), shapes, (SessionTensor("float", made),))
-    cost = node_cost(ran, OnnxGraph("g", (given,), (), (), (), ()), given, set(inputs))
+    cost = cost_of(ran, given)
     return None if cost is None else cost.macs
+
+
+def cost_of(ran: SessionNode, given: OnnxNode) -> Cost | None:
+    """The cost of a node that ran of a model of one node, whose inputs are those of the model."""
+    inputs = tuple(OnnxValue(name, None, None) for name in given.inputs if name)
+    graph = OnnxGraph("g", (given,), inputs, (), (), ())
+    return SessionCosts(graph, [ran], origins_of(graph, [ran]), {}).of(0, set(ran.inputs))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +119,7 @@ def test_what_only_moves_data_multiplies_nothing() -> None:
     layer = OnnxNode("c", "Conv", "", ("x", "w"), ("o",), {}, {})
     size = (SessionTensor("int64", (3,)), SessionTensor("int64", ()))
     ran = SessionNode("g", "Gather", "", ("s", "i"), ("o",), size, (SessionTensor("int64", ()),))
-    cost = node_cost(ran, OnnxGraph("g", (layer,), (), (), (), ()), layer, {"s", "i"})
+    cost = cost_of(ran, layer)
     assert cost is not None
     assert cost.macs == cost.flops == 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onnx_models import body, model, node
 from opscope.api import analyze
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
 from opscope.core.errors import (
@@ -35,6 +36,7 @@ from texts import HASHES_FIT, NOT_THE_MEASURED_FILE, ONLY_LITERT
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 CALLS = 6
+AXIS = {"axis": np.array([0], "i8")}
 
 
 def job(name: str, *, traced: bool = True, options: dict[str, str] | None = None) -> Job:
@@ -85,6 +87,15 @@ def test_a_traced_run_leaves_the_profile_and_the_graph_that_ran(tmp_path: Path) 
     assert len(durations) == len(done.wall_ns) == CALLS
     # The profile has whole microseconds.
     assert all(inner <= wall + 1000 for inner, wall in zip(durations.tolist(), done.wall_ns, strict=True))
+
+
+@needs_onnxruntime
+def test_an_output_may_have_other_dimensions_than_the_model_says(tmp_path: Path) -> None:
+    """A session warns of it once, and would refuse to fill that output again."""
+    graph = body([node("Unsqueeze", "x axis", "y")], {"x": ("float32", (2, 3))}, {"y": ("float32", (2, 3))}, AXIS)
+    (tmp_path / "wrong.onnx").write_bytes(model(graph))
+    asked = Job(str(tmp_path / "wrong.onnx"), None, 1, CALLS, 7, 120.0, traced=True, warmup=2)
+    assert len(measured(asked, tmp_path / "run").wall_ns) == CALLS
 
 
 @needs_onnxruntime

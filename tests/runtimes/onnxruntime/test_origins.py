@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +16,20 @@ from opscope.core.errors import MismatchError
 from opscope.experiment.settings import Settings
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.runtimes.onnxruntime.attribution import NodeOrigin, node_origins
-from opscope.runtimes.onnxruntime.costs import node_cost
-from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph, session_nodes
-from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode, OnnxValue, OnnxWeight, read_onnx
+from opscope.runtimes.onnxruntime.costs import SessionCosts
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
+from opscope.runtimes.onnxruntime.origins import NodeOrigin, origins_of
+from opscope.runtimes.onnxruntime.rows import session_nodes
 from opscope.workflows.measure.profiling import profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 FLOAT = NumberType("float32", 32)
+IMAGE, FILTER = SessionTensor("float", (1, 8, 8, 8)), SessionTensor("float", (8, 4, 3, 3))
 
 
 def node(name: str, op: str, inputs: str, outputs: str) -> OnnxNode:
@@ -40,6 +46,11 @@ def model(*nodes: OnnxNode) -> OnnxGraph:
     """A model of one input x, with weights w and v."""
     weights = tuple(OnnxWeight(name, FLOAT, (8, 4, 3, 3), None, None) for name in ("w", "v"))
     return OnnxGraph("g", nodes, (OnnxValue("x", FLOAT, (1, 4, 8, 8)),), (), (), weights)
+
+
+def node_origins(given: OnnxGraph, session: Sequence[SessionNode]) -> list[NodeOrigin]:
+    """Where each node of a session's graph comes from."""
+    return origins_of(given, session).nodes
 
 
 CONV_RELU = model(
@@ -118,8 +129,39 @@ def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it
         node("/s/Shape", "Shape", "a", "s"),
         node("/g/Gather", "Gather", "s v", "g"),
     )
-    (_, only) = node_origins(given, [ran("/a/Conv", "Conv", "x w", "a"), ran("/g/Gather", "Gather", "other v", "g")])
-    assert only == NodeOrigin((2,), 2, None, Attribution.ALIGNED)
+    session = [
+        ran("/a/Conv", "Conv", "x w", "a"),
+        ran("sizes", "Shape", "x", "other"),
+        ran("/g/Gather", "Gather", "other v", "g"),
+    ]
+    _, sizes, gather = node_origins(given, session)
+    assert gather == NodeOrigin((2,), 2, None, Attribution.EXACT)
+    assert sizes == NodeOrigin((1,), 1, None, Attribution.ALIGNED)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "Slice", "FusedConv"])
+def test_a_node_is_never_given_the_work_of_what_it_cannot_compute(op: str) -> None:
+    """Its tensors would make it compute two convolutions; a node that is none would be told as the fastest of all."""
+    session = [ran("strange", op, "x w v", "c")]
+    (only,) = node_origins(CONV_RELU, session)
+    assert only.attribution is not Attribution.EXACT
+    assert len(only.nodes) <= 1
+    pooled = SessionNode("strange", "MaxPool", "", ("x",), ("b",), (IMAGE,), (IMAGE,))
+    shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
+    cost = SessionCosts(CONV_RELU, [pooled], origins_of(CONV_RELU, [pooled]), shapes).of(0, {"x", "b"})
+    assert cost is not None
+    assert cost.macs == 0
+
+
+def test_a_product_that_two_nodes_leave_is_counted_once() -> None:
+    """As one that is computed again for another reader."""
+    twice = [
+        SessionNode(name, "Conv", "", ("x", "w"), ("a",), (IMAGE, FILTER), (IMAGE,)) for name in ("first", "again")
+    ]
+    shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
+    costs = SessionCosts(CONV_RELU, twice, origins_of(CONV_RELU, twice), shapes)
+    found = [costs.of(place, {"x", "a"}) for place in range(2)]
+    assert [one.macs for one in found if one is not None] == [8 * 8 * 8 * 4 * 9, 0]
 
 
 def test_names_alone_make_it_likely() -> None:
@@ -140,7 +182,8 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
         (SessionTensor("float", (1, 4, 8, 8)), SessionTensor("float", (8, 4, 3, 3))),
         (SessionTensor("float", (1, 8, 8, 8)),),
     )
-    cost = node_cost(session, CONV_RELU, CONV_RELU.nodes[0], {"x", "t"})
+    shapes = {name: SessionTensor("float", shape) for name, shape in (("a", (1, 8, 8, 8)), ("b", (1, 8, 8, 8)))}
+    cost = SessionCosts(CONV_RELU, [session], origins_of(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
     assert cost is not None
     assert cost.macs == 8 * 8 * 8 * 4 * 9
     assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
@@ -197,9 +240,9 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     }
     file = tmp_path / "profile.json"
     file.write_text(json.dumps([row]), encoding="utf-8")
-    (only,) = session_nodes(OnnxModel(8, "", {"": 17}, graph, ()), file)
+    (only,) = session_nodes(graph, file, graph)
     assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
-    cost = node_cost(only, graph, graph.nodes[0], {"x", "y"})
+    cost = SessionCosts(graph, [only], origins_of(graph, [only]), {}).of(0, {"x", "y"})
     assert cost is not None
     assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
 

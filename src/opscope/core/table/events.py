@@ -224,9 +224,12 @@ class EventTable:
         return replace(self, traces=traces)
 
     def with_instructions(
-        self, numbers: Mapping[str, int], enclosed: Mapping[str, int], others_from: int
+        self, numbers: Mapping[str, int], enclosed: Mapping[int, Mapping[str, int]], others_from: int
     ) -> EventTable:
-        """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran."""
+        """Kernels of an inference numbered by what they are called, where a trace numbers them as they ran.
+
+        Those of the graphs that a kernel runs are numbered by the number of that kernel and what they are called.
+        """
         traces = tuple(
             tuple(_numbered(segment, numbers, enclosed, others_from) for segment in trace) for trace in self.traces
         )
@@ -304,21 +307,32 @@ def _renumbered(segment: Segment, first: Mapping[str, int]) -> Segment:
     return segment.with_columns(instruction=np.where(inner, instruction + offset, instruction))
 
 
-def _numbered(segment: Segment, numbers: Mapping[str, int], enclosed: Mapping[str, int], others_from: int) -> Segment:
+def _numbered(
+    segment: Segment, numbers: Mapping[str, int], enclosed: Mapping[int, Mapping[str, int]], others_from: int
+) -> Segment:
     name, scope, before = (segment.columns[column] for column in ("name", "scope", "instruction"))
     parent = segment.parent
     kernel = scope.equals(Scope.KERNEL.value) | scope.equals(Scope.DELEGATE_OP.value)
     above = np.where(parent >= 0, parent, 0)
     outermost = kernel & (parent >= 0) & scope.equals(Scope.EXECUTE.value)[above[above]] & (parent[above] >= 0)
-    outer, inner = (
-        np.array([*(known.get(text, -1) for text in name.texts), -1], np.int64)[name.codes]
-        for known in (numbers, enclosed)
-    )
-    own = np.where(outermost, outer, np.where(kernel, inner, -1))
+    own = np.where(outermost, _by_name(name, numbers), -1)
+    # Kernels inside of others: of each that is numbered in the round before, those that its graphs run.
+    inner, waiting = kernel & ~outermost & (parent >= 0), set(own[own >= 0].tolist()) & enclosed.keys()
+    while waiting:
+        numbered: set[int] = set()
+        for owner in waiting:
+            ran = inner & (own[above[above]] == owner)
+            own = np.where(ran, _by_name(name, enclosed[owner]), own)
+            numbered |= set(own[ran].tolist())
+        waiting = numbered & enclosed.keys()
     after = np.where(own >= 0, own, np.where(before >= 0, before + others_from, before))
     # The calls that run the graphs of a kernel are its own.
     inside = ~kernel & (parent >= 0) & kernel[above]
     return segment.with_columns(instruction=np.where(inside, after[above], after))
+
+
+def _by_name(name: Coded, known: Mapping[str, int]) -> NDArray[np.int64]:
+    return np.array([*(known.get(text, -1) for text in name.texts), -1], np.int64)[name.codes]
 
 
 def _with_method(segment: Segment, name: str) -> Segment:

@@ -24,22 +24,29 @@ from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
-from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, session_nodes
+from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import session_choice
+from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
 from opscope.runtimes.onnxruntime.signatures import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.experiment.tensors import Array
+    from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 
     Session: TypeAlias = Any
     Options: TypeAlias = Any
+    _Declared: TypeAlias = Any
+    _Value: TypeAlias = Any
     """Of the package, which ships without types."""
 
 _QUIET = 3  # errors alone: the file of the optimised graph is said to fit this machine only, which is what it is for
+
+_REFUSALS = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException")
+"""Errors of the package by which a session says that it cannot run a model."""
 
 
 class OnnxRun(ProgramRun[int]):
@@ -50,6 +57,7 @@ class OnnxRun(ProgramRun[int]):
         self._version = installed_onnxruntime().version
         self._signature = read_signature(Path(self._job.program))
         self._choice = session_choice(self._job.options)
+        self._misdeclared: bool | None = None
         self._runtime = import_module(PACKAGE)
         # The package would go on without providers that it does not have, and only say so.
         there = self._runtime.get_available_providers()
@@ -79,9 +87,13 @@ class OnnxRun(ProgramRun[int]):
         self._binding = self._session.io_binding()
         for one, value in zip(signature.inputs, self._values, strict=True):
             self._binding.bind_ortvalue_input(one.name, value)
-        for one in signature.outputs:
-            self._binding.bind_output(one.name)
+        self._bind_outputs()
         return tensors
+
+    def _bind_outputs(self) -> None:
+        self._binding.clear_binding_outputs()
+        for one in self._signature.outputs:
+            self._binding.bind_output(one.name)
 
     def calls(self) -> Iterator[int]:
         """The one graph."""
@@ -90,9 +102,18 @@ class OnnxRun(ProgramRun[int]):
     def call(self, called: int) -> tuple[int, int, None]:  # noqa: ARG002 - there is but one
         """Run the session."""
         clock, run_model, binding = time.perf_counter_ns, self._session.run_with_iobinding, self._binding
+        if self._misdeclared:
+            self._bind_outputs()
         before = clock()
         run_model(binding)
-        return before, clock(), None
+        after = clock()
+        if self._misdeclared is None:
+            self._misdeclared = any(map(self._is_misdeclared, self._session.get_outputs(), binding.get_outputs()))
+        return before, after, None
+
+    def _is_misdeclared(self, declared: _Declared, value: _Value) -> bool:
+        """Whether an output has other dimensions than the model says, which a session refuses to fill again."""
+        return bool(value.is_tensor() and declared.shape and len(value.shape()) != len(declared.shape))
 
     def versions(self) -> dict[str, str]:
         """Of the package."""
@@ -103,15 +124,43 @@ class OnnxRun(ProgramRun[int]):
         self.peak = own_peak()
         Path(self._session.end_profiling()).replace(path)
         Path(self._traces).rmdir()
-        options, choice = self._options(), self._choice
+        choice = self._choice
+        nodes, shapes = self._saved(self._options(), path), self._given_tensors()
+        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes, shapes)
+        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+
+    def _saved(self, options: Options, profile: Path | None) -> tuple[SessionNode, ...]:
+        """Nodes of the graph that a session of these options runs, with what a profile tells, or else a run of it."""
+        program = Path(self._job.program)
         with tempfile.TemporaryDirectory(dir=".") as directory:
-            file = Path(directory) / "optimised.onnx"
+            file = Path(directory) / "saved.onnx"
             options.optimized_model_filepath = str(file)
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-            self._opened(options)
-            nodes = session_nodes(read_onnx(file), path)
-        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes)
-        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+            options.enable_profiling = profile is None
+            options.profile_file_prefix = f"{directory}/profile"
+            session = self._opened(options)
+            if profile is None:
+                names = [one.name for one in self._signature.inputs]
+                session.run(None, dict(zip(names, self._arrays, strict=True)))
+                profile = Path(session.end_profiling())
+            return session_nodes(read_onnx(file).graph, profile, read_onnx(program).graph)
+
+    def _given_tensors(self) -> dict[str, SessionTensor]:
+        """Tensors of the model as it was given: a session that changes nothing runs once, for their shapes.
+
+        Kernels do not pack their weights for it, since a profile leaves packed ones out. A model that needs a pass of
+        the optimiser to run at all has none.
+        """
+        state = import_module(f"{PACKAGE}.capi.onnxruntime_pybind11_state")
+        refused = tuple(getattr(state, name) for name in _REFUSALS if hasattr(state, name))
+        options = self._options()
+        options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.execution_mode = self._runtime.ExecutionMode.ORT_SEQUENTIAL
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        try:
+            return tensors_of(self._saved(options, None))
+        except refused:
+            return {}
 
     def outputs(self) -> list[Array]:
         """Copied out of the binding."""

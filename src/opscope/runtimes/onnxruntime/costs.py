@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.operator_cost import Cost
+from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import Category, classify
+from opscope.runtimes.onnxruntime.graph import SessionTensor
+from opscope.runtimes.onnxruntime.passes import BLOCKED, MOVERS, PRODUCTS, family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
+    from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
+    from opscope.runtimes.onnxruntime.origins import NodeOrigin, SessionOrigins
 
 _BYTES = {
     **dict.fromkeys(("float", "int32", "uint32"), 4),
@@ -20,9 +24,8 @@ _BYTES = {
     **dict.fromkeys(("int8", "uint8", "bool"), 1),
     **dict.fromkeys(("double", "int64", "uint64"), 8),
 }
-_LAST_CHANNELS = frozenset({"NhwcFusedConv", "NhwcConv"})
 _WEIGHT_PLACE = {"QLinearConv": 3}
-_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv"})
 _GEMMS = frozenset({"Gemm", "QGemm"})
 _PRODUCTS = frozenset(
     {"MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}
@@ -34,44 +37,104 @@ _MATRIX, _HEADS = 3, 4
 """Dimensions of data with all heads side by side, and with a dimension of heads."""
 
 
-def node_cost(node: SessionNode, given: OnnxGraph, main: OnnxNode | None, computed: Collection[str]) -> Cost | None:
-    """The cost of one run of a node; None where it is not known."""
-    told = len(node.read) == sum(map(bool, node.inputs))
-    if not node.written or not told or (main is not None and main.op in _UNKNOWN):
-        return None
-    sizes = [_bytes_of(one) for one in (*node.read, *node.written)]
-    macs = _macs(node, given, main)
-    if macs is None or macs < 0 or None in sizes:
-        return None
-    names = [name for name in node.inputs if name]
-    read = dict(zip(names, sizes, strict=False))
-    moved = [size or 0 for name, size in read.items() if name in computed]
-    stored = [size or 0 for name, size in read.items() if name not in computed]
-    written = sum(size or 0 for size in sizes[len(node.read) :])
-    elements = math.prod(node.written[0].shape)
-    others = 0 if macs or _moves(node) else elements
-    return Cost(macs, 2 * macs + others, sum(moved), written, sum(stored)).if_possible()
+class SessionCosts:
+    """Costs of the nodes of one graph that ran.
+
+    Multiplications are those of the nodes of the given model, each counted once, and all sizes are those that the given
+    model has: blocks of channels are filled up with zeros, and a pass may lay out or fuse differently elsewhere.
+    """
+
+    def __init__(
+        self, given: OnnxGraph, ran: Sequence[SessionNode], origins: SessionOrigins, shapes: Mapping[str, SessionTensor]
+    ) -> None:
+        self._given, self._ran, self._origins = given, ran, origins
+        stored = {one.name: SessionTensor(one.dtype.name, one.shape) for one in given.weights}
+        self._tensors = {**stored, **_seen(ran, origins.holds), **shapes}
+        self._counted: dict[int, int] = {}  # products of the given model, by number: place of the node that has them
+        exact_first = sorted(range(len(ran)), key=lambda place: origins.nodes[place].attribution != Attribution.EXACT)
+        for place in exact_first:
+            for number in self._products(origins.nodes[place]):
+                self._counted.setdefault(number, place)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Of a tensor of the given model."""
+        return self._tensors[name].shape if name in self._tensors else None
+
+    def held(self, name: str, tensor: SessionTensor) -> tuple[int, ...]:
+        """Shape that the given model has for what a tensor holds; its own where that is not known."""
+        return self.shape(self._origins.holds.get(name, "")) or tensor.shape
+
+    def of(self, place: int, computed: Collection[str]) -> Cost | None:
+        """The cost of one run of a node; None where it is not known."""
+        node, origin = self._ran[place], self._origins.nodes[place]
+        main = None if origin.main is None else self._given.nodes[origin.main]
+        names = [name for name in node.inputs if name]
+        if not node.written or len(node.read) != len(names) or (main is not None and main.op in _UNKNOWN):
+            return None
+        macs = self._macs(place)
+        read = [self._bytes(name, one, main) for name, one in zip(names, node.read, strict=True)]
+        written = [self._bytes(name, one, main) for name, one in zip(node.outputs, node.written, strict=False)]
+        if macs is None or macs < 0 or None in (*read, *written):
+            return None
+        moved = sum(size or 0 for name, size in zip(names, read, strict=True) if name in computed)
+        stored = sum(size or 0 for name, size in zip(names, read, strict=True) if name not in computed)
+        others = 0 if macs or _moves(node) else math.prod(node.written[0].shape)
+        return Cost(macs, 2 * macs + others, moved, sum(size or 0 for size in written), stored).if_possible()
+
+    def filter(self, main: OnnxNode | None) -> tuple[int, ...]:
+        """Shape of the filter of a convolution of the model; empty for other nodes."""
+        place = _WEIGHT_PLACE.get(main.op, 1) if main is not None else 1
+        if main is None or "Conv" not in main.op or len(main.inputs) <= place:
+            return ()
+        return self.shape(main.inputs[place]) or ()
+
+    def _bytes(self, name: str, tensor: SessionTensor, main: OnnxNode | None) -> int | None:
+        width = _BYTES.get(tensor.dtype)
+        shape = self.held(name, tensor)
+        whole = self.filter(main)
+        if name not in self._origins.holds and len(whole) == len(shape) and len(whole) > _MATRIX - 1:
+            shape = whole  # a filter in blocks
+        return None if width is None else width * math.prod(shape)
+
+    def _products(self, origin: NodeOrigin) -> list[int]:
+        return [number for number in origin.nodes if family(self._given.nodes[number].op) in PRODUCTS]
+
+    def _macs(self, place: int) -> int | None:
+        """Multiply-accumulates; 0 for what is no product, None for a product whose factors are not known."""
+        origin = self._origins.nodes[place]
+        if origin.main is None:
+            return None if family(self._ran[place].op) in PRODUCTS else 0
+        own = [number for number in self._products(origin) if self._counted[number] == place]
+        each = [self._macs_of(self._given.nodes[number]) for number in own]
+        return None if None in each else sum(count or 0 for count in each)
+
+    def _macs_of(self, node: OnnxNode) -> int | None:
+        read = _Shapes({place: self.shape(name) for place, name in enumerate(node.inputs) if name})
+        made = next((self.shape(name) for name in node.outputs if name), None)
+        if made is None:
+            return None
+        if node.op in _CONVOLUTIONS:
+            weight = read.at(_WEIGHT_PLACE.get(node.op, 1))
+            return None if not weight or len(made) < _MATRIX else made[0] * math.prod(made[2:]) * math.prod(weight)
+        if node.op == "ConvTranspose":
+            weight, data = read.at(1), read.at(0)
+            return None if not weight or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
+        count = _COUNTS.get(node.op)
+        return None if count is None else count(node, read, made)
 
 
-def _bytes_of(tensor: SessionTensor) -> int | None:
-    width = _BYTES.get(tensor.dtype)
-    return None if width is None else width * math.prod(tensor.shape)
-
-
-def _macs(node: SessionNode, given: OnnxGraph, main: OnnxNode | None) -> int | None:
-    """Multiply-accumulates; 0 for what is no product, None for a product whose factors are not known."""
-    if main is None or _moves(node):
-        return 0
-    read, made = _Shapes(node), node.written[0].shape
-    if main.op in _CONVOLUTIONS:
-        weight = _weight_shape(given, main, _WEIGHT_PLACE.get(main.op, 1)) or read.at(_WEIGHT_PLACE.get(node.op, 1))
-        places = made[1:-1] if node.op in _LAST_CHANNELS else made[2:]
-        return None if not weight or len(made) < _MATRIX else made[0] * math.prod(places) * math.prod(weight)
-    if main.op == "ConvTranspose":
-        weight, data = _weight_shape(given, main, 1) or read.at(1), read.at(0)
-        return None if not weight or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
-    count = _COUNTS.get(main.op)
-    return 0 if count is None else count(main, read, made)
+def _seen(ran: Sequence[SessionNode], holds: Mapping[str, str]) -> dict[str, SessionTensor]:
+    """Tensors of the model as nodes had them that neither fill up nor lay out anew."""
+    found: dict[str, SessionTensor] = {}
+    for node in ran:
+        if node.domain == BLOCKED or node.op in MOVERS:
+            continue
+        for names, tensors in ((node.inputs, node.read), (node.outputs, node.written)):
+            own = [name for name in names if name]
+            for name, tensor in zip(own, tensors if len(tensors) == len(own) else (), strict=False):
+                if holds.get(name) == name:
+                    found.setdefault(name, tensor)
+    return found
 
 
 def _moves(node: SessionNode) -> bool:
@@ -79,15 +142,13 @@ def _moves(node: SessionNode) -> bool:
     return classify(f"{node.op}: ").category is Category.DATA_MOVEMENT
 
 
-class _Shapes:
-    """Shapes of what a node read in a run, by the place of its inputs; inputs that are left out have none."""
+class _Shapes(NamedTuple):
+    """Shapes of what a node reads, by the place of its inputs; inputs that are left out have none."""
 
-    def __init__(self, node: SessionNode) -> None:
-        places = [place for place, name in enumerate(node.inputs) if name]
-        self._known = {place: tensor.shape for place, tensor in zip(places, node.read, strict=False)}
+    known: Mapping[int, tuple[int, ...] | None]
 
     def at(self, place: int) -> tuple[int, ...] | None:
-        return self._known.get(place)
+        return self.known.get(place)
 
 
 def _multiplied(main: OnnxNode, read: _Shapes, made: Sequence[int]) -> int | None:
@@ -174,9 +235,3 @@ _COUNTS: dict[str, Callable[[OnnxNode, _Shapes, Sequence[int]], int | None]] = {
     "Einsum": _summed,
     "MatMulNBits": _of_few_bits,
 }
-
-
-def _weight_shape(given: OnnxGraph, node: OnnxNode, place: int) -> Sequence[int] | None:
-    """Shape of a stored factor: filters of all outputs, inputs of a group, and the window."""
-    name = node.inputs[place] if place < len(node.inputs) else ""
-    return next((one.shape for one in given.weights if one.name == name), None)

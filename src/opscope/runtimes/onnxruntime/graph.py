@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,14 +11,15 @@ from opscope.core.json import from_json
 from opscope.readers.compressed import file_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxModel, OnnxNode
 
 GRAPH = "graph.onnxruntime.json"
 """Its file, beside the trace."""
 SCHEMA = "opscope.onnxruntime-graph/1"
+
+
+_MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
 
 
 class SessionTensor(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ class SessionTensor(msgspec.Struct, frozen=True):
 class SessionNode(msgspec.Struct, frozen=True):
     """A node that ran."""
 
-    name: str  # as the profile has it
+    name: str  # as the profile has it, which names those that the model leaves without a name
     op: str  # its type
     domain: str  # that defines it; empty for ONNX itself
     inputs: tuple[str, ...]  # names of tensors; empty for one that is left out
@@ -40,6 +41,7 @@ class SessionNode(msgspec.Struct, frozen=True):
     # the profile does not tell
     read: tuple[SessionTensor, ...] = ()
     written: tuple[SessionTensor, ...] = ()  # tensors that it left then; likewise
+    activation: str | None = None  # that a convolution also computes; empty for none, None where that is not told
     graphs: dict[str, tuple[SessionNode, ...]] = {}  # nodes of the graphs that it runs, by the name of the attribute
 
 
@@ -51,85 +53,8 @@ class SessionGraph(msgspec.Struct, frozen=True):
     level: str  # of the optimisation of the graph, as `all`
     providers: tuple[str, ...]  # of the session, the preferred one first
     nodes: tuple[SessionNode, ...]  # of the graph that ran
-
-
-def session_nodes(model: OnnxModel, profile: Path) -> tuple[SessionNode, ...]:
-    """The nodes of an optimised model, with the shapes that a profile of it tells."""
-    return _session_nodes(model.graph, _last_rows(profile), {})
-
-
-_Tensors: TypeAlias = list[dict[str, list[int]]]
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    op_name: str = ""
-    input_type_shape: _Tensors = []
-    output_type_shape: _Tensors = []
-
-
-class _Row(msgspec.Struct, frozen=True):
-    cat: str = ""
-    name: str = ""
-    args: _Arguments = _Arguments()
-
-
-_NODE = "_kernel_time"
-
-
-def _last_rows(profile: Path) -> dict[str, _Arguments]:
-    """Of each node the last row; nodes without a name share one, which says nothing of any of them."""
-    try:
-        rows = from_json(bytes(file_view(profile)), list[_Row])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-    named = (row for row in rows if row.cat == "Node" and row.name.endswith(_NODE))
-    return {row.name.removesuffix(_NODE): row.args for row in named if row.name != _NODE}
-
-
-def _session_nodes(
-    graph: OnnxGraph, rows: Mapping[str, _Arguments], around: Mapping[str, SessionTensor]
-) -> tuple[SessionNode, ...]:
-    own = {one.name: SessionTensor(_ELEMENTS.get(one.dtype.name, one.dtype.name), one.shape) for one in graph.weights}
-    stored = {**around, **own}
-    return tuple(_session_node(one, rows, stored) for one in graph.nodes)
-
-
-_MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
-_ELEMENTS = {"float32": "float", "float64": "double"}
-"""Types of elements that a profile names otherwise than the format of a model."""
-
-
-def _session_node(node: OnnxNode, rows: Mapping[str, _Arguments], stored: Mapping[str, SessionTensor]) -> SessionNode:
-    seen = rows.get(node.name, _Arguments())
-    known = seen if seen.op_name == node.op else _Arguments()
-    read, written = (_session_tensors(one) for one in (known.input_type_shape, known.output_type_shape))
-    graphs = {name: _session_nodes(graph, rows, stored) for name, graph in node.graphs.items()}
-    whole = _with_weights(node, read, stored) if written else read
-    return SessionNode(node.name, node.op, node.domain, node.inputs, node.outputs, whole, written, graphs)
-
-
-def _with_weights(
-    node: OnnxNode, told: Sequence[SessionTensor], stored: Mapping[str, SessionTensor]
-) -> tuple[SessionTensor, ...]:
-    """What a node read, with the weights that a profile leaves out: those that the kernel packed when it was made.
-
-    Each is put in its place by the order of the inputs; what cannot be is left as the profile has it.
-    """
-    names, left, found = [name for name in node.inputs if name], list(told), []
-    for place, name in enumerate(names):
-        weight = stored.get(name)
-        computed = sum(other not in stored for other in names[place:])
-        if weight is None or (left and left[0] == weight and len(left) > computed):
-            if not left:
-                return tuple(told)
-            found.append(left.pop(0))
-        else:
-            found.append(weight)
-    return tuple(told) if left else tuple(found)
-
-
-def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
-    return tuple(SessionTensor(dtype, tuple(shape)) for one in told for dtype, shape in one.items())
+    # tensors of the model as it was given, as a run without any optimisation had them; none where that is not possible
+    shapes: dict[str, SessionTensor] = {}
 
 
 def read_session_graph(path: Path) -> SessionGraph:
@@ -140,17 +65,23 @@ def read_session_graph(path: Path) -> SessionGraph:
         raise TraceFormatError(f"not a graph of a session: {error}", where=path) from error
     if found.schema != SCHEMA:
         raise TraceFormatError(f"is of the schema {found.schema!r}, not {SCHEMA!r}", where=path)
-    if any(not _possible(one.shape) for node in _every_node(found.nodes) for one in (*node.read, *node.written)):
+    if any(not _possible(one.shape) for one in _every_tensor(found)):
         raise TraceFormatError("a tensor has sizes that none can have", where=path)
     return found
 
 
-def _every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:
+def every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:
     """Nodes, and those of the graphs that they run."""
     for node in nodes:
         yield node
         for graph in node.graphs.values():
-            yield from _every_node(graph)
+            yield from every_node(graph)
+
+
+def _every_tensor(graph: SessionGraph) -> Iterator[SessionTensor]:
+    yield from graph.shapes.values()
+    for node in every_node(graph.nodes):
+        yield from (*node.read, *node.written)
 
 
 def _possible(shape: Sequence[int]) -> bool:

@@ -108,7 +108,7 @@ class OnnxGraph(msgspec.Struct, frozen=True):
     inputs: tuple[OnnxValue, ...]
     outputs: tuple[OnnxValue, ...]  # that a caller gets
     values: tuple[OnnxValue, ...]  # tensors between nodes whose type is stated
-    weights: tuple[OnnxWeight, ...]  # that are stored
+    weights: tuple[OnnxWeight, ...]  # that are stored; those of nodes that are constants come last
 
     def all_nodes(self) -> Iterator[OnnxNode]:
         """Its nodes, and those of the graphs that they run."""
@@ -247,6 +247,7 @@ def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
     found = _Members(message)
     weights = (*map(_weight, found.messages(5)), *map(_sparse, found.messages(15)))
     stored = {one.name for one in weights}
+    constants = tuple(one for message in found.messages(1) for one in _constant(message))
     inputs, outputs, values = (tuple(map(_value, found.messages(number))) for number in (11, 12, 13))
     return OnnxGraph(
         name=found.text(2),
@@ -254,8 +255,24 @@ def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
         inputs=tuple(one for one in inputs if one.name not in stored),
         outputs=outputs,
         values=values,
-        weights=weights,
+        weights=(*weights, *constants),
     )
+
+
+def _constant(message: WireMessage) -> Iterator[OnnxWeight]:
+    """The tensor of a node that is a constant, by the name of its output."""
+    found = _Members(message)
+    if found.text(4) != "Constant" or not found.texts(2):
+        return
+    for one in map(_Members, found.messages(5)):
+        tensor, name = one.message(5), found.texts(2)[0]
+        whole, several = one.integer(3), one.integers(8)
+        if tensor is not None:
+            yield msgspec.structs.replace(_weight(tensor), name=name)
+        elif one.text(1) == "value_int" and whole is not None:
+            yield OnnxWeight(name, _number_type(7), (), None, (whole,))
+        elif one.text(1) == "value_ints":
+            yield OnnxWeight(name, _number_type(7), (len(several),), None, several)
 
 
 def _node(message: WireMessage, depth: int) -> OnnxNode:
