@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.core.json import from_json
-from opscope.readers.mapped import file_view
+from opscope.readers.compressed import file_view
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, every_node
 from opscope.runtimes.onnxruntime.passes import CONTROL, family, names_before
 
