@@ -204,7 +204,7 @@ def test_roles_come_from_the_comparisons_alone(tmp_path):
         for path in (directory / other).iterdir():
             path.rename(path.with_name(path.name.replace(name, other)))
     run = read_kit(directory)
-    assert [(e.name, e.role) for e in run.experiments] == [("sme2_on", None), ("sme2_off", None)]
+    assert [(e.listed.experiment, e.role) for e in run.experiments] == [("sme2_on", None), ("sme2_off", None)]
     assert codes(run) == ["kit_no_roles"]
     asked = read_kit(write_run(tmp_path / "asked", pairs=[pair("beta", "alpha")]))
     assert [e.role for e in asked.experiments] == [KitRole.CANDIDATE, KitRole.BASELINE]

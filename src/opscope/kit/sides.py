@@ -299,7 +299,7 @@ def _offer(run: KitRun, sides: Mapping[str, Side]) -> list[str]:
 
 def _variant(experiment: KitExperiment) -> Variant:
     role = _ROLES[experiment.role] if experiment.role else None
-    return Variant(experiment.key, role, None, [], experiment.threads)
+    return Variant(experiment.key, role, None, [], experiment.listed.threads)
 
 
 def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Analysis]) -> Manifest:
@@ -385,14 +385,14 @@ def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
 def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
-        found = log_source(experiment.kernels, experiment.name, str(directory / files.kernel_log))
+        found = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
     elif experiment.kernel_rows and files.kernels:
         lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        found = registered_source(lines, experiment.name, str(directory / files.kernels))
+        found = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
     role = experiment.role.value if experiment.role else None
-    return msgspec.structs.replace(found, role=role, threads=experiment.threads)
+    return msgspec.structs.replace(found, role=role, threads=experiment.listed.threads)
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:
@@ -404,7 +404,9 @@ def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequ
     against, every = {one.candidate.label: one for one in comparisons}, KernelFilter()
     ladders = [
         variant_ladder(
-            LadderInputs(each.key, each.threads, analyses[each.key].operators, {}, comparison=against.get(each.key))
+            LadderInputs(
+                each.key, each.listed.threads, analyses[each.key].operators, {}, comparison=against.get(each.key)
+            )
         )
         for each in run.experiments
         if each.key in analyses

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import UsageError
 from opscope.core.printable import shell_command
 from opscope.core.table import TraceWarning
-from opscope.kit.readers.json import PairFields, PairSide
-from opscope.kit.readers.run import ExperimentKey, KitPair, KitRole, named_key
+from opscope.kit.readers.json import ExperimentKey, PairFields
+from opscope.kit.readers.run import KitPair, KitRole, named_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,12 +60,10 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
     found: dict[tuple[str, str], KitPair] = {}
     warnings = []
     for pair in dict.fromkeys(asked):
-        baseline = fitting(pair.baseline, (pair.baseline_threads, pair.threads), keys)
-        candidate = fitting(pair.candidate, (pair.candidate_threads, pair.threads), keys)
+        baseline, candidate = (fitting(side, keys) for side in pair.sides)
         if baseline is None or candidate is None:
-            lost = pair.baseline if baseline is None else pair.candidate
-            name = lost if isinstance(lost, str) else lost.experiment
-            message = f"a comparison names the experiment {name[:80]}, which is not in the run, or at several threads"
+            lost = pair.sides[0 if baseline is None else 1].experiment
+            message = f"a comparison names the experiment {lost[:80]}, which is not in the run, or at several threads"
             warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
             continue
         texts = baseline.text, candidate.text
@@ -81,7 +79,7 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
 def _offered(keys: Sequence[ExperimentKey]) -> KitPair | None:
     """The first two of one thread count whose names differ in on and off alone."""
     for key in keys:
-        on = ExperimentKey(_OFF.sub("on", key.name), key.threads)
+        on = ExperimentKey(_OFF.sub("on", key.experiment), key.threads)
         if on != key and on in keys:
             return KitPair(key.text, on.text, None)
     return None
@@ -101,13 +99,9 @@ def comparing_command(directory: Path | str, pair: KitPair) -> str:
     return shell_command(words)
 
 
-def fitting(
-    side: PairSide | str, counts: tuple[int | None, int | None], keys: Sequence[ExperimentKey]
-) -> ExperimentKey | None:
-    """The experiment that a side of a comparison means, with the first thread count next to it."""
-    name, own = (side.experiment, side.threads) if isinstance(side, PairSide) else (side, None)
-    threads = next((count for count in (own, *counts) if count is not None), None)
-    found = [key for key in keys if key.name == name and threads in {None, key.threads}]
+def fitting(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:
+    """The experiment that a side of a comparison means; one without thread count means the only one there is."""
+    found = [key for key in keys if key.experiment == side.experiment and side.threads in {None, key.threads}]
     return found[0] if len(found) == 1 else None
 
 
