@@ -125,6 +125,8 @@ def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) ->
         PlannedVariant(
             name=f"{config.name}_t{threads}" if len(counts) > 1 else config.name,
             group=config.name,
+            ablated=[],
+            cleared=[],
             threads=threads,
             affinity=_affinity(config.cpu_affinity, f"{path}.cpu_affinity", file),
             runner=_runner(base, runner),
@@ -156,16 +158,16 @@ def _arguments(words: list[str]) -> tuple[list[str], str | None]:
     return kept, verbose
 
 
-def _affinity(mask: str | int | None, path: str, file: Path) -> tuple[int, ...]:
+def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
     """CPUs of a mask as ``taskset`` reads it: hexadecimal with or without 0x, the lowest bit is CPU 0."""
     if mask is None or mask == "":
-        return ()
+        return []
     match = _MASK.match(str(mask).strip())
     bits = int(match[1], 16) if match else 0
     if not bits:
         problem = f"{shown(mask)} is not a mask of CPUs"
         raise wrong(file, path, problem, 'a hexadecimal number as for taskset, for example "0x80" for CPU 7')
-    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
 def _check_names(placed: list[_Placed], file: Path) -> None:
