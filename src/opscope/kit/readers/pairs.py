@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError
 from opscope.core.printable import shell_command
 from opscope.core.table import TraceWarning
 from opscope.kit.readers.json import ExperimentKey, PairFields
-from opscope.kit.readers.run import KitPair, KitRole, named_key
+from opscope.kit.readers.run import KitPair, named_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,13 +27,13 @@ class Pairs(NamedTuple):
     offered: KitPair | None
     warnings: list[TraceWarning]
 
-    def role(self, key: str) -> KitRole | None:
+    def role(self, key: str) -> Role | None:
         """What an experiment is in them."""
         baseline = any(pair.baseline == key for pair in self.found)
         candidate = any(pair.candidate == key for pair in self.found)
         if baseline and candidate:
-            return KitRole.BOTH
-        return KitRole.BASELINE if baseline else KitRole.CANDIDATE if candidate else None
+            return Role.INTERMEDIATE
+        return Role.BASELINE if baseline else Role.CANDIDATE if candidate else None
 
 
 def named_pairs(

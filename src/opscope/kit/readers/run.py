@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, did_you_mean
 from opscope.core.table import TraceWarning
 from opscope.kit.readers.csv import KitKernelRow, StatsRow
@@ -32,14 +32,6 @@ def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -
         raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=directory, hint=hint)
     hint = did_you_mean(name, [key.text for key in keys])
     raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
-
-
-class KitRole(str, enum.Enum):
-    """What an experiment is in the comparisons that the kit was asked for."""
-
-    BASELINE = "baseline"
-    CANDIDATE = "candidate"
-    BOTH = "both"
 
 
 class KitFiles(msgspec.Struct, frozen=True):
@@ -68,7 +60,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
     listed: ExperimentKey  # as the kit lists it
     mode: str | None  # `timing` or `xnntrace`; null where no file tells
     status: str | None  # what the kit recorded; it says that the run was started, not that it succeeded
-    role: KitRole | None  # in the comparisons that were asked for; null when there are none
+    role: Role | None  # in the comparisons that were asked for, intermediate where it is on both sides; null without
     runs: int | None  # measured inferences that were asked for
     warmup: int | None  # warm-up inferences that were asked for; the kit runs them in their own process
     files: KitFiles  # what is there
