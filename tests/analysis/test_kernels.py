@@ -12,6 +12,7 @@ from opscope.analysis.compare.compare import compare
 from opscope.analysis.kernels.kernel_join import copies_of, join_calls
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
+    KernelColumn,
     KernelSource,
     KernelState,
     counted_source,
@@ -72,7 +73,8 @@ CALLS = calls(
 
 def source(variant: str, kind: EvidenceKind, *names: str, role: str | None = None, threads: int | None = None):
     """A source that names kernels."""
-    return KernelSource(variant, kind, f"{variant}.log", dict.fromkeys(names, 1), role, threads)
+    column = KernelColumn(variant, kind, f"{variant}.log", role, threads, len(names), None)
+    return KernelSource(column, dict.fromkeys(names, 1))
 
 
 # ---- the view
@@ -225,7 +227,7 @@ def known(text: str = TRACE, **fields: object) -> LadderInputs:
         "sme": {CONVOLUTION: ELIGIBLE, LINEAR: ELIGIBLE},
     }
     operators = analyse(traced(text), TraceSource("trace", "etdump", [("trace", "0" * 64)])).operators
-    return LadderInputs(**{"variant": "on", "threads": 1, "operators": operators, **own, **fields})  # type: ignore[arg-type]
+    return LadderInputs(**{"operators": operators, **own, **fields})  # type: ignore[arg-type]
 
 
 def step(ladder: VariantLadder, rung: EvidenceLevel, place: OperatorKey = CONVOLUTION) -> LevelAnswer:
@@ -247,7 +249,7 @@ def counted(seen: KernelCalls = CALLS) -> dict[str, object]:
 
 def test_every_rung_has_its_own_source() -> None:
     """Eligible by the program, in the library by its symbols, chosen by the trace, run by counts."""
-    ladder = variant_ladder(known(**counted()))
+    ladder = variant_ladder("on", 1, known(**counted()))
     assert [own.name for own in ladder.operators] == [
         "Convolution (NHWC, PF32) IGEMM #1",
         "Fully Connected (NC, PF32) GEMM #1",
@@ -263,7 +265,7 @@ def test_every_rung_has_its_own_source() -> None:
 
 def test_without_evidence_nothing_is_claimed_to_have_run() -> None:
     """A chosen kernel is not a kernel that ran."""
-    ladder = variant_ladder(known())
+    ladder = variant_ladder("on", 1, known())
     assert step(ladder, EvidenceLevel.SELECTED).answer is Answer.YES
     assert step(ladder, EvidenceLevel.EXECUTED).answer is Answer.UNKNOWN
     assert "no calls were counted" in step(ladder, EvidenceLevel.EXECUTED).detail
@@ -273,7 +275,7 @@ def test_without_evidence_nothing_is_claimed_to_have_run() -> None:
 def test_a_log_of_registered_kernels_is_no_execution() -> None:
     """Whatever it lists."""
     logged = registered_source([(MOPA2, "gemm", 1)], "on", "log.txt")
-    found = step(variant_ladder(known(registered=logged)), EvidenceLevel.EXECUTED)
+    found = step(variant_ladder("on", 1, known(registered=logged)), EvidenceLevel.EXECUTED)
     assert (found.answer, found.source) == (Answer.UNKNOWN, None)
     assert "registered kernels, not those that ran" in found.detail
 
@@ -283,7 +285,7 @@ def test_packing_alone_is_no_execution() -> None:
     seen = calls(
         OperatorCalls(0, 0, 1, {}), OperatorCalls(0, 1, 3, {PACK: 3, DOT: 6}), OperatorCalls(1, 0, 1, {MOPA: 1})
     )
-    ladder = variant_ladder(known(**counted(seen)))
+    ladder = variant_ladder("on", 1, known(**counted(seen)))
     found = step(ladder, EvidenceLevel.EXECUTED)
     assert found.answer is Answer.NO
     assert f"but {PACK} 3 times, {DOT} 6 times" in found.detail
@@ -293,9 +295,9 @@ def test_packing_alone_is_no_execution() -> None:
 def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> None:
     """No call at all is a no for all; some calls are nobody's."""
     none = calls(problem="delegates ran at the same time in several threads")
-    assert step(variant_ladder(known(**counted(none))), EvidenceLevel.EXECUTED).answer is Answer.NO
+    assert step(variant_ladder("on", 1, known(**counted(none))), EvidenceLevel.EXECUTED).answer is Answer.NO
     some = calls(OperatorCalls(0, None, 0, {MOPA2: 5}), problem="delegates ran at the same time in several threads")
-    found = step(variant_ladder(known(**counted(some))), EvidenceLevel.EXECUTED)
+    found = step(variant_ladder("on", 1, known(**counted(some))), EvidenceLevel.EXECUTED)
     assert (found.answer, found.detail) == (Answer.UNKNOWN, "delegates ran at the same time in several threads")
 
 
@@ -311,7 +313,7 @@ def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> Non
 )
 def test_eligible_needs_the_program_and_the_processor(fields: dict[str, object], answer: Answer, said: str) -> None:
     """And a rule, which is known for SME only."""
-    found = step(variant_ladder(known(**fields)), EvidenceLevel.ELIGIBLE)
+    found = step(variant_ladder("on", 1, known(**fields)), EvidenceLevel.ELIGIBLE)
     assert found.answer is answer
     assert said in found.detail
 
@@ -329,18 +331,20 @@ def test_eligible_needs_the_program_and_the_processor(fields: dict[str, object],
 def test_what_was_chosen_stands_in_the_name_on_arm_only(types: str, machine: str, answer: Answer) -> None:
     """Types quantised at run time have one name with and without SME."""
     text = TRACE.replace("NHWC, PF32", f"NHWC, {types}")
-    assert step(variant_ladder(known(text, machine=machine)), EvidenceLevel.SELECTED).answer is answer
+    assert step(variant_ladder("on", 1, known(text, machine=machine)), EvidenceLevel.SELECTED).answer is answer
 
 
 def test_samples_speak_for_an_operator_only_where_no_other_could_be_meant() -> None:
     """A profiler knows threads, no operators."""
     seen = source("on", EvidenceKind.SAMPLED, MOPA2)
-    both = step(variant_ladder(known(sampled=seen)), EvidenceLevel.EXECUTED)
+    both = step(variant_ladder("on", 1, known(sampled=seen)), EvidenceLevel.EXECUTED)
     assert both.answer is Answer.UNKNOWN
     assert "one of 2 operators" in both.detail
-    alone = step(variant_ladder(known(sampled=seen, sme={CONVOLUTION: ELIGIBLE})), EvidenceLevel.EXECUTED)
+    alone = step(variant_ladder("on", 1, known(sampled=seen, sme={CONVOLUTION: ELIGIBLE})), EvidenceLevel.EXECUTED)
     assert (alone.answer, alone.isa) == (Answer.YES, IsaClass.SME2)
-    other = step(variant_ladder(known(sampled=source("on", EvidenceKind.SAMPLED, NEON))), EvidenceLevel.EXECUTED)
+    other = step(
+        variant_ladder("on", 1, known(sampled=source("on", EvidenceKind.SAMPLED, NEON))), EvidenceLevel.EXECUTED
+    )
     assert other.answer is Answer.UNKNOWN
     assert "between two samples" in other.detail
 
@@ -366,20 +370,20 @@ def test_no_is_said_only_where_a_speedup_is_excluded() -> None:
         own = [50_000 + scatter * (number % 3) for number in range(8)]
         sides = (at_times(times) for times in (own, own[::-1]))
         found = compare(*sides, labels=(("off", ""), ("on", "")), paired=True)
-        answers.append(step(variant_ladder(known(comparison=found)), EvidenceLevel.FASTER).answer)
+        answers.append(step(variant_ladder("on", 1, known(comparison=found)), EvidenceLevel.FASTER).answer)
     assert answers == [Answer.NO, Answer.UNKNOWN]
 
 
 def test_faster_is_the_verdict_of_the_comparison() -> None:
     """By operator; an emulator's times are none."""
     compared = compare(processes(150000), processes(50000), labels=(("off", ""), ("on", "")), paired=True)
-    ladder = variant_ladder(known(comparison=compared))
+    ladder = variant_ladder("on", 1, known(comparison=compared))
     found = step(ladder, EvidenceLevel.FASTER)
     assert (found.answer, found.source) == (Answer.YES, "off against on")
     assert found.detail.startswith("faster: ")
     assert "ms saved" in found.detail
     assert step(ladder, EvidenceLevel.FASTER, LINEAR).answer is Answer.NO
-    emulated = variant_ladder(known(comparison=compared, emulated=True))
+    emulated = variant_ladder("on", 1, known(comparison=compared, emulated=True))
     assert step(emulated, EvidenceLevel.FASTER).answer is Answer.UNKNOWN
     assert "timings are meaningless" in step(emulated, EvidenceLevel.FASTER).detail
     assert {count.share for count in evidence_level_counts(emulated)} == {""}
@@ -387,7 +391,7 @@ def test_faster_is_the_verdict_of_the_comparison() -> None:
 
 def test_five_lines_tell_how_far_the_evidence_goes() -> None:
     """Yes, no and not known for each question; with a yes, their share of the latency."""
-    counts = evidence_level_counts(variant_ladder(known(**counted())))
+    counts = evidence_level_counts(variant_ladder("on", 1, known(**counted())))
     assert [(row.rung, row.yes, row.no, row.unknown) for row in counts] == [
         (EvidenceLevel.ELIGIBLE, 2, 0, 0),
         (EvidenceLevel.IN_BINARY, 2, 0, 0),
@@ -400,7 +404,7 @@ def test_five_lines_tell_how_far_the_evidence_goes() -> None:
 
 def test_operators_are_chosen_by_name_and_types() -> None:
     """Both must fit."""
-    ladder = variant_ladder(known())
+    ladder = variant_ladder("on", 1, known())
     assert [own.name for own in chosen(ladder, (), ("fully",)).operators] == ["Fully Connected (NC, PF32) GEMM #1"]
     assert len(chosen(ladder, ("pf32",), ()).operators) == 2
     assert not chosen(ladder, ("int8",), ()).operators

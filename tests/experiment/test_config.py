@@ -450,7 +450,7 @@ def test_the_kits_masks_of_cpus(tmp_path: Path) -> None:
     """Hexadecimal with or without 0x, as taskset reads them."""
     for mask, cpus in (("0x80", (7,)), ("f0", (4, 5, 6, 7)), (80, (7,)), (None, ()), ("", ())):
         found = kit(changed(cpu_affinity=mask), tmp_path)
-        assert found.experiments[0].variants[0].affinity == cpus
+        assert tuple(found.experiments[0].variants[0].affinity) == cpus
 
 
 def test_the_kits_trace_runs_are_apart(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 
 import kit_files
 from kit_files import BASELINE, CANDIDATE, KERNEL_LOG, pair, write_run
+from opscope.bundle.manifest import Role
 from opscope.core.errors import EmptyTraceError, NotFoundError, TraceFormatError
 from opscope.core.table import EventTable
 from opscope.kit.readers.csv import KitTimelineReader, kernel_rows, stats_rows, timeline
 from opscope.kit.readers.directory import is_kit_run, read_kit
-from opscope.kit.readers.run import KitRole, KitRun
+from opscope.kit.readers.run import KitRun
 from opscope.readers.registry import read_trace
 from traces import table as etdump_table
 
@@ -204,10 +205,10 @@ def test_roles_come_from_the_comparisons_alone(tmp_path):
         for path in (directory / other).iterdir():
             path.rename(path.with_name(path.name.replace(name, other)))
     run = read_kit(directory)
-    assert [(e.name, e.role) for e in run.experiments] == [("sme2_on", None), ("sme2_off", None)]
+    assert [(e.listed.experiment, e.role) for e in run.experiments] == [("sme2_on", None), ("sme2_off", None)]
     assert codes(run) == ["kit_no_roles"]
     asked = read_kit(write_run(tmp_path / "asked", pairs=[pair("beta", "alpha")]))
-    assert [e.role for e in asked.experiments] == [KitRole.CANDIDATE, KitRole.BASELINE]
+    assert [e.role for e in asked.experiments] == [Role.CANDIDATE, Role.BASELINE]
     assert [(p.baseline, p.candidate) for p in asked.comparisons] == [("beta_t1", "alpha_t1")]
     assert codes(asked) == []
 

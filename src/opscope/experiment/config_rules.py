@@ -319,8 +319,9 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
             name=f"{variant.name}-t{threads}" if len(counts) > 1 else variant.name,
             group=variant.name,
             threads=threads,
-            ablate=tuple(variant.ablate),
-            affinity=tuple(sorted(set(affinity))),
+            ablated=variant.ablate,
+            cleared=[],
+            affinity=sorted(set(affinity)),
             runner=file.parent / variant.runner if variant.runner else None,
             model=_located(file, variant.model or config.model or "") if several else None,
             delegate=variant.delegate,
@@ -342,7 +343,7 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
     baselines = {pair.baseline for pair in config.comparisons} - candidates
     if not config.comparisons and Role.BASELINE not in said.values():
         # Features that are off are the question where both are asked.
-        off = sorted((v for v in variants if _is_off(v, variants)), key=lambda v: bool(v.ablate))
+        off = sorted((v for v in variants if _is_off(v, variants)), key=lambda v: bool(v.ablated))
         baselines = set({(v.threads, v.model): v.name for v in off}.values())
         if not baselines and _several_models(variants):
             baselines = set({v.threads: v.name for v in reversed(variants)}.values())
@@ -355,7 +356,7 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
 def _role(variant: PlannedVariant, variants: Sequence[PlannedVariant], baselines: set[str]) -> Role:
     if {variant.name, variant.group} & baselines:
         return Role.BASELINE
-    if variant.ablate:
+    if variant.ablated:
         return Role.INTERMEDIATE
     other = _several_models(variants) and not any(_is_off(one, variants) for one in variants)
     return Role.CANDIDATE if variant.runner or other else Role.ACCELERATED
@@ -364,7 +365,7 @@ def _role(variant: PlannedVariant, variants: Sequence[PlannedVariant], baselines
 def _is_off(variant: PlannedVariant, variants: Sequence[PlannedVariant]) -> bool:
     """Whether something is off in a variant: features, or the delegate that another variant of its model has."""
     beside = {one.delegate for one in variants if one.model == variant.model}
-    return bool(variant.ablate) or (variant.delegate == "none" and len(beside) > 1)
+    return bool(variant.ablated) or (variant.delegate == "none" and len(beside) > 1)
 
 
 def _several_models(variants: Sequence[PlannedVariant]) -> bool:

@@ -6,24 +6,21 @@ from pathlib import Path
 
 import msgspec
 
-from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role
-from opscope.bundle.settings import DelegateName, ExperimentSettings
+from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role, Variant
+from opscope.bundle.settings import ExperimentSettings
 
 
-class PlannedVariant(msgspec.Struct, frozen=True):
-    """One way to run the model, at one thread count."""
+class PlannedVariant(Variant, frozen=True, kw_only=True):
+    """One way to run the model, at one thread count, before the fields that are cleared for it are known.
 
-    name: str  # unique in its experiment; also its directory
+    Null among what its runtime is asked for: as of the experiment.
+    """
+
+    role: Role | None = Role.CANDIDATE
     group: str  # its name in the file; the same for all its thread counts
-    threads: int  # size of the thread pool
-    ablate: tuple[str, ...] = ()  # feature groups to switch off
-    role: Role = Role.CANDIDATE  # what it is in the experiment
-    affinity: tuple[int, ...] = ()  # CPUs to stay on; empty for all
     runner: Path | None = None  # the executor_runner that runs it; null where the target brings its own
     arguments: tuple[str, ...] = ()  # more of that runner's command line
     model: str | None = None  # its own program; null: that of the experiment
-    delegate: DelegateName | None = None  # of a LiteRT model; null: that of the experiment
-    options: dict[str, str] | None = None  # of a session of ONNX Runtime; null: those of the experiment
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):

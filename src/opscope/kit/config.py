@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.bundle.manifest import Role
-from opscope.bundle.settings import USUAL, Rounds, Runs, Seed, Text, ThreadCounts, Threads, Warmup, thread_counts
+from opscope.bundle.settings import USUAL, Rounds, Runs, Seed, Text, ThreadCounts, Warmup, thread_counts
 from opscope.core.errors import did_you_mean
 from opscope.experiment.config import PLAIN_NAME, Name
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.kit.readers.json import AnalysisPlan, ExperimentKey, PairFields
 
 _MASK = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,256})\Z")
 _MODES = ("timing", "xnntrace")
@@ -48,34 +49,13 @@ class KitExperimentConfig(msgspec.Struct, frozen=True):
     cpu_affinity: str | int | None = None
 
 
-class KitSide(msgspec.Struct, frozen=True):
-    """One side of a comparison."""
-
-    experiment: str
-    threads: Threads | None = None
-
-
-class ConfiguredPair(msgspec.Struct, frozen=True):
-    """A comparison."""
-
-    baseline: KitSide
-    candidate: KitSide
-    label: str = ""
-
-
-class KitAnalysis(msgspec.Struct, frozen=True):
-    """What to compare."""
-
-    compare_pairs: list[ConfiguredPair] = []
-
-
 class KitConfig(msgspec.Struct, frozen=True):
     """The kit's configuration; ``rounds`` and ``seed`` are ours, and the kit takes no notice of them."""
 
     model: Text
     experiments: Annotated[list[KitExperimentConfig], msgspec.Meta(min_length=1)]
     output_root: str | None = None
-    analysis: KitAnalysis = KitAnalysis()
+    analysis: AnalysisPlan = AnalysisPlan()
     rounds: Rounds = USUAL.rounds
     seed: Seed = USUAL.seed
 
@@ -145,6 +125,8 @@ def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) ->
         PlannedVariant(
             name=f"{config.name}_t{threads}" if len(counts) > 1 else config.name,
             group=config.name,
+            ablated=[],
+            cleared=[],
             threads=threads,
             affinity=_affinity(config.cpu_affinity, f"{path}.cpu_affinity", file),
             runner=_runner(base, runner),
@@ -176,16 +158,16 @@ def _arguments(words: list[str]) -> tuple[list[str], str | None]:
     return kept, verbose
 
 
-def _affinity(mask: str | int | None, path: str, file: Path) -> tuple[int, ...]:
+def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
     """CPUs of a mask as ``taskset`` reads it: hexadecimal with or without 0x, the lowest bit is CPU 0."""
     if mask is None or mask == "":
-        return ()
+        return []
     match = _MASK.match(str(mask).strip())
     bits = int(match[1], 16) if match else 0
     if not bits:
         problem = f"{shown(mask)} is not a mask of CPUs"
         raise wrong(file, path, problem, 'a hexadecimal number as for taskset, for example "0x80" for CPU 7')
-    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
 def _check_names(placed: list[_Placed], file: Path) -> None:
@@ -198,14 +180,17 @@ def _check_names(placed: list[_Placed], file: Path) -> None:
 
 
 def _pair(
-    number: int, pair: ConfiguredPair, placed: list[_Placed], file: Path
+    number: int, pair: PairFields, placed: list[_Placed], file: Path
 ) -> tuple[tuple[_Placed, PlannedVariant], tuple[_Placed, PlannedVariant], str]:
     path = f"analysis.compare_pairs[{number}]"
-    baseline = _side(pair.baseline, f"{path}.baseline", placed, file)
-    return baseline, _side(pair.candidate, f"{path}.candidate", placed, file), pair.label
+    baseline, candidate = (
+        _side(key, f"{path}.{name}", placed, file)
+        for name, key in zip(("baseline", "candidate"), pair.sides, strict=True)
+    )
+    return baseline, candidate, pair.label or ""
 
 
-def _side(side: KitSide, path: str, placed: list[_Placed], file: Path) -> tuple[_Placed, PlannedVariant]:
+def _side(side: ExperimentKey, path: str, placed: list[_Placed], file: Path) -> tuple[_Placed, PlannedVariant]:
     timing = {one.config.name: one for one in placed if one.config.mode == "timing"}
     one = timing.get(side.experiment)
     if one is None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
-    from opscope.kit.readers.run import ExperimentKey
+    from opscope.kit.readers.json import ExperimentKey
 
 Json: TypeAlias = Any
 """Of a document with the kit's fields."""
@@ -72,32 +72,34 @@ class KitOutput(NamedTuple):
         return self.analysis.traced or self.analysis.latency
 
 
-class KitOutputs(NamedTuple):
-    """What is written of a run."""
+def run_files(
+    model: tuple[str, str],
+    created: str,
+    experiments: Sequence[KitOutput],
+    pairs: Sequence[tuple[KitOutput, KitOutput]],
+) -> dict[str, bytes]:
+    """The content of each file by its name, but for the timelines and their statistics.
 
-    model: str  # what the files are called after
-    program: str  # path of the program
-    created: str
-    experiments: Sequence[KitOutput]
-    pairs: Sequence[tuple[KitOutput, KitOutput]]  # candidate and baseline
-
-
-def run_files(run: KitOutputs) -> dict[str, bytes]:
-    """The content of each file by its name, but for the timelines and their statistics."""
-    results = [_result(own) for own in run.experiments]
-    manifest = {"generated_at": run.created, "config": None, "model": run.program, "results": results}
-    summary = {"model": run.program, "generated_at": run.created, "runs": [_run(own) for own in run.experiments]}
+    Args:
+        model: what the files are called after, and the path of the program.
+        created: when the run began.
+        experiments: of the run.
+        pairs: candidates with their baselines.
+    """
+    (stem, program), results = model, [_result(own) for own in experiments]
+    manifest = {"generated_at": created, "config": None, "model": program, "results": results}
+    summary = {"model": program, "generated_at": created, "runs": [_run(own) for own in experiments]}
     found = {
         "manifest.json": _json(manifest),
         "metrics.json": _json({"results": results}),
-        "analysis_summary.json": _json(_analysis_summary(run)),
-        f"{run.model}_pipeline_summary.json": _json(summary),
-        f"{run.model}_pipeline_summary.md": _markdown(run).encode(),
+        "analysis_summary.json": _json(_analysis_summary(program, experiments)),
+        f"{stem}_pipeline_summary.json": _json(summary),
+        f"{stem}_pipeline_summary.md": _markdown(stem, created, experiments).encode(),
     }
-    for own in run.experiments:
+    for own in experiments:
         found[_robust_name(own)] = _json(_robust_stats(own))
         found |= {own.file(f"_{name}.csv"): table for name, table in _operator_tables(own).items()}
-    for candidate, baseline in run.pairs:
+    for candidate, baseline in pairs:
         found[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
     return found
 
@@ -126,13 +128,13 @@ def _result(own: KitOutput) -> Json:
         "etdump": own.trace,
         "log": None,
     }
-    return {"experiment": own.key.name, "metrics": metrics}
+    return {"experiment": own.key.experiment, "metrics": metrics}
 
 
 def _run(own: KitOutput) -> Json:
     latency = own.latency
     return {
-        "experiment": own.key.name,
+        "experiment": own.key.experiment,
         "threads": own.key.threads,
         "mode": "timing",
         "status": "ok",
@@ -272,23 +274,23 @@ def _table(rows: Sequence[dict[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _analysis_summary(run: KitOutputs) -> Json:
+def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
     totals: dict[str, float] = defaultdict(float)
-    for own in run.experiments:
+    for own in experiments:
         for category, each in _categories(own).items():
             totals[category.value] += each
-    record = next((program.etrecord for own in run.experiments if (program := own.analysis.program)), None)
+    record = next((found.etrecord for own in experiments if (found := own.analysis.program)), None)
     return {
         "run_dir": ".",
-        "model": run.program,
+        "model": program,
         "etrecord": record,
-        "etdump_count": len(run.experiments),
+        "etdump_count": len(experiments),
         "category_totals_ms": dict(totals),
-        "kernel_hints": dict(_hints(run.experiments)),
-        "per_etdump": [_per_etdump(own) for own in run.experiments],
+        "kernel_hints": dict(_hints(experiments)),
+        "per_etdump": [_per_etdump(own) for own in experiments],
         "csv_dir": ".",
-        "csv_files": [own.file(end) for own in run.experiments for end in (TIMELINE, STATS)],
-        "operator_details": _details(run.experiments[0]) if run.experiments else [],
+        "csv_files": [own.file(end) for own in experiments for end in (TIMELINE, STATS)],
+        "operator_details": _details(experiments[0]) if experiments else [],
     }
 
 
@@ -327,14 +329,14 @@ def _details(own: KitOutput) -> list[Json]:
     return sorted(found, key=lambda detail: -detail["total_ms"])
 
 
-def _markdown(run: KitOutputs) -> str:
-    lines = [f"# Pipeline Summary: {run.model}", "", f"- Generated: {run.created}", "", "## Timing Results"]
+def _markdown(stem: str, created: str, experiments: Sequence[KitOutput]) -> str:
+    lines = [f"# Pipeline Summary: {stem}", "", f"- Generated: {created}", "", "## Timing Results"]
     lines.append("| Experiment | Threads | Runs | Warmup | Median (ms) | Mean (ms) | CV (%) | Robust Stats |")
     lines.append("|---|---|---|---|---|---|---|---|")
-    for own in run.experiments:
+    for own in experiments:
         latency = own.latency
         cells = [
-            *(own.key.name, own.key.threads, own.runs, own.warmup),
+            *(own.key.experiment, own.key.threads, own.runs, own.warmup),
             *(f"{latency.median_ns / 1e6:.2f}", f"{latency.mean_ns / 1e6:.2f}"),
             *(None if latency.cv is None else f"{100 * latency.cv:.2f}", f"`{_robust_name(own)}`"),
         ]

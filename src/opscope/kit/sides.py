@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from opscope.analysis.kernels.kernel_sources import log_source, registered_source
-from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.manifest import (
     Conditions,
@@ -20,7 +20,6 @@ from opscope.bundle.manifest import (
     Model,
     Plan,
     Repetition,
-    Role,
     Status,
     Target,
     Variant,
@@ -34,9 +33,9 @@ from opscope.core.units import time_text
 from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
 from opscope.kit.readers.pairs import comparing_command
-from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.attribution import with_program
+from opscope.measurements.bundle_kernels import of_variant
 from opscope.measurements.trace_sides import marked
 from opscope.runtimes.registry import read_model
 from opscope.runtimes.side import Side, Warmup
@@ -61,7 +60,6 @@ _RUN_AGAIN = "run the kit again with a runner that has event tracing"
 _AGREES = 0.01
 _SMALLEST_NS = 500.0
 _MILLI = 1e6
-_ROLES = {KitRole.BASELINE: Role.BASELINE, KitRole.CANDIDATE: Role.CANDIDATE, KitRole.BOTH: Role.INTERMEDIATE}
 
 
 def kit_side(directory: Path, name: str | None, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
@@ -298,8 +296,7 @@ def _offer(run: KitRun, sides: Mapping[str, Side]) -> list[str]:
 
 
 def _variant(experiment: KitExperiment) -> Variant:
-    role = _ROLES[experiment.role] if experiment.role else None
-    return Variant(experiment.key, role, None, [], experiment.threads)
+    return Variant(experiment.key, experiment.role, None, [], experiment.listed.threads)
 
 
 def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Analysis]) -> Manifest:
@@ -385,14 +382,13 @@ def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
 def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
-        found = log_source(experiment.kernels, experiment.name, str(directory / files.kernel_log))
+        found = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
     elif experiment.kernel_rows and files.kernels:
         lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        found = registered_source(lines, experiment.name, str(directory / files.kernels))
+        found = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
-    role = experiment.role.value if experiment.role else None
-    return msgspec.structs.replace(found, role=role, threads=experiment.threads)
+    return of_variant(found, _variant(experiment))
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:
@@ -404,13 +400,15 @@ def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequ
     against, every = {one.candidate.label: one for one in comparisons}, KernelFilter()
     ladders = [
         variant_ladder(
-            LadderInputs(each.key, each.threads, analyses[each.key].operators, {}, comparison=against.get(each.key))
+            each.key,
+            each.listed.threads,
+            LadderInputs(analyses[each.key].operators, {}, comparison=against.get(each.key)),
         )
         for each in run.experiments
         if each.key in analyses
     ]
     return KernelView(
-        columns=kernel_columns(sources),
+        columns=[source.column for source in sources],
         kernels=kernel_lines(sources, every),
         pairs=kernel_pairs(sources, every),
         ladders=ladders,

@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.analysis.analysis import rule_evidence
 from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source
-from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import NotFoundError, OpscopeError, did_you_mean
@@ -57,7 +57,7 @@ def _counted(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> Kern
 def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
     """A source with the role and the threads of a variant."""
     role = variant.role.value if variant.role else None
-    return msgspec.structs.replace(source, variant=variant.name, role=role, threads=variant.threads)
+    return source._replace(column=msgspec.structs.replace(source.column, role=role, threads=variant.threads))
 
 
 class AnalysedVariants(NamedTuple):
@@ -86,7 +86,7 @@ def _view(
     gathered, every = _Gathered(bundle, known, runs, sources, None), KernelFilter()
     ladders = _ladders(gathered, None)
     return KernelView(
-        columns=kernel_columns(sources),
+        columns=[source.column for source in sources],
         kernels=kernel_lines(sources, every),
         pairs=kernel_pairs(sources, every),
         ladders=ladders,
@@ -113,7 +113,7 @@ def _ladders(gathered: _Gathered, label: str | None) -> list[VariantLadder]:
     """Of the variants that have a result, in the order of the plan."""
     variants = gathered.bundle.manifest.variants
     wanted = [v for v in variants if label in {None, v.name} and v.name in gathered.variants.analyses]
-    return [variant_ladder(gathered.inputs(variant)) for variant in wanted]
+    return [variant_ladder(variant.name, variant.threads, gathered.inputs(variant)) for variant in wanted]
 
 
 def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
@@ -135,10 +135,8 @@ class _Gathered(NamedTuple):
         run = self.runs.get(variant.name)
         analysis = self.variants.analyses[variant.name]
         joined = joined_calls(self.bundle, variant.name, analysis) if run else None
-        own = {source.kind: source for source in self.sources if source.variant == variant.name}
+        own = {own.column.kind: own for own in self.sources if own.column.variant == variant.name}
         return LadderInputs(
-            variant=variant.name,
-            threads=variant.threads,
             operators=analysis.operators,
             sme=rule_evidence(side.table, analysis, side.known).sme,
             machine=manifest.environment.machine,

@@ -26,7 +26,8 @@ from opscope.reports.sections.operator_kernels import KIND_TEXTS, source_columns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.kernels.kernels import KernelColumn, KernelPair, KernelView
+    from opscope.analysis.kernels.kernel_sources import KernelColumn
+    from opscope.analysis.kernels.kernels import KernelPair, KernelView
     from opscope.analysis.kernels.ladder import LevelAnswer, OperatorLadder, VariantLadder
     from opscope.reports.document.blocks import TableBlock
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.program.kernels.calls import added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from opscope.program.kernels.calls import KernelCalls
     from opscope.program.kernels.names import KernelLog
@@ -50,36 +50,53 @@ _STATES = {
 }
 
 
-class KernelSource(msgspec.Struct, frozen=True):
+class KernelColumn(msgspec.Struct, frozen=True):
+    """Which file or run tells of the kernels of one variant, and how.
+
+    Attributes:
+        variant: name of the variant, or of the file.
+        kind: how it knows.
+        path: of the file or directory.
+        role: ``accelerated``, ``baseline`` or another; null where none is known.
+        threads: size of the thread pool; null where it is not known.
+        kernels: how many it names.
+        note: what limits it, one sentence; null when nothing does.
+        categories: what the library registered kernels for, where a log tells.
+    """
+
+    variant: str
+    kind: EvidenceKind
+    path: str
+    role: str | None
+    threads: int | None
+    kernels: int
+    note: str | None
+    categories: dict[str, str] = {}
+
+
+class KernelSource(NamedTuple):
     """What one file or run tells of the kernels of one variant."""
 
-    variant: str  # name of the variant, or of the file
-    kind: EvidenceKind  # how it knows
-    path: str  # of the file or directory
-    # of every kernel that it names: calls, samples, or lines of a log; null where it tells no number
-    amounts: dict[str, int | None]
-    role: str | None = None  # `accelerated`, `baseline` or another; null where none is known
-    threads: int | None = None  # size of the thread pool; null where it is not known
-    # kernels of which it would know; null for all. A recording knows of none that it did not see
+    column: KernelColumn  # what it is
+    # of every kernel that it names: calls, samples, or lines of a log; None where it tells no number
+    amounts: Mapping[str, int | None]
+    # kernels of which it would know; None for all. A recording knows of none that it did not see
     universe: frozenset[str] | None = None
-    note: str | None = None  # what limits it, one sentence; null when nothing does
-    categories: dict[str, str] = {}  # what the library registered kernels for, where a log tells
 
     def of(self, kernel: str) -> tuple[KernelState, int | None]:
         """What it says of a kernel, and the number; a name that is not in it may be one that it cannot know."""
         if kernel in self.amounts:
-            return _STATES[self.kind], self.amounts[kernel]
-        if self.kind is EvidenceKind.SAMPLED or (self.universe is not None and kernel not in self.universe):
+            return _STATES[self.column.kind], self.amounts[kernel]
+        if self.column.kind is EvidenceKind.SAMPLED or (self.universe is not None and kernel not in self.universe):
             return KernelState.UNKNOWN, None
-        return (KernelState.COUNTED, 0) if self.kind is EvidenceKind.COUNTED else (KernelState.ABSENT, None)
+        return (KernelState.COUNTED, 0) if self.column.kind is EvidenceKind.COUNTED else (KernelState.ABSENT, None)
 
 
 def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
     """What a counter saw."""
     amounts: dict[str, int | None] = dict(calls.totals())
-    return KernelSource(
-        variant, EvidenceKind.COUNTED, path, amounts, universe=frozenset(calls.kernels), note=calls.problem
-    )
+    column = KernelColumn(variant, EvidenceKind.COUNTED, path, None, None, len(amounts), calls.problem)
+    return KernelSource(column, amounts, frozenset(calls.kernels))
 
 
 def sampled_source(recording: Recording, variant: str, path: str) -> KernelSource:
@@ -89,7 +106,8 @@ def sampled_source(recording: Recording, variant: str, path: str) -> KernelSourc
         if row.kernel is not None:
             known = amounts.get(row.kernel, 0)
             amounts[row.kernel] = None if known is None or row.samples is None else known + row.samples
-    return KernelSource(variant, EvidenceKind.SAMPLED, path, amounts, note=_blind(recording))
+    note = _blind(recording)
+    return KernelSource(KernelColumn(variant, EvidenceKind.SAMPLED, path, None, None, len(amounts), note), amounts)
 
 
 _MUCH = 0.05
@@ -106,7 +124,8 @@ def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path:
     listed = list(lines)
     amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
-    return KernelSource(variant, EvidenceKind.REGISTERED, path, amounts, categories=categories)
+    column = KernelColumn(variant, EvidenceKind.REGISTERED, path, None, None, len(amounts), None, categories)
+    return KernelSource(column, amounts)
 
 
 def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
+from opscope.analysis.kernels.kernel_sources import KernelColumn, KernelState
 from opscope.analysis.kernels.ladder import VariantLadder
 from opscope.program.kernels.symbols import IsaClass, KernelSymbol, parse_symbol
 
@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opscope.analysis.kernels.kernel_sources import KernelSource
-
-
-class KernelColumn(msgspec.Struct, frozen=True):
-    """One source as a column; the attributes are those of its source, and how many kernels it names."""
-
-    variant: str
-    kind: EvidenceKind
-    path: str
-    role: str | None
-    threads: int | None
-    kernels: int
-    note: str | None
-    categories: dict[str, str] = {}
 
 
 class KernelCell(msgspec.Struct, frozen=True):
@@ -104,16 +91,6 @@ class KernelFilter(NamedTuple):
         )
 
 
-def kernel_columns(sources: Sequence[KernelSource]) -> list[KernelColumn]:
-    """The sources as columns."""
-    return [
-        KernelColumn(
-            each.variant, each.kind, each.path, each.role, each.threads, len(each.amounts), each.note, each.categories
-        )
-        for each in sources
-    ]
-
-
 def kernel_lines(sources: Sequence[KernelSource], wanted: KernelFilter, *, every: bool = False) -> list[KernelLine]:
     """Kernels by instruction set, strongest first, then by name."""
     names = {name for source in sources for name in source.amounts}
@@ -142,17 +119,18 @@ def kernel_pairs(sources: Sequence[KernelSource], wanted: KernelFilter) -> list[
     """
     found = []
     for one, other in combinations(range(len(sources)), 2):
-        left, right = (one, other) if sources[one].role != _BASELINE else (other, one)
+        left, right = (one, other) if sources[one].column.role != _BASELINE else (other, one)
         if _comparable(sources, left, right):
             found.append(_pair(sources, left, right, wanted))
     return found
 
 
 def _comparable(sources: Sequence[KernelSource], left: int, right: int) -> bool:
-    one, other = sources[left], sources[right]
+    one, other = sources[left].column, sources[right].column
     if (one.kind, one.threads) != (other.kind, other.threads):
         return False
-    roles = {each.role for each in sources if (each.kind, each.threads) == (one.kind, one.threads)}
+    columns = (each.column for each in sources)
+    roles = {each.role for each in columns if (each.kind, each.threads) == (one.kind, one.threads)}
     return _BASELINE not in roles or (other.role == _BASELINE and one.role != _BASELINE)
 
 
@@ -161,7 +139,7 @@ def _pair(sources: Sequence[KernelSource], left: int, right: int, wanted: Kernel
         {name for name in sources[number].amounts if wanted.wants(parse_symbol(name))} for number in (left, right)
     )
     return KernelPair(
-        left, right, sources[left].threads, sorted(own - others), sorted(others - own), sorted(own & others)
+        left, right, sources[left].column.threads, sorted(own - others), sorted(others - own), sorted(own & others)
     )
 
 

@@ -77,8 +77,6 @@ class LevelAnswer(msgspec.Struct, frozen=True):
 class LadderInputs(NamedTuple):
     """What is known of one variant."""
 
-    variant: str  # its name
-    threads: int | None  # size of its thread pool
     operators: Sequence[Operator]  # of its analysis
     sme: Mapping[OperatorKey, Eligibility]  # whether SME can run an operator, where the program tells
     machine: str | None = None  # architecture as the operating system names it; None where it is not known
@@ -241,7 +239,7 @@ def _strongest(names: Iterable[str]) -> IsaClass | None:
 
 
 def _calls_of(source: KernelSource) -> str:
-    return f"calls counted, {source.path}"
+    return f"calls counted, {source.column.path}"
 
 
 def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) -> LevelAnswer:
@@ -258,7 +256,7 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
         told = f"samples in {', '.join(seen)}"
-        return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
+        return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.column.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
 
 
@@ -353,11 +351,11 @@ class VariantLadder(msgspec.Struct, frozen=True):
     emulated: bool = False
 
 
-def variant_ladder(known: LadderInputs) -> VariantLadder:
+def variant_ladder(variant: str, threads: int | None, known: LadderInputs) -> VariantLadder:
     """The ladders of every convolution and matrix product of a variant's delegates."""
     rows = [row for row in known.operators if _asked(row)]
     ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.share)]
-    return VariantLadder(known.variant, known.threads, known.about, ladders, known.problem, known.emulated)
+    return VariantLadder(variant, threads, known.about, ladders, known.problem, known.emulated)
 
 
 def _asked(row: Operator) -> bool:

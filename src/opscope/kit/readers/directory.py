@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,19 +22,18 @@ from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
 from opscope.kit.readers.json import (
     AnalysisSummary,
+    ExperimentKey,
     KitConfigFields,
     Listing,
     PairFields,
-    PairSide,
     PlannedExperiment,
     Result,
     StatedComparison,
     StatedSide,
     decode,
-    pairs_of,
 )
 from opscope.kit.readers.pairs import Pairs, asked_pairs, fitting, named_pairs
-from opscope.kit.readers.run import ExperimentKey, KitExperiment, KitFiles, KitRun, StatedMedian
+from opscope.kit.readers.run import KitExperiment, KitFiles, KitRun, StatedMedian
 from opscope.readers.kernel_log import read_kernel_log
 
 if TYPE_CHECKING:
@@ -149,31 +148,11 @@ class _Found(NamedTuple):
 
     directory: Path
     files: list[str]
-    sources: list[_Source]
+    sources: dict[str, Listing]  # by the names of their files
     config: KitConfigFields
     grouped: dict[ExperimentKey, dict[str, str]]
-    made: list[_Compared]
+    made: dict[str, dict[ExperimentKey, StatedSide]]  # comparisons that the kit made, by their files
     pairs: Pairs
-
-
-class _Compared(NamedTuple):
-    """A comparison that the kit made, and whose timelines it is of."""
-
-    file: str
-    stated: StatedComparison
-    keys: tuple[ExperimentKey, ExperimentKey]
-
-    def pair(self) -> PairFields:
-        """As a config would ask for it."""
-        baseline, candidate = (PairSide(*key) for key in self.keys)
-        return PairFields(baseline, candidate)
-
-
-class _Source(NamedTuple):
-    """A listing with the name of its file."""
-
-    file: str
-    listing: Listing
 
 
 def is_kit_run(directory: Path) -> bool:
@@ -203,11 +182,11 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
         UsageError: of the two that are to be compared one is missing, or both are the same experiment.
     """
     files = _files_in(directory)
-    sources = [_Source(name, decode(directory / name, Listing)) for name in _listings(files)]
-    config_path, warnings = _config_path(directory, files, sources)
+    sources = {name: decode(directory / name, Listing) for name in _listings(files)}
+    config_path, warnings = _config_path(directory, files, list(sources.values()))
     config = decode(config_path, KitConfigFields) if config_path else KitConfigFields()
-    model = next((s.listing.model for s in sources if s.listing.model), config.model)
-    listed = _listed(sources, config)
+    model = next((source.model for source in sources.values() if source.model), config.model)
+    listed = _listed(list(sources.values()), config)
     found = _grouped(files, listed, model)
     keys = _merged([*listed, *found])
     if not keys:
@@ -216,8 +195,10 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
     if compared is not None:
         pairs = named_pairs(*compared, list(keys), directory)
     else:
-        asked = [*pairs_of(config), *(pair for source in sources for pair in pairs_of(source.listing))]
-        pairs = asked_pairs([*asked, *(one.pair() for one in made)], list(keys), directory)
+        asked = [*config.pairs, *(pair for source in sources.values() for pair in source.pairs)]
+        pairs = asked_pairs(
+            [*asked, *(PairFields(baseline, candidate) for baseline, candidate in made.values())], list(keys), directory
+        )
     run = _Found(directory, files, sources, config, found, made, pairs)
     experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
     program = _program(directory, files, model)
@@ -226,9 +207,9 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
         model=model,
         program=str(program) if program else None,
         etrecord=str(record) if program and (record := _record(directory, files, program)) else None,
-        generated=next((s.listing.generated_at for s in sources if s.listing.generated_at), None),
+        generated=next((source.generated_at for source in sources.values() if source.generated_at), None),
         config=str(config_path) if config_path else None,
-        executorch=next((s.listing.executorch for s in sources if s.listing.executorch), None),
+        executorch=next((source.executorch for source in sources.values() if source.executorch), None),
         experiments=tuple(experiments),
         comparisons=pairs.found,
         offered=pairs.offered,
@@ -257,9 +238,9 @@ def _listings(files: Sequence[str]) -> list[str]:
     return [*summaries, *(name for name in (MANIFEST, METRICS) if name in files)]
 
 
-def _config_path(directory: Path, files: list[str], sources: list[_Source]) -> tuple[Path | None, list[TraceWarning]]:
+def _config_path(directory: Path, files: list[str], sources: list[Listing]) -> tuple[Path | None, list[TraceWarning]]:
     """The config that the manifest names, or one that lies in the directory."""
-    named = next((source.listing.config for source in sources if source.listing.config), None)
+    named = next((source.config for source in sources if source.config), None)
     if named is None:
         ours = (MANIFEST, METRICS, ANALYSIS)
         others = [f for f in files if f.endswith(".json") and "/" not in f and f not in ours and SUMMARY not in f]
@@ -318,9 +299,9 @@ def _local(stated: str, files: Sequence[str]) -> str | None:
     return next((end for end in ends if end in files), None)
 
 
-def _listed(sources: Sequence[_Source], config: KitConfigFields) -> list[ExperimentKey]:
+def _listed(sources: Sequence[Listing], config: KitConfigFields) -> list[ExperimentKey]:
     results = [
-        ExperimentKey(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)
+        ExperimentKey(r.experiment, r.thread_count) for source in sources for r in (*source.runs, *source.results)
     ]
     planned = [ExperimentKey(e.name, threads) for e in config.experiments for threads in e.threads or (None,)]
     return list(dict.fromkeys([*results, *planned]))
@@ -352,7 +333,7 @@ def _owner(place: str, prefix: str, listed: Sequence[ExperimentKey], stem: str) 
     front = match["name"] if match else prefix
     threads = int(match["threads"]) if match else None
     bare = front.removeprefix(f"{stem}_") if stem else front
-    names = sorted({key.name for key in listed}, key=len, reverse=True)
+    names = sorted({key.experiment for key in listed}, key=len, reverse=True)
     fitting = [name for name in names if name in {bare, place}] or [n for n in names if front.endswith(f"_{n}")]
     if fitting:
         return ExperimentKey(bare if bare in fitting else fitting[0], threads)
@@ -366,16 +347,17 @@ def _made(
     listed: Sequence[ExperimentKey],
     model: str | None,
     keys: Sequence[ExperimentKey],
-) -> list[_Compared]:
-    """The comparisons that the kit made, by the timelines in their names; it may call the sides as it likes."""
-    found = []
+) -> dict[str, dict[ExperimentKey, StatedSide]]:
+    """The comparisons that the kit made, by their files: the sides, baseline first, which it may call as it likes."""
+    found = {}
     for file in files:
         first, _, second = file.removesuffix(_COMPARISON).partition(f"{_TIMELINE}_vs_")
         if file.endswith(_COMPARISON) and second.endswith(_TIMELINE) and "/" not in file:
             owners = [_owner("", front, listed, _stem(model)) for front in map(_front, (f"{first}{_TIMELINE}", second))]
-            sides = [fitting(PairSide(*owner), (None, None), keys) for owner in owners]
+            sides = [fitting(owner, keys) for owner in owners]
             if sides[0] and sides[1] and sides[0] != sides[1]:
-                found.append(_Compared(file, decode(directory / file, StatedComparison), (sides[0], sides[1])))
+                stated = decode(directory / file, StatedComparison)
+                found[file] = {sides[0]: stated.config1, sides[1]: stated.config2}
     return found
 
 
@@ -390,10 +372,13 @@ def _front(timeline: str) -> str:
 def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[ExperimentKey]]:
     """Every experiment once, with the keys that stand for it: one without thread count is the only one that has it."""
     distinct = list(dict.fromkeys(keys))
-    counts = {key.name: [k for k in distinct if k.name == key.name and k.threads is not None] for key in distinct}
+    counts = {
+        key.experiment: [k for k in distinct if k.experiment == key.experiment and k.threads is not None]
+        for key in distinct
+    }
     merged: dict[ExperimentKey, list[ExperimentKey]] = {}
     for key in distinct:
-        others = counts[key.name]
+        others = counts[key.experiment]
         target = others[0] if key.threads is None and len(others) == 1 else key
         merged.setdefault(target, []).append(key)
     return merged
@@ -402,23 +387,28 @@ def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[Experimen
 def _experiment(run: _Found, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
     """What the run's files tell about one experiment, which the keys ``names`` stand for."""
     results = [
-        (source.file, result)
-        for source in run.sources
-        for result in (*source.listing.runs, *source.listing.results)
+        (file, result)
+        for file, source in run.sources.items()
+        for result in (*source.runs, *source.results)
         if ExperimentKey(result.experiment, result.thread_count) in names
     ]
+    planned = [one for one in run.config.experiments if one.name == key.experiment]
+    recorded: list[Result | PlannedExperiment] = [*(result for _, result in results), *planned]
+    runs = [*(value.runs for value in recorded), *(r.metrics.runs for _, r in results if r.metrics)]
     own = _paths(results, run.files)
     for name in names:
         own |= run.grouped.get(name, {})
     experiment = KitExperiment(
-        name=key.name,
-        threads=key.threads,
-        **_asked([result for _, result in results], [e for e in run.config.experiments if e.name == key.name]),
+        listed=key,
+        mode=next((value.mode for value in recorded if value.mode), None),
+        status=next((result.status for _, result in results if result.status), None),
+        runs=next((count for count in runs if count is not None), None),
+        warmup=next((value.warmup for value in recorded if value.warmup is not None), None),
         role=run.pairs.role(key.text),
         files=KitFiles(**own),
         stated=(
             *(_stated(run.directory, file, key, r.metrics.median_ms) for file, r in results if r.metrics),
-            *(_stated(run.directory, made.file, key, side.median_ms) for made, side in _sides_of(key, run.made)),
+            *(_stated(run.directory, file, key, made[key].median_ms) for file, made in run.made.items() if key in made),
         ),
         finished="latency_log" in own and _FINISHED.search(file_bytes(run.directory / own["latency_log"])) is not None,
         kernels=read_kernel_log(run.directory / own["kernel_log"]) if "kernel_log" in own else None,
@@ -426,25 +416,6 @@ def _experiment(run: _Found, key: ExperimentKey, names: Sequence[ExperimentKey])
         stats=stats_rows(run.directory / own["stats"]) if "stats" in own else (),
     )
     return msgspec.structs.replace(experiment, warnings=tuple(inconsistencies(experiment)))
-
-
-class _Asked(TypedDict):
-    mode: str | None
-    status: str | None
-    runs: int | None
-    warmup: int | None
-
-
-def _asked(results: Sequence[Result], planned: Sequence[PlannedExperiment]) -> _Asked:
-    """What was asked for: as it was recorded, else as it was planned."""
-    recorded: list[Result | PlannedExperiment] = [*results, *planned]
-    runs = [*(value.runs for value in recorded), *(r.metrics.runs for r in results if r.metrics)]
-    return _Asked(
-        mode=next((value.mode for value in recorded if value.mode), None),
-        status=next((result.status for result in results if result.status), None),
-        runs=next((count for count in runs if count is not None), None),
-        warmup=next((value.warmup for value in recorded if value.warmup is not None), None),
-    )
 
 
 _PATHS = {
@@ -467,12 +438,6 @@ def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[
         here = {what: _local(path, files) for what, path in stated.items()}
         found = {what: path for what, path in here.items() if path} | found
     return found
-
-
-def _sides_of(key: ExperimentKey, made: Sequence[_Compared]) -> list[tuple[_Compared, StatedSide]]:
-    """What the kit's comparisons state of an experiment."""
-    sides = [(one, zip(one.keys, (one.stated.config1, one.stated.config2), strict=True)) for one in made]
-    return [(one, side) for one, both in sides for own, side in both if own == key]
 
 
 def _stated(directory: Path, file: str, key: ExperimentKey, value: float | str | None) -> StatedMedian:

@@ -50,22 +50,40 @@ class Result(msgspec.Struct, frozen=True):
         return self.metrics.threads if self.threads is None and self.metrics else self.threads
 
 
-class PairSide(msgspec.Struct, frozen=True):
-    """One side of a comparison, when it is more than a name."""
+class ExperimentKey(msgspec.Struct, frozen=True):
+    """An experiment at one thread count; None where no file tells the count."""
 
     experiment: str
     threads: int | None = None
 
+    @property
+    def text(self) -> str:
+        """As the kit's file names have it."""
+        return self.experiment if self.threads is None else f"{self.experiment}_t{self.threads}"
+
 
 class PairFields(msgspec.Struct, frozen=True):
-    """A comparison that the config asks for."""
+    """A comparison that the config asks for; a side is told by its name alone, or with its thread count."""
 
-    baseline: PairSide | str
-    candidate: PairSide | str
+    baseline: ExperimentKey | str
+    candidate: ExperimentKey | str
     threads: int | None = None
     baseline_threads: int | None = None
     candidate_threads: int | None = None
     label: str | None = None
+
+    @property
+    def sides(self) -> tuple[ExperimentKey, ExperimentKey]:
+        """The baseline and the candidate, each with the thread count that stands next to it."""
+        return _side(self.baseline, self.baseline_threads, self.threads), _side(
+            self.candidate, self.candidate_threads, self.threads
+        )
+
+
+def _side(side: ExperimentKey | str, *counts: int | None) -> ExperimentKey:
+    """A side with the first thread count that is known of it."""
+    key = ExperimentKey(side) if isinstance(side, str) else side
+    return ExperimentKey(key.experiment, next((n for n in (key.threads, *counts) if n is not None), None))
 
 
 class AnalysisPlan(msgspec.Struct, frozen=True):
@@ -73,6 +91,22 @@ class AnalysisPlan(msgspec.Struct, frozen=True):
 
     compare_pairs: list[PairFields] = []
     comparisons: list[PairFields] = []
+
+    @property
+    def pairs(self) -> list[PairFields]:
+        """All comparisons that are asked for."""
+        return [*self.compare_pairs, *self.comparisons]
+
+
+class PlannedPairs(AnalysisPlan, frozen=True):
+    """A file that says what to compare, at its top or in a part of its own."""
+
+    analysis: AnalysisPlan | None = None
+
+    @property
+    def pairs(self) -> list[PairFields]:
+        """Likewise, wherever they stand in it."""
+        return [*(self.analysis.pairs if self.analysis else []), *self.compare_pairs, *self.comparisons]
 
 
 class Executorch(msgspec.Struct, frozen=True):
@@ -82,7 +116,7 @@ class Executorch(msgspec.Struct, frozen=True):
     dirty: bool | None = None
 
 
-class Listing(msgspec.Struct, frozen=True):
+class Listing(PlannedPairs, frozen=True):
     """manifest.json, metrics.json or a pipeline summary: ``results`` in the first two, ``runs`` in the last."""
 
     generated_at: str | None = None
@@ -91,9 +125,6 @@ class Listing(msgspec.Struct, frozen=True):
     executorch: Executorch | None = None
     results: list[Result] = []
     runs: list[Result] = []
-    compare_pairs: list[PairFields] = []
-    comparisons: list[PairFields] = []
-    analysis: AnalysisPlan | None = None
 
 
 class PlannedExperiment(msgspec.Struct, frozen=True):
@@ -106,14 +137,11 @@ class PlannedExperiment(msgspec.Struct, frozen=True):
     threads: list[int] | None = None
 
 
-class KitConfigFields(msgspec.Struct, frozen=True):
+class KitConfigFields(PlannedPairs, frozen=True):
     """The kit's configuration."""
 
     model: str | None = None
     experiments: list[PlannedExperiment] = []
-    analysis: AnalysisPlan | None = None
-    compare_pairs: list[PairFields] = []
-    comparisons: list[PairFields] = []
 
 
 class StatedSide(msgspec.Struct, frozen=True):
@@ -134,12 +162,6 @@ class AnalysisSummary(msgspec.Struct, frozen=True):
     """The analysis_summary.json."""
 
     etrecord: str | None = None
-
-
-def pairs_of(found: Listing | KitConfigFields) -> list[PairFields]:
-    """All comparisons that a file asks for, wherever they stand in it."""
-    inner = [*found.analysis.compare_pairs, *found.analysis.comparisons] if found.analysis else []
-    return [*inner, *found.compare_pairs, *found.comparisons]
 
 
 def decode(path: Path, kind: type[T]) -> T:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError
 from opscope.core.printable import shell_command
 from opscope.core.table import TraceWarning
-from opscope.kit.readers.json import PairFields, PairSide
-from opscope.kit.readers.run import ExperimentKey, KitPair, KitRole, named_key
+from opscope.kit.readers.json import ExperimentKey, PairFields
+from opscope.kit.readers.run import KitPair, named_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,13 +27,13 @@ class Pairs(NamedTuple):
     offered: KitPair | None
     warnings: list[TraceWarning]
 
-    def role(self, key: str) -> KitRole | None:
+    def role(self, key: str) -> Role | None:
         """What an experiment is in them."""
         baseline = any(pair.baseline == key for pair in self.found)
         candidate = any(pair.candidate == key for pair in self.found)
         if baseline and candidate:
-            return KitRole.BOTH
-        return KitRole.BASELINE if baseline else KitRole.CANDIDATE if candidate else None
+            return Role.INTERMEDIATE
+        return Role.BASELINE if baseline else Role.CANDIDATE if candidate else None
 
 
 def named_pairs(
@@ -60,12 +61,10 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
     found: dict[tuple[str, str], KitPair] = {}
     warnings = []
     for pair in dict.fromkeys(asked):
-        baseline = fitting(pair.baseline, (pair.baseline_threads, pair.threads), keys)
-        candidate = fitting(pair.candidate, (pair.candidate_threads, pair.threads), keys)
+        baseline, candidate = (fitting(side, keys) for side in pair.sides)
         if baseline is None or candidate is None:
-            lost = pair.baseline if baseline is None else pair.candidate
-            name = lost if isinstance(lost, str) else lost.experiment
-            message = f"a comparison names the experiment {name[:80]}, which is not in the run, or at several threads"
+            lost = pair.sides[0 if baseline is None else 1].experiment
+            message = f"a comparison names the experiment {lost[:80]}, which is not in the run, or at several threads"
             warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
             continue
         texts = baseline.text, candidate.text
@@ -81,7 +80,7 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
 def _offered(keys: Sequence[ExperimentKey]) -> KitPair | None:
     """The first two of one thread count whose names differ in on and off alone."""
     for key in keys:
-        on = ExperimentKey(_OFF.sub("on", key.name), key.threads)
+        on = ExperimentKey(_OFF.sub("on", key.experiment), key.threads)
         if on != key and on in keys:
             return KitPair(key.text, on.text, None)
     return None
@@ -101,13 +100,9 @@ def comparing_command(directory: Path | str, pair: KitPair) -> str:
     return shell_command(words)
 
 
-def fitting(
-    side: PairSide | str, counts: tuple[int | None, int | None], keys: Sequence[ExperimentKey]
-) -> ExperimentKey | None:
-    """The experiment that a side of a comparison means, with the first thread count next to it."""
-    name, own = (side.experiment, side.threads) if isinstance(side, PairSide) else (side, None)
-    threads = next((count for count in (own, *counts) if count is not None), None)
-    found = [key for key in keys if key.name == name and threads in {None, key.threads}]
+def fitting(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:
+    """The experiment that a side of a comparison means; one without thread count means the only one there is."""
+    found = [key for key in keys if key.experiment == side.experiment and side.threads in {None, key.threads}]
     return found[0] if len(found) == 1 else None
 
 

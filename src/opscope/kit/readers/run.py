@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, did_you_mean
 from opscope.core.table import TraceWarning
 from opscope.kit.readers.csv import KitKernelRow, StatsRow
-from opscope.kit.readers.json import Executorch
+from opscope.kit.readers.json import Executorch, ExperimentKey
 from opscope.program.kernels.names import KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-
-class ExperimentKey(NamedTuple):
-    """An experiment at one thread count; None where no file tells the count."""
-
-    name: str
-    threads: int | None
-
-    @property
-    def text(self) -> str:
-        """As the kit's file names have it."""
-        return self.name if self.threads is None else f"{self.name}_t{self.threads}"
 
 
 def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -> ExperimentKey:
@@ -36,7 +24,7 @@ def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -
     Raises:
         NotFoundError: there is none, or it was run at several thread counts.
     """
-    found = [key for key in keys if key.text == name] or [key for key in keys if key.name == name]
+    found = [key for key in keys if key.text == name] or [key for key in keys if key.experiment == name]
     if len(found) == 1:
         return found[0]
     if found:
@@ -44,14 +32,6 @@ def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -
         raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=directory, hint=hint)
     hint = did_you_mean(name, [key.text for key in keys])
     raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
-
-
-class KitRole(str, enum.Enum):
-    """What an experiment is in the comparisons that the kit was asked for."""
-
-    BASELINE = "baseline"
-    CANDIDATE = "candidate"
-    BOTH = "both"
 
 
 class KitFiles(msgspec.Struct, frozen=True):
@@ -77,11 +57,10 @@ class StatedMedian(msgspec.Struct, frozen=True):
 class KitExperiment(msgspec.Struct, frozen=True):
     """One experiment at one thread count."""
 
-    name: str  # as the kit lists it
-    threads: int | None  # null where no file tells
+    listed: ExperimentKey  # as the kit lists it
     mode: str | None  # `timing` or `xnntrace`; null where no file tells
     status: str | None  # what the kit recorded; it says that the run was started, not that it succeeded
-    role: KitRole | None  # in the comparisons that were asked for; null when there are none
+    role: Role | None  # in the comparisons that were asked for, intermediate where it is on both sides; null without
     runs: int | None  # measured inferences that were asked for
     warmup: int | None  # warm-up inferences that were asked for; the kit runs them in their own process
     files: KitFiles  # what is there
@@ -95,7 +74,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """Name with thread count, as the kit's file names have it; unique in a run."""
-        return ExperimentKey(self.name, self.threads).text
+        return self.listed.text
 
     @property
     def trace(self) -> str | None:
@@ -128,5 +107,5 @@ class KitRun(msgspec.Struct, frozen=True):
 
     def experiment(self, name: str) -> KitExperiment:
         """The experiment of that key, or of that name when it has one thread count."""
-        keys = [ExperimentKey(own.name, own.threads) for own in self.experiments]
+        keys = [own.listed for own in self.experiments]
         return self.experiments[keys.index(named_key(name, keys, self.directory))]

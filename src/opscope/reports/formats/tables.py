@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.kernels.kernels import KernelColumn, KernelLine, KernelView
+    from opscope.analysis.kernels.kernel_sources import KernelColumn
+    from opscope.analysis.kernels.kernels import KernelLine, KernelView
 
 
 OPERATOR_COLUMNS = (

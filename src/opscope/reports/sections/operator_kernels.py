@@ -33,7 +33,8 @@ from opscope.reports.sections.kernel_view import groups_blocks, kernel_sentences
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine
+    from opscope.analysis.kernels.kernel_sources import KernelColumn
+    from opscope.analysis.kernels.kernels import KernelCell, KernelLine
     from opscope.analysis.kernels.ladder import OperatorLadder, VariantLadder
     from opscope.reports.content.content import ReportContent
     from opscope.reports.content.kernel_use import UsedKernel

@@ -12,7 +12,7 @@ from opscope.analysis.kernels.kernel_sources import (
     registered_source,
     sampled_source,
 )
-from opscope.analysis.kernels.kernels import KernelFilter, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import chosen
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError, UsageError, did_you_mean
@@ -76,7 +76,7 @@ def kernels(
         ladders += own
         found.notes.extend(notes)
     return KernelsResult(
-        columns=kernel_columns(sources),
+        columns=[source.column for source in sources],
         kernels=kernel_lines(sources, choice, every=every),
         pairs=kernel_pairs(sources, choice),
         ladders=[chosen(ladder, choice.dtypes, choice.operators) for ladder in ladders],
@@ -101,16 +101,16 @@ def _found(paths: Sequence[str | Path]) -> _Found:
             own = bundle_sources(bundle, label)
             found.sources.extend(own)
             found.bundles.append((bundle, label))
-            counted = any(source.kind is EvidenceKind.COUNTED for source in own)
+            counted = any(source.column.kind is EvidenceKind.COUNTED for source in own)
             found.notes.extend([] if counted else [f"{path}: no kernels were counted; --count does that"])
     return found
 
 
 def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]) -> KernelSource:
     """A source with role and threads of the variant that it is named after, where a bundle among the paths has one."""
-    variants = (bundle.manifest.variant(source.variant) for bundle, _ in bundles)
+    variants = (bundle.manifest.variant(source.column.variant) for bundle, _ in bundles)
     found = next((variant for variant in variants if variant), None)
-    return of_variant(source, found) if found and source.role is None else source
+    return of_variant(source, found) if found and source.column.role is None else source
 
 
 def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence[str]) -> KernelFilter:

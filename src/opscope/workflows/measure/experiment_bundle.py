@@ -126,7 +126,7 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
     check_free(path)
     asked_inputs(experiment)
     _check_sources(experiment, [program_source(model, experiment.models) for model in experiment.all_models])
-    asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablate))
+    asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
     for name in asked:
         if name != NOTHING_OFF:
             check_name(name)

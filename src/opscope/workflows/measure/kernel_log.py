@@ -76,12 +76,12 @@ def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, 
     job = Job(
         program=experiment.model,
         clear=[],
-        threads=variant.threads,
+        threads=variant.threads or 1,
         inferences=1,
         seed=experiment.seed,
         timeout_seconds=experiment.timeout,
         traced=target.capabilities().always_traces is not False,
-        affinity=variant.affinity,
+        affinity=tuple(variant.affinity),
         process=ProcessSettings.of(experiment),
     )
     failure = target.execute(job, place).failure

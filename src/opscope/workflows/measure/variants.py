@@ -106,14 +106,14 @@ class _ListedVariants(NamedTuple):
 
 def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]) -> _ListedVariants:
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
-    wanted = dict.fromkeys(variant.ablate for variant in planned if variant.ablate)
+    wanted = dict.fromkeys(tuple(variant.ablated) for variant in planned if variant.ablated)
     switch = chosen_switch(target, experiment.switch) if wanted else None
     if switch:
         arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
         cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in wanted}
     recorded = switch.recorded if switch else None
     found = [
-        Variant(v.name, v.role, _off(v, target), cleared[v.ablate], v.threads, list(v.affinity), recorded)
+        Variant(v.name, v.role, _off(v, target), cleared[tuple(v.ablated or ())], v.threads, v.affinity, recorded)
         for v in planned
     ]
     return _ListedVariants(found, _controls(experiment, switch, found) if switch else [])
@@ -122,7 +122,7 @@ def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[Plan
 def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
     """What is switched off; of a build of the user's nobody knows what it was built with."""
     built = planned.runner is not None or target.of(planned.name).capabilities().is_build
-    return None if built else list(planned.ablate)
+    return None if built else planned.ablated
 
 
 def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:

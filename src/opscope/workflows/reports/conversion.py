@@ -183,7 +183,7 @@ def _stem(path: str) -> str:
 def _kit_stem(path: str) -> str:
     """As the kit calls the files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``; of a trace alone as elsewhere."""
     from opscope.bundle.bundle import Bundle, is_bundle
-    from opscope.kit.readers.run import ExperimentKey
+    from opscope.kit.readers.json import ExperimentKey
     from opscope.measurements.sides import usual_variant
     from opscope.reports.formats.tables import plain_stem
 
@@ -240,7 +240,7 @@ def _kit_csv(request: Request) -> dict[str, Content]:
 def _kit(request: Request) -> dict[str, Content]:
     """A run directory of the kit: names of files in place of their ends."""
     from opscope.kit.csv import FILES, kit_csv
-    from opscope.kit.run_files import KitOutputs, run_files
+    from opscope.kit.run_files import run_files
 
     sides = [_checked(side) for side in _sides(request)]
     manifest = _kit_manifest(request, sides[0])
@@ -249,9 +249,9 @@ def _kit(request: Request) -> dict[str, Content]:
     if _is_whole(request):
         labels = [(one.candidate.label, one.baseline.label) for one in _report(request).comparisons]
         pairs = [(written[candidate], written[baseline]) for candidate, baseline in labels]
-    model, program = _kit_model(sides[0], manifest)
     created = manifest.created if manifest else "not known"
-    files: dict[str, Content] = dict(run_files(KitOutputs(model, program, created, list(written.values()), pairs)))
+    files: dict[str, Content] = {}
+    files |= run_files(_kit_model(sides[0], manifest), created, list(written.values()), pairs)
     for side in sides:
         own = written[side.label]
         tables = kit_csv(side.table, own.stem)
@@ -276,7 +276,7 @@ def _kit_model(side: Side, manifest: Manifest | None) -> tuple[str, str]:
 
 
 def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
-    from opscope.kit.readers.run import ExperimentKey
+    from opscope.kit.readers.json import ExperimentKey
     from opscope.kit.run_files import KitOutput
     from opscope.measurements.analyses import analysis_of
     from opscope.reports.formats.tables import plain_stem
