@@ -54,7 +54,9 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
     try:
         typed = from_json(content, kind)
     except msgspec.MsgspecError as error:
-        return JsonDocument(value, None, [_type_fault(str(error))])
+        message = str(error)
+        match = _AT.search(message)
+        return JsonDocument(value, None, [Fault(match[1], message[: match.start()]) if match else Fault("", message)])
     known = msgspec.json.decode(msgspec.json.encode(typed))
     faults = [Fault(at, "a field that this opscope does not know") for at in _extra(value, known)]
     absent = frozenset(re.sub(r"\[\d+\]", "[]", at) for at in _extra(known, value))
@@ -72,12 +74,6 @@ def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
     if isinstance(schema, str) and schema.partition("/")[0] in {tag.partition("/")[0] for tag in tags}:
         return Fault("schema", f"written as {schema}, this opscope knows {tags[0]}: upgrade opscope")
     return Fault("schema", f"says {schema!r}, it should be {' or '.join(tags)}")
-
-
-def _type_fault(message: str) -> Fault:
-    """The place apart from the problem, as msgspec tells both in one sentence."""
-    match = _AT.search(message)
-    return Fault(match[1], message[: match.start()]) if match else Fault("", message)
 
 
 def _extra(value: Json, known: Json, at: str = "") -> Iterator[str]:

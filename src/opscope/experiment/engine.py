@@ -89,9 +89,14 @@ def run_experiment(
             bundle.record(repetition)
             _keep_outputs_once(bundle, repetition)
             progress(done, len(pending), repetition)
-            _stop_when_full(bundle, repetition)
+            failure = repetition.failure
+            if failure and failure.kind is FailureKind.STORAGE:
+                hint = "free some space and finish with --resume; what was measured is kept"
+                raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
             lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
-            _stop_when_lost(bundle, repetition, lost)
+            # One repetition that the device failed may be an accident, a second one right after it is none.
+            if repetition.failure and lost >= _TWICE:
+                raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
             if not keep_going and _fails_alike(bundle.manifest, begun):
                 break
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
@@ -110,19 +115,6 @@ def _fails_alike(manifest: Manifest, begun: int) -> bool:
         first.setdefault(f"{number}" if alone else repetition.variant, repetition.failure)
     failures = list(first.values())
     return len(failures) > 1 and failures[0].kind is failures[1].kind and failures[0].message == failures[1].message
-
-
-def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:
-    failure = repetition.failure
-    if failure and failure.kind is FailureKind.STORAGE:
-        hint = "free some space and finish with --resume; what was measured is kept"
-        raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
-
-
-def _stop_when_lost(bundle: Bundle, repetition: Repetition, lost: int) -> None:
-    """One repetition that the device failed may be an accident, a second one right after it is none."""
-    if repetition.failure and lost >= _TWICE:
-        raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
 
 
 _TWICE = 2

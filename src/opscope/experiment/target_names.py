@@ -58,17 +58,6 @@ def parse_target(text: str, *, builds_named: bool = False) -> TargetName:
         raise UsageError(f'no target "{text[:_LONGEST]}"', where=_WHERE, hint=did_you_mean(text, _BY_NAME))
     if not address and kind.missing and (colon or not (builds_named and kind.only_builds)):
         raise UsageError(kind.missing, where=_WHERE, hint=f"name it: {kind.form}")
-    _check_address(kind, address)
-    return TargetName(kind, address)
-
-
-def kind_named(text: str) -> TargetKind:
-    """The kind of a target whose name was parsed before, whoever names its builds."""
-    return parse_target(text, builds_named=True).kind
-
-
-def _check_address(kind: TargetKind, address: str) -> None:
-    """Refuse what is not an address of a device."""
     if kind is SSH:
         from opscope.hosts.ssh import parse_address  # noqa: PLC0415 - only who names a device needs it
 
@@ -77,3 +66,9 @@ def _check_address(kind: TargetKind, address: str) -> None:
         from opscope.hosts.adb.adb import parse_address as parse_serial  # noqa: PLC0415 - likewise
 
         parse_serial(address)
+    return TargetName(kind, address)
+
+
+def kind_named(text: str) -> TargetKind:
+    """The kind of a target whose name was parsed before, whoever names its builds."""
+    return parse_target(text, builds_named=True).kind

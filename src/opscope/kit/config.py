@@ -81,11 +81,20 @@ def is_kit_config(raw: object) -> bool:
 def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what JSON gave; typed here
     """The experiments of a configuration of the kit."""
     config = typed(raw, KitConfig, file, {"mode": _MODES}, strict=False)
-    base = _base(config, file)
+    # The kit's paths are relative to where it would have been started.
+    places = [Path(), file.parent, *file.resolve().parent.parents]
+    base = next((place for place in places if (place / config.model).is_file()), Path())
     placed = [_placed(number, one, base, file) for number, one in enumerate(config.experiments)]
     _check_names(placed, file)
     pairs = [_pair(number, pair, placed, file) for number, pair in enumerate(config.analysis.compare_pairs)]
-    names = _names(Path(config.model).stem, placed)
+    # Experiments that can share rounds have one name, which is plain where there is one group of their mode.
+    stem = Path(config.model).stem
+    keys = list(dict.fromkeys(one.key for one in placed))
+    names = {}
+    for runs, warmup, mode in keys:
+        kind = "runner" if mode == "timing" else mode
+        alone = sum(key[2] == mode for key in keys) == 1
+        names[runs, warmup, mode] = f"{stem}-{kind}" if alone else f"{stem}-{kind}-{runs}-after-{warmup}"
     comparisons = tuple(
         PlannedComparison((names[left.key], b.name), (names[right.key], c.name), label)
         for (left, b), (right, c), label in pairs
@@ -93,12 +102,6 @@ def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what
     roles = _roles(comparisons)
     experiments = tuple(_experiment(config, base, key, name, placed, roles) for key, name in names.items())
     return Experiments(file, _out(config, base), experiments, comparisons, tuple(_notes(raw, placed)))
-
-
-def _base(config: KitConfig, file: Path) -> Path:
-    """The directory that the kit's paths are relative to: where it would have been started."""
-    places = [Path(), file.parent, *file.resolve().parent.parents]
-    return next((place for place in places if (place / config.model).is_file()), Path())
 
 
 def _out(config: KitConfig, base: Path) -> Path:
@@ -203,17 +206,6 @@ def _side(side: ExperimentKey, path: str, placed: list[_Placed], file: Path) -> 
             file, f"{path}.threads", f"{shown(side.threads)} is not allowed; {side.experiment} runs with {counts}"
         )
     return one, found[0]
-
-
-def _names(stem: str, placed: list[_Placed]) -> dict[Key, str]:
-    """A name for every group of experiments that can share rounds; plain where there is one of its mode."""
-    keys = list(dict.fromkeys(one.key for one in placed))
-    names = {}
-    for runs, warmup, mode in keys:
-        kind = "runner" if mode == "timing" else mode
-        alone = sum(key[2] == mode for key in keys) == 1
-        names[runs, warmup, mode] = f"{stem}-{kind}" if alone else f"{stem}-{kind}-{runs}-after-{warmup}"
-    return names
 
 
 def _roles(comparisons: tuple[PlannedComparison, ...]) -> dict[str, Role]:

@@ -27,7 +27,7 @@ from opscope.program.operators.kinds import Category
 from opscope.reports.document.text import csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.latency.latency import Latency
@@ -142,16 +142,12 @@ def _run(own: KitOutput) -> Json:
         "metrics": {
             "median_ms": _ms(latency.median_ns),
             "mean_ms": _ms(latency.mean_ns),
-            "cv_percent": _percent(latency.cv),
+            "cv_percent": None if latency.cv is None else 100 * latency.cv,
             "robust_stats_path": _robust_name(own),
         },
         "runs": own.runs,
         "warmup": own.warmup,
     }
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _robust_stats(own: KitOutput) -> Json:
@@ -280,24 +276,19 @@ def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
         for category, each in _categories(own).items():
             totals[category.value] += each
     record = next((found.etrecord for own in experiments if (found := own.analysis.program)), None)
+    kernels = [operator.kernel for own in experiments for operator in _operators(own) if operator.kernel]
     return {
         "run_dir": ".",
         "model": program,
         "etrecord": record,
         "etdump_count": len(experiments),
         "category_totals_ms": dict(totals),
-        "kernel_hints": dict(_hints(experiments)),
+        "kernel_hints": dict(Counter(kernel.rpartition("__")[2].partition("_")[0] for kernel in kernels)),
         "per_etdump": [_per_etdump(own) for own in experiments],
         "csv_dir": ".",
         "csv_files": [own.file(end) for own in experiments for end in (TIMELINE, STATS)],
         "operator_details": _details(experiments[0]) if experiments else [],
     }
-
-
-def _hints(experiments: Iterable[KitOutput]) -> Counter[str]:
-    """How many operators ran a microkernel of each instruction set, where that is known."""
-    kernels = [operator.kernel for own in experiments for operator in _operators(own) if operator.kernel]
-    return Counter(kernel.rpartition("__")[2].partition("_")[0] for kernel in kernels)
 
 
 def _per_etdump(own: KitOutput) -> Json:

@@ -62,7 +62,13 @@ def _analysis_of(side: Side) -> Analysis:
     name = side.variant.name if side.variant else None
     found = analyse(side.table, source, name, side.known, side.calls, side.tokens, disturbed=withheld_because(side))
     if side.bundle and side.bundle.manifest.target.emulated:
-        found = _of_emulated(found)
+        # What its times would say is left out, since an emulated CPU's say nothing.
+        from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
+        from opscope.core.table import TraceWarning
+
+        told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
+        trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
+        found = msgspec.structs.replace(found, trace=trace, findings=[])
     if side.bundle is None:
         return found
     from opscope.bundle.kernel_evidence import EVIDENCE
@@ -72,16 +78,6 @@ def _analysis_of(side: Side) -> Analysis:
     from opscope.measurements.counted_calls import with_kernels
 
     return part("kernels of operators", lambda: with_kernels(found, side), found)
-
-
-def _of_emulated(found: Analysis) -> Analysis:
-    """An analysis without what its times would say, since an emulated CPU's say nothing."""
-    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
-    from opscope.core.table import TraceWarning
-
-    told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
-    trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
-    return msgspec.structs.replace(found, trace=trace, findings=[])
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:

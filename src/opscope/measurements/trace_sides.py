@@ -10,8 +10,7 @@ from opscope.runtimes.side import Side, Warmup
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.core.table import EventTable, TraceWarning
-    from opscope.readers.registry import DirectoryTraces
+    from opscope.core.table import EventTable
 
 
 def trace_side(path: Path, warmup: Warmup) -> Side:
@@ -29,18 +28,13 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
     table = EventTable.concat([one.table for one in read_files])
     table = marked(table, warmup)
     if found and found.others:
-        table = table.with_warnings(_left_out(found))
+        from opscope.core.table import TraceWarning
+
+        others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
+        message = f"the directory holds traces of other formats, which were not read: {others}"
+        table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
     return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
-
-
-def _left_out(found: DirectoryTraces) -> TraceWarning:
-    """Says that a directory holds traces of other formats, which may be the same ones again."""
-    from opscope.core.table import TraceWarning
-
-    others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
-    message = f"the directory holds traces of other formats, which were not read: {others}"
-    return TraceWarning("other_formats", message, "give every format its own directory")
 
 
 def marked(table: EventTable, warmup: Warmup) -> EventTable:

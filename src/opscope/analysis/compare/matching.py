@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.operators.headline import HeadlineScale
-    from opscope.core.table.places import SelfTimeKey
 
     Floats: TypeAlias = NDArray[np.float64]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
@@ -136,7 +135,9 @@ def process_times(scale: HeadlineScale, wanted: Sequence[Operator | None]) -> Fl
     for own in filter(None, scale.by_process):
         row = np.zeros(len(wanted))
         for place, time_ns in own.items():
-            row[columns[_place_key(place)]] += time_ns
+            row[columns[(place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework)]] += (
+                time_ns
+            )
         rows.append(row)
     return _levelled(np.stack(rows), np.array([operator.shown_ns if operator else 0.0 for operator in wanted]))
 
@@ -160,7 +161,3 @@ def _levelled(found: Floats, level: Floats) -> Floats:
 def _key(operator: Operator) -> RowKey:
     framework = operator.name if operator.position is None else None
     return operator.method, operator.instruction, operator.position, framework
-
-
-def _place_key(place: SelfTimeKey) -> RowKey:
-    return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework

@@ -184,18 +184,16 @@ def advice(
         return None
     first = next(criterion for criterion in criteria if criterion.outcome is outcome)
     if outcome is Outcome.REGRESSION:
-        return _remedy(first, slower, unmatched)
+        if first.quantity is not Quantity.SLOWDOWN:
+            return (
+                "make it cheaper, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
+            )
+        if sum(c.saved_ns for c in unmatched) < sum(c.saved_ns for c in slower):
+            return "the operators that only one side has say where; `opscope compare` shows all of them"
+        if slower:
+            return "see which operators became slower; `opscope compare` shows all of them"
+        return "no single operator is slower beyond noise; `opscope compare` shows how the time moved"
     return _more_data(first, found)
-
-
-def _remedy(first: Criterion, slower: Sequence[OperatorChange], unmatched: Sequence[OperatorChange]) -> str:
-    if first.quantity is not Quantity.SLOWDOWN:
-        return "make it cheaper, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
-    if sum(c.saved_ns for c in unmatched) < sum(c.saved_ns for c in slower):
-        return "the operators that only one side has say where; `opscope compare` shows all of them"
-    if slower:
-        return "see which operators became slower; `opscope compare` shows all of them"
-    return "no single operator is slower beyond noise; `opscope compare` shows how the time moved"
 
 
 def _more_data(first: Criterion, found: EndToEnd) -> str:

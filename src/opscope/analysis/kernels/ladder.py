@@ -157,7 +157,8 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
 
 def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     """Whether the library chose one, by the operator's name in the trace."""
-    rung, types = EvidenceLevel.SELECTED, _types(row.name)
+    inside = row.name.partition("(")[2].partition(")")[0]
+    rung, types = EvidenceLevel.SELECTED, [word.strip() for word in inside.split(",")[1:]]
     source = "operator name in the trace"
     if any(word.startswith(_PACKED) for word in types):
         return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
@@ -176,12 +177,6 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     sparse = "a kernel for sparse weights, none of which uses SME"
     why = sparse if is_sparse_product(row.name) else "types that are not packed for SME"
     return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: {why}", source)
-
-
-def _types(name: str) -> list[str]:
-    """Number types in the name of an event, the layout left out: ``Convolution (NHWC, PF32) IGEMM #1``."""
-    inside = name.partition("(")[2].partition(")")[0]
-    return [word.strip() for word in inside.split(",")[1:]]
 
 
 def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
@@ -247,7 +242,8 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
     rung, names = EvidenceLevel.EXECUTED, set(_names(known, place))
     seen = sorted(names & set(sampled.amounts))
     if not names or not known.arm:
-        isa = _classes(sampled)
+        found = {symbol.isa for name in sampled.amounts if (symbol := parse_symbol(name))}
+        isa = ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
         return _unknown(
             rung, f"the recording names kernels of {isa or 'no known instruction set'}, not their operators"
         )
@@ -258,11 +254,6 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
         told = f"samples in {', '.join(seen)}"
         return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.column.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
-
-
-def _classes(source: KernelSource) -> str:
-    found = {symbol.isa for name in source.amounts if (symbol := parse_symbol(name))}
-    return ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
 
 
 def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
@@ -278,7 +269,11 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     if found.speedup is None:
         return _unknown(rung, "it is shorter than its clock can resolve")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
-    return LevelAnswer(rung, _faster(found), _effect(found), source)
+    words = _WORDS.get(found.verdict, found.verdict.value)
+    saved, most = found.ci95_saved_ns, largest_speedup(found)
+    interval = f", 95 % interval {milliseconds(saved[0])} to {milliseconds(saved[1])} ms saved" if saved else ""
+    bound = f", at most {ratio_text(most)}" if most is not None and found.verdict is Effect.NO_DIFFERENCE else ""
+    return LevelAnswer(rung, _faster(found), f"{words}: {ratio_text(found.speedup or 0.0)}{interval}{bound}", source)
 
 
 def _faster(change: OperatorChange) -> Answer:
@@ -288,14 +283,6 @@ def _faster(change: OperatorChange) -> Answer:
 
 
 _WORDS = {Effect.NO_DIFFERENCE: "no difference detected"}
-
-
-def _effect(change: OperatorChange) -> str:
-    words = _WORDS.get(change.verdict, change.verdict.value)
-    saved, most = change.ci95_saved_ns, largest_speedup(change)
-    interval = f", 95 % interval {milliseconds(saved[0])} to {milliseconds(saved[1])} ms saved" if saved else ""
-    bound = f", at most {ratio_text(most)}" if most is not None and change.verdict is Effect.NO_DIFFERENCE else ""
-    return f"{words}: {ratio_text(change.speedup or 0.0)}{interval}{bound}"
 
 
 _HEAVY = (Category.CONVOLUTION, Category.GEMM)

@@ -175,6 +175,7 @@ class GraphView:
             operator_class = classify("Convert (NC)")
         elif event.activation:
             operator_class = classify_node("Clamp")
+        shapes = [self._shape_of(name) for name in (*node.inputs[:1], node.outputs[0])]
         return OperatorFacts(
             operator_class=operator_class,
             attribution=event.attribution,
@@ -187,7 +188,7 @@ class GraphView:
             dtype=self._type_of(node.inputs[:1]),
             weights=self._type_of([name for name in node.inputs[1:2] if self._values[name].is_constant]),
             shape=self._shape_of(node.outputs[0]),
-            elements=self._elements(node),
+            elements=None if None in shapes else max(math.prod(shape or ()) for shape in shapes),
             taps=self._taps(node),
             sme=self._eligibility(event, node),
         )
@@ -234,10 +235,6 @@ class GraphView:
 
     def _origin(self, number: int | None) -> OperatorOrigin | None:
         return None if number is None else node_origin(self._graph, number, self._origins)
-
-    def _elements(self, node: XnnNode) -> int | None:
-        shapes = [self._shape_of(name) for name in (*node.inputs[:1], node.outputs[0])]
-        return None if None in shapes else max(math.prod(shape or ()) for shape in shapes)
 
     def _taps(self, node: XnnNode) -> int | None:
         """Positions of a depthwise filter, which has the shape 1, height, width, channels."""

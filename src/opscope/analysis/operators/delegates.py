@@ -36,20 +36,15 @@ _NODE_KERNELS = {
 def delegated_kernels(row: Operator) -> KernelUse | None:
     """Number type and class of the kernels that ran a delegate's operator, or a node; None where it has no products."""
     if is_node(row):
-        return _node_kernels(row)
+        kernel, dtype = _NODE_KERNELS.get(row.kind), NODE_TYPES.get(row.dtype or "")
+        if not kernel or not dtype:
+            return None
+        if kernel is KernelClass.GEMM and not row.weight_bytes:
+            kernel = KernelClass.BMM
+        elif kernel is KernelClass.GEMM and row.shape and math.prod(row.shape[:-1]) == 1:
+            kernel = KernelClass.GEMV
+        return KernelUse(dtype, kernel)
     return kernel_use(row.name, math.prod(row.shape[:-1]) if row.shape else None)
-
-
-def _node_kernels(row: Operator) -> KernelUse | None:
-    """The class of a node's kernels, by its kind and its shapes."""
-    kernel, dtype = _NODE_KERNELS.get(row.kind), NODE_TYPES.get(row.dtype or "")
-    if not kernel or not dtype:
-        return None
-    if kernel is KernelClass.GEMM and not row.weight_bytes:
-        kernel = KernelClass.BMM
-    elif kernel is KernelClass.GEMM and row.shape and math.prod(row.shape[:-1]) == 1:
-        kernel = KernelClass.GEMV
-    return KernelUse(dtype, kernel)
 
 
 class DelegateTime(msgspec.Struct, frozen=True):

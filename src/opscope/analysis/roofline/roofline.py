@@ -58,12 +58,21 @@ class Roofline(msgspec.Struct, frozen=True):
 
 def roofline(works: Sequence[OperatorWork], ceilings: Ceilings) -> Roofline:
     """Place operators under the ceilings."""
-    footprint = _footprint(works)
+    # Distinct bytes of an inference: the memory of activations is used again, that of weights is not.
+    weights = sum((work.weight_bytes or 0) / (work.calls or 1.0) for work in works)
+    activations = max(((work.activation_bytes or 0) / (work.calls or 1.0) for work in works), default=0.0)
+    footprint = round(weights + activations)
     placed = [place(work, ceilings, footprint) for work in works]
     headrooms = [placement.headroom_ns for placement in placed if placement.headroom_ns]
+    pairs = list(zip(works, placed, strict=True))
+    found = []
+    for bound in dict.fromkeys(placement.bound for placement in placed):
+        own = [(work, placement) for work, placement in pairs if placement.bound is bound]
+        headroom = _sum(placement.headroom_ns for _, placement in own if placement.headroom_ns)
+        found.append(BoundTime(bound, len(own), sum(work.time_ns for work, _ in own), headroom))
     return Roofline(
         operators=placed,
-        bounds=_bounds(works, placed),
+        bounds=sorted(found, key=lambda row: -row.time_ns),
         time_ns=sum(work.time_ns for work in works),
         placed_ns=sum(work.time_ns for work, one in zip(works, placed, strict=True) if one.headroom_ns),
         ceiling_ns=sum(one.ceiling_ns or 0.0 for one in placed if one.headroom_ns),
@@ -73,23 +82,6 @@ def roofline(works: Sequence[OperatorWork], ceilings: Ceilings) -> Roofline:
         explained=EXPLAINED,
         unsteady=ceilings.unsteady(),
     )
-
-
-def _footprint(works: Sequence[OperatorWork]) -> int:
-    """Distinct bytes of an inference: the memory of activations is used again, that of weights is not."""
-    weights = sum((work.weight_bytes or 0) / (work.calls or 1.0) for work in works)
-    activations = max(((work.activation_bytes or 0) / (work.calls or 1.0) for work in works), default=0.0)
-    return round(weights + activations)
-
-
-def _bounds(works: Sequence[OperatorWork], placed: Sequence[Placement]) -> list[BoundTime]:
-    pairs = list(zip(works, placed, strict=True))
-    found = []
-    for bound in dict.fromkeys(placement.bound for placement in placed):
-        own = [(work, placement) for work, placement in pairs if placement.bound is bound]
-        headroom = _sum(placement.headroom_ns for _, placement in own if placement.headroom_ns)
-        found.append(BoundTime(bound, len(own), sum(work.time_ns for work, _ in own), headroom))
-    return sorted(found, key=lambda row: -row.time_ns)
 
 
 def _sum(intervals: Iterable[Interval]) -> Interval:

@@ -186,13 +186,8 @@ def fragmentation(evidence: Evidence) -> Message:
     basis = "if one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
     found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
-    return found.about(recipe=_most_frequent_recipe(evidence))
-
-
-def _most_frequent_recipe(evidence: Evidence) -> str | None:
-    """The page about most of the operators between delegates."""
     known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
-    return max((one for one in known if one), key=known.count, default=None)
+    return found.about(recipe=max((one for one in known if one), key=known.count, default=None))
 
 
 def _borders(evidence: Evidence) -> list[float]:

@@ -157,7 +157,9 @@ def nothing_delegated(evidence: Evidence) -> Message:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     told = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
-    words = title, told, _undelegated_step(evidence)
+    off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
+    name = evidence.portable[0].name if evidence.portable and _of_litert(evidence) else ""
+    words = title, told, advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
     saving = no_saving("how fast a delegate would run them was not measured")
     return finding(rule, Severity.HIGH, words, saving, places(work))
 
@@ -165,13 +167,6 @@ def nothing_delegated(evidence: Evidence) -> Message:
 def _is_undelegated(evidence: Evidence) -> bool:
     """Whether no delegate was called, nor one that reports no operators."""
     return not evidence.delegates and not any(is_delegated(operator) for operator in evidence.operators)
-
-
-def _undelegated_step(evidence: Evidence) -> str:
-    """What to do when nothing is delegated: the delegate was switched off, or the program was made without one."""
-    off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
-    name = evidence.portable[0].name if evidence.portable and _of_litert(evidence) else ""
-    return advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
 
 
 def _of_litert(evidence: Evidence) -> bool:

@@ -330,11 +330,14 @@ def _columns(events: _Events, order: _Order) -> dict[str, Values]:
     delegate = np.array([scope is Scope.DELEGATE_OP for scope in order.scope], bool)
     whole = bool(delegate.any()) and not (duration[delegate] % _MICRO).any()
     instruction = np.array(_instructions(order), np.int64)
+    pairs = list(zip(order.rows, order.scope, strict=True))
+    names = {events.name[row] for row, scope in pairs if scope is Scope.DELEGATE_OP}
+    unnamed = delegate_by_names(names)
     return {
         "run": np.array(order.block, np.int64),
         "scope": coded_from([scope.value for scope in order.scope]),
         "name": coded_from([events.name[row] for row in order.rows]),
-        "backend": coded_from(_backends(events, order)),
+        "backend": coded_from([_backend(events, row, scope, unnamed) for row, scope in pairs]),
         "block": coded_from([events.block[row] for row in order.rows]),
         "chain": np.where(instruction < 0, -1, 0),
         "instruction": instruction,
@@ -357,14 +360,6 @@ def _instructions(order: _Order) -> list[int]:
         else:
             found.append(found[parent] if parent >= 0 else -1)
     return found
-
-
-def _backends(events: _Events, order: _Order) -> list[str | None]:
-    """The delegate's name where the file gives one, XNNPACK where all its operators are named in XNNPACK's way."""
-    pairs = list(zip(order.rows, order.scope, strict=True))
-    names = {events.name[row] for row, scope in pairs if scope is Scope.DELEGATE_OP}
-    unnamed = delegate_by_names(names)
-    return [_backend(events, row, scope, unnamed) for row, scope in pairs]
 
 
 def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | None:
