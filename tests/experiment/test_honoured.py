@@ -39,7 +39,7 @@ EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.p
 CHILDREN = [PACKAGE, "opscope.runtimes.child"]
 RUNNERS = {
     "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child", *CHILDREN]),
-    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs", f"{EXECUTORCH}.native_answer"]),
+    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs"]),
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
     "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
     "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),

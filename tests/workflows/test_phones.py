@@ -269,7 +269,7 @@ def test_a_kit_configuration_runs_on_the_phone_that_is_named(tmp_path: Path) -> 
     (tmp_path / "kit.json").write_text(json.dumps({"model": str(tmp_path / "model.pte"), "experiments": [experiment]}))
     asked = on_phone(read_experiments(tmp_path / "kit.json"), "adb:10.0.0.7:5555")
     assert [one.target for one in asked.experiments] == ["adb:10.0.0.7:5555"]
-    assert asked.experiments[0].variants[0].affinity == (7,)
+    assert asked.experiments[0].variants[0].affinity == [7]
     with pytest.raises(UsageError, match="only an Android device"):
         on_phone(asked, "ssh:board")
 

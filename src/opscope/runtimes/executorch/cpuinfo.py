@@ -41,11 +41,7 @@ class CpuInfo:
         self.arch = isa.architecture(platform.machine())
         self._runtime = runtime
         path = runtime.features
-        size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
-        found = _filled(ctypes.CDLL(str(path)), max(isa.LAYOUTS[self.arch]) if size is None else size, path)
-        if size is not None:
-            known_layout(self.arch, size)
-        self._bytes, self.struct_size = found, size
+        self._bytes, self.struct_size = _struct(path, self.arch)
         try:
             self.layout = proved_layout(self.arch, list(self._bytes), self.struct_size, read_processor())
         except FeatureError as error:
@@ -135,6 +131,15 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
     if still_set:
         raise FeatureError(f"features are on anyway: {', '.join(still_set)}", where=path)
     return msgspec.structs.replace(proved, struct_size=size)
+
+
+def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
+    """The struct in the library, initialised, and its size as the symbol table states it."""
+    size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
+    found = _filled(ctypes.CDLL(str(path)), max(isa.LAYOUTS[arch]) if size is None else size, path)
+    if size is not None:
+        known_layout(arch, size)
+    return found, size
 
 
 def _filled(library: ctypes.CDLL, size: int, path: Path) -> ctypes.Array[ctypes.c_uint8]:
