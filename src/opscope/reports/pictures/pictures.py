@@ -36,10 +36,8 @@ _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
 
 def category_shift(content: ReportContent) -> str | None:
-    """Stacked bars of milliseconds by category, one bar a variant; None when nothing was measured."""
+    """Stacked bars of milliseconds by category, one bar a variant; None where no category has a time."""
     done = [(r.variant, r.analysis) for r in content.variants if r.analysis is not None]
-    if not done:
-        return None
     done.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
     order = list(Category)
     rows: Rows = [
@@ -53,6 +51,8 @@ def category_shift(content: ReportContent) -> str | None:
         for c in analysis.categories
         if c.time_ns is not None
     ]
+    if not rows:
+        return None
     names = [variant.name for variant, _ in done]
     scale = alt.Scale(domain=[c.value for c in order], range=[COLOURS[c] for c in order])
     bars = (
