@@ -1,4 +1,4 @@
-"""Whether a runtime that is installed can be loaded, tried in a process of its own: what it does there harms nobody.
+"""Whether an installed runtime can be loaded, tried in a process of its own, so that a crash there is an answer here.
 
 The process gets the name of a module to import, or the path of a shared library.
 """
@@ -31,7 +31,7 @@ def loading_problem(what: str) -> str | None:
             env={**os.environ, **path_variables()},
         )
     except subprocess.TimeoutExpired:
-        return f"it is not loaded within {_SECONDS:g} s"
+        return f"not loaded within {_SECONDS:g} s"
     if not done.returncode:
         return None
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
