@@ -36,6 +36,8 @@ OTHER = {
     "untraced": False,
     "methods": ("prefill", "decode:16"),
     "input": ("float32[1,3]", "5"),
+    "dim": {"height": 320, "width": 240},
+    "guess_inputs": True,
     "inputs": "a file.npz",
     "data": "weights.ptd",
     "ceilings": True,

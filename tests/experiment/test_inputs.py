@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from opscope.core.errors import NotFoundError, TraceFormatError, UsageError
-from opscope.experiment.inputs import AskedInput, MadeInputs, TensorRecipe, made_inputs, parse_input, read_input_file
+from opscope.experiment.inputs import (
+    AskedInput,
+    MadeInputs,
+    TensorRecipe,
+    made_inputs,
+    parse_input,
+    placed,
+    read_input_file,
+)
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import Dynamism, ListKind, PlannedTensor, ValueList
 
@@ -25,6 +34,10 @@ def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = Dynamism.ST
         ("float32[]=ones", TensorRecipe("float32", (), "ones")),
         ("int64[1, 16]=random(0, 100)", TensorRecipe("int64", (1, 16), "random", (0, 100))),
         ("int64[4]=range", TensorRecipe("int64", (4,), "range")),
+        ("int64[]=16000", TensorRecipe("int64", (), 16000)),
+        ("bool[2]=true", TensorRecipe("bool", (2,), 1)),
+        ("random(0,9)", TensorRecipe(None, None, "random", (0, 9))),
+        ("ones", TensorRecipe(None, None, "ones")),
         ("5", 5),
         ("-0.5", -0.5),
         ("true", True),
@@ -35,6 +48,8 @@ def test_words(text: str, wish: object) -> None:
     """Each form of the grammar."""
     assert parse_input(text) == AskedInput(text, wish)  # type: ignore[arg-type]
     assert parse_input("default") is None
+    for name in ("tokens", "images:0", "past_key_values.0.key"):
+        assert parse_input(f"{name}={text}") == AskedInput(f"{name}={text}", wish, name)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +84,48 @@ def test_values_are_as_asked() -> None:
     assert found.arrays[3] == np.float32(0.5)
     assert sorted(found.arrays) == [0, 1, 2, 3, 5]
     assert [one.source for one in found.planned][-2:] == ["3", ""]
+
+
+def test_a_number_or_a_filling_takes_the_declared_sizes() -> None:
+    """Of a tensor, unless they are open; and it has to be a number of its type."""
+    found = made([tensor(2, 3), tensor(2, dtype="int64"), tensor(4, dtype="int64")], "2.5", "random(7,8)", "range")
+    assert [found.arrays[number].tolist() for number in range(3)] == [[[2.5] * 3] * 2, [7, 7], [0, 1, 2, 3]]
+    assert [(one.shape, one.dtype) for one in found.planned] == [([2, 3], "float32"), ([2], "int64"), ([4], "int64")]
+    for declared, word, problem in (
+        (tensor(2, dtype="int8"), "300", "300 is not of type int8"),
+        (tensor(2, dtype="int64"), "0.5", "0.5 is not of type int64"),
+        (tensor(1, dynamism=Dynamism.UNBOUNDED), "5", "sizes"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            made([declared], word)
+
+
+def test_inputs_by_their_names() -> None:
+    """Names in any order, beside inputs by their place; one that no input has, or that is given twice, is refused."""
+    names = ["image", "mask", "step"]
+    words = [parse_input(word) for word in ("step=3", "float32[2]", "mask=ones")]
+    assert [one.source if one else "" for one in placed(words, names)] == ["float32[2]", "mask=ones", "step=3"]
+    assert placed([parse_input("step=3")], names)[:2] == [None, None]
+    for asked, problem in ((["masc=1"], "masc"), (["1", "2", "mask=1"], "twice"), (["mask=1", "mask=2"], "twice")):
+        with pytest.raises(UsageError, match=problem):
+            placed([parse_input(word) for word in asked], names)
+    with pytest.raises(UsageError, match="'mask'"):
+        placed([parse_input("mask=1")], ["", ""])
+
+
+def test_arrays_go_by_name_where_all_names_are_those_of_inputs() -> None:
+    """Else by the order of the file, as ever."""
+    arrays = [AskedInput(f"{name} of f.npz", np.zeros(2), name) for name in ("mask", "image")]
+    assert [one.source[:4] for one in placed(arrays, ["image", "mask"]) if one] == ["imag", "mask"]
+    assert [one.source[:4] for one in placed(arrays, ["picture", "mask"]) if one] == ["mask", "imag"]
+
+
+def test_fixed_sizes_beside_open_ones_are_held() -> None:
+    """What the model fixes cannot be asked for otherwise."""
+    declared = msgspec.structs.replace(tensor(1, 8, dynamism=Dynamism.UNBOUNDED), symbols=("batch", ""))
+    assert made([declared], "float32[4,8]").planned[0].shape == [4, 8]
+    with pytest.raises(UsageError, match=r"takes float32\[batch,8\]"):
+        made([declared], "float32[4,9]")
 
 
 def test_without_a_wish_nothing_is_planned() -> None:

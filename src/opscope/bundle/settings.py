@@ -51,6 +51,7 @@ Many: TypeAlias = Annotated[tuple[Text, ...], MANY]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 CpuNumbers: TypeAlias = Annotated[tuple[Cpu, ...], msgspec.Meta(max_length=4096)]
 SessionOptions: TypeAlias = Annotated[dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], MANY]
+Sizes: TypeAlias = Annotated[dict[Text, Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]], MANY]
 DataType: TypeAlias = Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"]
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
 """A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
@@ -191,12 +192,23 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     input: Annotated[
         Many,
         option(
-            "An input, such as float32[1,3,224,224], int64[1,16]=random(0,1000), 5, true or none; once for each.",
-            metavar="SPEC",
+            "An input: float32[1,3,224,224], int64[1,9]=random(0,99), 5, none, or mask=ones by name; once for each.",
+            metavar="[NAME=]SPEC",
             usual="random, as the program declares",
             each=True,
         ),
     ] = ()
+    dim: Annotated[
+        Sizes,
+        option(
+            "A size that the inputs leave open, by its name, such as height=320; once for each.",
+            metavar="NAME=SIZE",
+            each=True,
+        ),
+    ] = {}
+    guess_inputs: Annotated[
+        bool, option("Take usual sizes and values for inputs that are open or integers, and say which.")
+    ] = False
     inputs: Annotated[
         Text | None,
         option(

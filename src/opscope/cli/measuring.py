@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -117,7 +118,8 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
     if said.off:
         return not value
     if get_origin(hint) is dict:
-        return _pairs(value, said.named(name))
+        pairs = _pairs(value, said.named(name), _DICTS[name])
+        return _whole(pairs, said.named(name)) if get_args(hint)[1] is int else pairs
     if said.each:
         return tuple(value)
     if not _is_list(name):
@@ -126,7 +128,11 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
     return _numbers(value, said.named(name)) if numbers else split_words(value)
 
 
-def _pairs(words: Collection[str], where: str) -> Mapping[str, str]:
+_DICTS = {"session_options": "graph_optimization_level=basic", "dim": "height=320"}
+"""Settings of words KEY=VALUE, each with an example."""
+
+
+def _pairs(words: Collection[str], where: str, example: str) -> Mapping[str, str]:
     """Entries as KEY=VALUE."""
     from opscope.core.errors import UsageError
 
@@ -134,10 +140,18 @@ def _pairs(words: Collection[str], where: str) -> Mapping[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not (key and equals):
-            hint = "for example graph_optimization_level=basic"
-            raise UsageError(f"{word!r} is not KEY=VALUE", where=where, hint=hint)
+            raise UsageError(f"{word!r} is not KEY=VALUE", where=where, hint=f"for example {example}")
         found[key.strip()] = value.strip()
     return found
+
+
+def _whole(pairs: Mapping[str, str], where: str) -> Mapping[str, int]:
+    from opscope.core.errors import UsageError
+
+    for key, value in pairs.items():
+        if not re.fullmatch(r"\d{1,9}", value):
+            raise UsageError(f"{value!r}, for {key}, is not a size", where=where, hint=f"for example {key}=320")
+    return {key: int(value) for key, value in pairs.items()}
 
 
 def _numbers(text: str, where: str) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """Inputs that a user names for a program: one word each, or the arrays of an .npz; checked against what it declares.
 
-A word is a number, ``true``, ``false``, ``none``, ``default``, or the type and the sizes of a tensor with what fills
-it: ``float32[1,3,224,224]``, ``int64[1,16]=random(0,32000)``.
+A word is a number, ``true``, ``false``, ``none``, ``default``, what fills a tensor, or the type and the sizes of a
+tensor with what fills it: ``float32[1,3,224,224]``, ``int64[1,16]=random(0,32000)``. Before it may stand the name of
+the input: ``tokens=int64[1,16]``.
 
 Labelled inputs: an .npz with an array ``labels``, whose other arrays hold one input after the other.
 
@@ -18,8 +19,8 @@ import numpy as np
 
 from opscope.bundle.manifest import PlannedInput, Tensor
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
-from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
-from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.experiment.tensors import NUMBER_TYPES, random_inputs
+from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.readers.outputs import read_arrays
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 InputValue: TypeAlias = "Array | int | float | bool | None"
 """The value of an input that came with a program; None where it holds none."""
 GRAMMAR = (
-    "TYPE[SIZE,...] with =zeros, =ones, =range, =random or =random(LOW,HIGH) after it, a number, true, false, none, "
-    "or default"
+    "TYPE[SIZE,...], FILL, TYPE[SIZE,...]=FILL, none or default, with NAME= before it where inputs have names; FILL is "
+    "zeros, ones, range, random, random(LOW,HIGH), a number, true or false"
 )
 """What one input may be, in one line."""
 
@@ -56,9 +57,9 @@ UNKNOWN = -1
 class TensorRecipe(NamedTuple):
     """A tensor to make."""
 
-    dtype: str  # number type
-    shape: tuple[int, ...]  # its sizes
-    fill: str  # `zeros`, `ones`, `range` (0, 1, 2, ...) or `random`
+    dtype: str | None  # number type; None: as declared
+    shape: tuple[int, ...] | None  # its sizes; None: as declared
+    fill: str | float  # `zeros`, `ones`, `range` (0, 1, 2, ...), `random`, or the number that fills it
     # of random values, the lower one included, the upper one not; None: as without a wish
     bounds: tuple[float, float] | None = None
 
@@ -71,6 +72,7 @@ class AskedInput(NamedTuple):
 
     source: str  # what was written, for messages and the manifest
     wish: Wish  # a tensor to make, an array, or the value itself
+    name: str = ""  # of the input; empty: by its place
 
 
 class MadeInputs(NamedTuple):
@@ -85,15 +87,31 @@ def parse_input(text: str) -> AskedInput | None:
     word = text.strip()
     if word == _DEFAULT:
         return None
+    wish = _wish(word)
+    if wish is not _NO_WISH:
+        return AskedInput(word, wish)
+    name, _, rest = word.partition("=")
+    named = _wish(rest.strip()) if name else _NO_WISH
+    if named is _NO_WISH:
+        raise UsageError(f"{text!r} is not an input", where="--input", hint=f"one is {GRAMMAR}")
+    return AskedInput(word, named, name.strip())
+
+
+_NO_WISH = TensorRecipe("", None, "")
+"""In place of what a text asks for, where it is no input."""
+
+
+def _wish(word: str) -> Wish:
+    """What a text without a name asks for."""
     if word in _WORDS:
-        return AskedInput(word, _WORDS[word])
+        return _WORDS[word]
     number = _number(word)
     if number is not None:
-        return AskedInput(word, number)
+        return number
+    if word in _FILLS or _RANDOM.match(word.replace(" ", "")):
+        return _filling(word, None, None)
     match = _TENSOR.match(word)
-    if match is None:
-        raise UsageError(f"{text!r} is not an input", where="--input", hint=f"one is {GRAMMAR}")
-    return AskedInput(word, _tensor(text, match["dtype"], match["sizes"], match["fill"] or "random"))
+    return _NO_WISH if match is None else _tensor(word, match["dtype"], match["sizes"], match["fill"] or "random")
 
 
 def _number(word: str) -> int | float | None:
@@ -114,12 +132,19 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
     shape = tuple(map(int, words))
     if math.prod(shape) * 8 > _MOST_BYTES:
         raise UsageError(f"{text!r} would take more than 16 GiB", where="--input", hint="give smaller sizes")
+    return _filling(fill, dtype, shape)
+
+
+def _filling(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> TensorRecipe:
     if fill in _FILLS:
         return TensorRecipe(dtype, shape, fill)
+    number = {"true": 1, "false": 0}.get(fill, _number(fill))
+    if number is not None:
+        return TensorRecipe(dtype, shape, number)
     bounds = _RANDOM.match(fill.replace(" ", ""))
     low, high = (_number(bounds["low"]), _number(bounds["high"])) if bounds else (None, None)
     if low is None or high is None or not low < high:
-        hint = f"one of {', '.join(_FILLS)} and random(LOW,HIGH), where LOW is the smaller one"
+        hint = f"one of {', '.join(_FILLS)}, a number and random(LOW,HIGH), where LOW is the smaller one"
         raise UsageError(f"{fill!r} fills no tensor", where="--input", hint=hint)
     return TensorRecipe(dtype, shape, "random", (low, high))
 
@@ -135,15 +160,48 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
 
 
 def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
-    """The arrays of a file as inputs, in the order of a program's."""
-    asked = {name: AskedInput(f"{name} of {path.name}", array) for name, array in arrays.items()}
+    """The arrays of a file as inputs, in the order of a program's where they are numbered."""
+    asked = {name: AskedInput(f"{name} of {path.name}", array, name) for name, array in arrays.items()}
     places = {name: _NAMED.match(name) for name in arrays}
     if not all(places.values()):
         return list(asked.values())
     numbered = {int(match[1]): asked[name] for name, match in places.items() if match}
     if max(numbered, default=0) > _MOST_INPUTS:
         raise TraceFormatError(f"arr_{max(numbered)} is the input of no program", where=path)
-    return [numbered.get(number) for number in range(1 + max(numbered, default=-1))]
+    return [
+        one._replace(name="") if (one := numbered.get(number)) else None
+        for number in range(1 + max(numbered, default=-1))
+    ]
+
+
+def placed(asked: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
+    """What is asked for, in the order of a program's inputs.
+
+    Args:
+        asked: those without a name stand in the order of the inputs; arrays of names that no input has, too.
+        names: of the inputs, as a person says them; empty texts where the program states none.
+
+    Raises:
+        UsageError: no input has the name, or one is asked for twice.
+    """
+    arrays = all(one is None or isinstance(one.wish, np.ndarray) for one in asked)
+    if arrays and not all(one is None or one.name in names for one in asked):
+        return [one._replace(name="") if one else None for one in asked]
+    found = [one for one in asked if one is None or not one.name]
+    for one in asked:
+        if one is None or not one.name:
+            continue
+        if one.name not in names:
+            known = [name for name in names if name]
+            hint = did_you_mean(one.name, known) if known else "give them in their order, without names"
+            raise UsageError(f"no input has the name {one.name!r}", where="--input", hint=hint)
+        place = names.index(one.name)
+        found.extend([None] * (place + 1 - len(found)))
+        if found[place] is not None:
+            hint = "inputs without a name are taken in their order; name each or none"
+            raise UsageError(f"the input {one.name!r} is given twice", where="--input", hint=hint)
+        found[place] = one
+    return found
 
 
 def made_inputs(declared: Sequence[Value], asked: Sequence[AskedInput | None], seed: int) -> MadeInputs:
@@ -163,6 +221,8 @@ def described(value: Value) -> str:
     """An input as the program declares it, in a few words."""
     match value:
         case PlannedTensor():
+            if value.dynamism is Dynamism.UNBOUNDED:
+                return f"{value.dtype.name}[{','.join(_open_sizes(value))}]"
             bound = "" if value.dynamism is Dynamism.STATIC else "up to "
             return f"{bound}{value.dtype.name}[{','.join(map(str, value.sizes))}]"
         case bool() | int() | float() | str():
@@ -171,6 +231,13 @@ def described(value: Value) -> str:
             return "none"
         case _:
             return "a list"
+
+
+def _open_sizes(value: PlannedTensor) -> list[str]:
+    """Its sizes in words, with the symbols of open ones; of an unknown number of dimensions, dots."""
+    if not value.symbols:
+        return [*map(str, value.sizes)] or ["..."]
+    return [symbol or str(size) for symbol, size in zip(value.symbols, value.sizes, strict=True)]
 
 
 def _planned(number: int, value: Value, asked: AskedInput | None) -> PlannedInput:
@@ -216,24 +283,31 @@ def _planned_tensor(number: int, value: PlannedTensor, asked: AskedInput | None)
 
 def _asked_tensor(number: int, value: PlannedTensor, asked: AskedInput) -> tuple[str, tuple[int, ...]]:
     wish = asked.wish
-    if isinstance(wish, TensorRecipe):
-        return wish.dtype, wish.shape
+    if isinstance(wish, TensorRecipe) and wish.shape is not None:
+        return wish.dtype or value.dtype.name, wish.shape
     if isinstance(wish, np.ndarray):
         # numpy has no 16-bit brain floats.
         wide = value.dtype.name == "bfloat16" and wish.dtype.name == "float32"
         return "bfloat16" if wide else wish.dtype.name, wish.shape
-    if wish is not None and not value.sizes:
-        return value.dtype.name, ()
+    if wish is not None:
+        if value.dynamism is Dynamism.UNBOUNDED:
+            problem = f"is {asked.source} without sizes, and those of {described(value)} are open"
+            raise _unfit(number, problem, f"give them before it: TYPE[SIZE,...]={asked.source}")
+        return value.dtype.name, value.sizes
     raise _unfit(number, f"is {asked.source}, the program takes the tensor {described(value)}", "give a tensor")
 
 
 def _fits(shape: Sequence[int], value: PlannedTensor) -> bool:
     if value.dynamism is Dynamism.STATIC:
         return tuple(shape) == value.sizes
-    bounded = value.dynamism is not Dynamism.UNBOUNDED
-    return len(shape) == len(value.sizes) and not (
-        bounded and any(size > most for size, most in zip(shape, value.sizes, strict=True))
-    )
+    if value.dynamism is Dynamism.UNBOUNDED and not value.sizes:
+        return True
+    if len(shape) != len(value.sizes):
+        return False
+    if value.dynamism is not Dynamism.UNBOUNDED:
+        return all(size <= most for size, most in zip(shape, value.sizes, strict=True))
+    fixed = value.symbols or [UNNAMED] * len(shape)
+    return all(symbol or size == own for symbol, size, own in zip(fixed, shape, value.sizes, strict=True))
 
 
 def _unfit(number: int, problem: str, hint: str) -> UsageError:
@@ -253,7 +327,7 @@ def _values(asked: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Ar
         return wish
     if isinstance(wish, TensorRecipe):
         return _filled(wish, drawn, seed)
-    return drawn if wish is None else np.full(drawn.shape, wish, drawn.dtype)
+    return drawn if wish is None else _full(drawn, wish)
 
 
 def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
@@ -265,10 +339,21 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
             if whole
             else generator.uniform(low, high, drawn.shape)
         )
-        return as_type(values, spec.dtype)
+        return values.astype(drawn.dtype)
     if spec.fill == "range":
-        return as_type(np.arange(drawn.size).reshape(drawn.shape), spec.dtype)
-    return drawn if spec.fill == "random" else np.full(drawn.shape, spec.fill == "ones", drawn.dtype)
+        return np.arange(drawn.size).reshape(drawn.shape).astype(drawn.dtype)
+    if spec.fill == "random":
+        return drawn
+    return _full(drawn, spec.fill == "ones" if isinstance(spec.fill, str) else spec.fill)
+
+
+def _full(drawn: Array, number: float) -> Array:
+    """A tensor of one number, which has to be one of its type."""
+    name = drawn.dtype.name
+    limits = np.iinfo(name) if name.startswith(("int", "uint")) else None
+    if limits and not (float(number).is_integer() and limits.min <= number <= limits.max):
+        raise UsageError(f"{number:g} is not of type {name}", where="--input", hint="give a number of the input's type")
+    return np.full(drawn.shape, number, drawn.dtype)
 
 
 class LabelledInputs(NamedTuple):

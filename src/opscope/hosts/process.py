@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 _LOG_TAIL = 400
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_process(
@@ -102,4 +104,4 @@ def log_tail(log: Path) -> str:
 def last_line(text: str) -> str:
     """The last line that is not blank, with what a terminal would obey escaped."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return printable(lines[-1].strip()) if lines else ""
+    return printable(_COLOURS.sub("", lines[-1]).strip()) if lines else ""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FROM_PYTHON = "models ran from Python instead (target local): memory and start-up include Python"
 """What it means that Python stands in for a native runner."""
+_ALIKE = 60  # characters at the end by which two messages are told to be the same
 
 
 class HostedTarget(RunTarget):
@@ -62,6 +63,8 @@ def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> Job
     if isinstance(response, Failure):
         return JobOutcome(failure=response)
     if response.result is None or code:
-        message = f"{response.error or 'no result'}{log_tail(log) if response.kind == 'exit' else ''}"
+        message, tail = response.error or "no result", log_tail(log) if response.kind == "exit" else ""
+        # Runtimes print what they raise, too.
+        message = message if tail[-_ALIKE:] in message else f"{message}{tail}"
         return JobOutcome(failure=Failure(FailureKind(response.kind), message, exit_code=code))
     return JobOutcome(measurement=response.result)

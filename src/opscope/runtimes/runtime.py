@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.program.structure.exported import Signature
-    from opscope.program.structure.plan import Value
+    from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
-
-    NamedValue: TypeAlias = tuple[str, Value]
 
 _MOST_CALLS = 10_000
 _NO_DELEGATE = "none"
@@ -242,6 +240,10 @@ class Runtime:
             for name, value in inputs
             if isinstance(value, PlannedTensor) and value.dynamism is not Dynamism.STATIC
         ]
+
+    def index_limits(self, program: Path) -> Mapping[str, int]:  # noqa: ARG002 - where graphs are read
+        """Rows of the table that an input is an index into, by the name of the input, as far as it is known."""
+        return {}
 
     def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
         """The methods that a process calls over and over; empty for a program with one method.

@@ -179,7 +179,7 @@ def _every_file_beside_a_trace_is_held_against_its_hash(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "word"),
     [
-        ("open_sizes", Settings(lock="warn"), "'x' has no fixed sizes"),
+        ("open_sizes", Settings(lock="warn"), r"open: x float32\[batch,8\]"),
         ("cnn", Settings(target="native"), "this machine only"),
         ("cnn", Settings(data="weights.ptd"), "says itself where its weights are"),
         ("cnn", Settings(delegate="none"), ONLY_LITERT),

@@ -48,6 +48,10 @@ class PlannedMemory(msgspec.Struct, frozen=True):
     offset: int
 
 
+UNNAMED = "?"
+"""Symbol of an open size that has no name."""
+
+
 class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
     """A tensor of a plan."""
 
@@ -61,6 +65,9 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
     allocation: PlannedMemory | None
     name: str  # qualified name of the parameter; empty where the file does not say
     external: bool  # its data are in another file, found by name
+    # of sizes that a caller chooses, for each dimension: its name, ``?`` without one, empty for a fixed size;
+    # empty: no dimension is known to be open
+    symbols: tuple[str, ...] = ()
 
     @property
     def constant(self) -> bool:
@@ -97,6 +104,8 @@ class UnknownValue(msgspec.Struct, frozen=True, tag=True):
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = PlannedTensor | Scalar | tuple[bool | float, ...] | ValueList | UnknownValue | None
 """Anything that instructions refer to; a tuple is a list of booleans or of floating-point numbers, None is Python's."""
+NamedValue: TypeAlias = tuple[str, Value]
+"""An input by its name, which is empty where the program states none."""
 
 
 class Delegate(msgspec.Struct, frozen=True):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
+    from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.exports import Choice
-    from opscope.runtimes.runtime import NamedValue
 
 
 class KnownModels(NamedTuple):

@@ -251,7 +251,7 @@ def _planned(tensor: TfliteTensor) -> PlannedTensor:
         dtype=tensor.dtype,
         sizes=tensor.shape,
         dim_order=tuple(range(len(tensor.shape))),
-        dynamism=Dynamism.BOUNDED if tensor.dynamic else Dynamism.STATIC,
+        dynamism=Dynamism.BOUNDED if tensor.open_axes else Dynamism.STATIC,
         data_buffer=tensor.buffer if tensor.constant else 0,
         allocation=None if tensor.constant else PlannedMemory(1, 0),
         name=tensor.name,

@@ -9,7 +9,7 @@ from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, UsageError
 from opscope.core.regular_files import opened
 from opscope.program.structure.exported import Signature
-from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.runtimes.litert.tflite import (
     IDENTIFIER,
     IDENTIFIER_OFFSET,
@@ -188,9 +188,12 @@ def _tensor(name: str, tensor: TfliteTensor) -> PlannedTensor:
         dtype=tensor.dtype,
         sizes=tuple(max(1, size) for size in tensor.shape),
         dim_order=(),
-        dynamism=Dynamism.UNBOUNDED if tensor.dynamic else Dynamism.STATIC,
+        dynamism=Dynamism.UNBOUNDED if tensor.open_axes else Dynamism.STATIC,
         data_buffer=0,
         allocation=None,
         name=name,
         external=False,
+        symbols=tuple(
+            UNNAMED if axis in tensor.open_axes else "" for axis in range(len(tensor.shape) if tensor.open_axes else 0)
+        ),
     )

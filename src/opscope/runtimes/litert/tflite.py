@@ -113,7 +113,7 @@ class TfliteTensor(msgspec.Struct, frozen=True):
     name: str  # the converter's
     dtype: NumberType  # type of its elements
     shape: tuple[int, ...]  # that the file plans with; empty for a scalar
-    dynamic: bool  # a size can differ between calls; the shape then has 1 or a bound there
+    open_axes: tuple[int, ...]  # dimensions whose size can differ between calls; the shape has 1 or a bound there
     buffer: int  # number of its data
     bytes: int  # of its stored data; 0 for what is computed or set
     quantisation: TfliteQuantisation | None  # its scales; None without
@@ -318,10 +318,19 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
         sizes = tuple(max(size, 1) if size < 0 else size for size in shape)
         dtype = NUMBER_TYPES[code] if code < len(NUMBER_TYPES) else NumberType(f"unknown-{code}", None)
         values = buffers.integers(buffer, dtype, math.prod(sizes))
-        dynamic = any(size < 0 for size in (*shape, *asked[row]))
+        open_axes = sorted({axis for sizes_of in (shape, asked[row]) for axis, size in enumerate(sizes_of) if size < 0})
         found.append(
             TfliteTensor(
-                name, dtype, sizes, dynamic, buffer, buffers.size(buffer), scales[row], row in thin, variable, values
+                name,
+                dtype,
+                sizes,
+                tuple(open_axes),
+                buffer,
+                buffers.size(buffer),
+                scales[row],
+                row in thin,
+                variable,
+                values,
             )
         )
     return tuple(found)

@@ -70,6 +70,12 @@ class OnnxRuntime(Runtime):
 
         return (read_signature(program),)
 
+    def index_limits(self, program: Path) -> Mapping[str, int]:
+        """By the tables that the graph gathers from."""
+        from opscope.runtimes.onnxruntime.signatures import index_limits
+
+        return index_limits(program)
+
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graph that the sessions ran, which is kept beside their traces."""
         from opscope.runtimes.onnxruntime.attribution import session_graph_of, with_nodes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import UsageError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.exported import Signature
-from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 METHOD = "main"
 """What the only function of a model is called."""
+_GATHER = "Gather"
+_SAME_VALUES = frozenset({"Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Transpose"})
 _NOT_GIVEN = frozenset({"string", "complex64", "complex128"})
 
 
@@ -41,6 +43,22 @@ def check_runnable(path: Path) -> None:
     external_paths(model, path)
 
 
+def index_limits(path: Path) -> dict[str, int]:
+    """Rows of the smallest stored table that an input is an index into, as it is or in another type or shape."""
+    graph = read_onnx(path).graph
+    tables = {one.name: one.shape[0] for one in graph.all_weights() if one.shape}
+    indices = {one.name: one.name for one in graph.inputs}
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.op in _SAME_VALUES and node.inputs[:1] and node.inputs[0] in indices:
+            indices[node.outputs[0]] = indices[node.inputs[0]]
+        elif node.op == _GATHER and len(node.inputs) > 1 and node.inputs[1] in indices and node.inputs[0] in tables:
+            name, rows = indices[node.inputs[1]], tables[node.inputs[0]]
+            if not node.attributes.get("axis"):
+                found[name] = min(rows, found.get(name, rows))
+    return found
+
+
 def _planned(value: OnnxValue) -> PlannedTensor:
     sizes = value.sizes or ()
     return PlannedTensor(
@@ -52,4 +70,5 @@ def _planned(value: OnnxValue) -> PlannedTensor:
         allocation=None,
         name=value.name,
         external=False,
+        symbols=() if value.fixed else tuple("" if isinstance(size, int) else size or UNNAMED for size in sizes),
     )

@@ -16,6 +16,8 @@ from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.engine import interleaved, planned_job
+from opscope.experiment.guesses import USUAL_SIZES
+from opscope.experiment.protocol import Job
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
@@ -23,7 +25,13 @@ from opscope.machine.environment import capture
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.model_files import exported_files, program_source
-from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
+from opscope.workflows.measure.program_inputs import (
+    INPUTS,
+    asked_inputs,
+    check_no_inputs,
+    check_same_inputs,
+    with_inputs,
+)
 from opscope.workflows.measure.resuming import (
     Contradiction,
     calls_contradiction,
@@ -163,14 +171,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         for program in programs:
             own = target.of(owners.get(program.model, [variants[0].name])[0])
             _check_registered(program.files[0], own)
-        plan = with_inputs(
-            _plan(experiment, variants, target, _calls(experiment, target, first.files[0])),
-            experiment,
-            target,
-            first.files[0],
-            Path(work),
-            first.inputs,
-        )
+        plan = _plan(experiment, variants, target, _calls(experiment, target, first.files[0]))
+        plan = _with_inputs(plan, experiment, target.of(variants[0].name), first, Path(work))
         if experiment.against is not None:
             for program in others.values():
                 calls = _calls(experiment, target, program.files[0])
@@ -206,6 +208,40 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
         return Bundle.create(path, manifest, files, own_files)
+
+
+def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: _Program, work: Path) -> Plan:
+    """A plan with its inputs; of sizes that are guessed those with which the program runs once, else the first ones."""
+    if target.capabilities().is_build:
+        check_no_inputs(experiment)
+        return plan
+    path = program.files[0]
+    found = [plan]
+    for usual in USUAL_SIZES:
+        made = with_inputs(plan, experiment, path, work, program.inputs, usual)
+        if not experiment.guess_inputs or made in found or _runs(made, target, program, work):
+            return made
+        found.append(made)
+    return with_inputs(plan, experiment, path, work, program.inputs)
+
+
+def _runs(plan: Plan, target: RunTarget, program: _Program, work: Path) -> bool:
+    """Whether a program runs with the inputs of a plan."""
+    job = Job(
+        program=str(program.files[0]),
+        clear=None,
+        threads=1,
+        inferences=len(plan.calls) or 1,
+        seed=plan.seed or 0,
+        timeout_seconds=plan.timeout_seconds or 0.0,
+        traced=False,
+        calls=tuple(plan.calls),
+        inputs=tuple(plan.inputs),
+        values=str(work / INPUTS) if plan.values else None,
+        data=str(program.files[1]) if len(program.files) > 1 else None,
+    )
+    with tempfile.TemporaryDirectory(dir=work) as directory:
+        return target.execute(job, Path(directory)).failure is None
 
 
 class _Program(NamedTuple):

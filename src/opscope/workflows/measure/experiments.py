@@ -226,6 +226,10 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
     if drawn:
         told = "integer inputs were drawn at random from 0 and 1, since the model states no range"
         yield f"{told}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
+    if bundle.manifest.request is not None and bundle.manifest.request.guess_inputs:
+        given = ", ".join(own.source for own in bundle.manifest.plan.inputs if own.source)
+        if given:
+            yield f"sizes and integers were guessed where none were given, and the time is that of these: {given}"
 
 
 def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:

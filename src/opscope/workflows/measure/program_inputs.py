@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shlex
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,8 @@ import numpy as np
 from opscope.bundle.bundle import MODEL
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
-from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
+from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
+from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.registry import runtime_of
 
@@ -20,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Plan
+    from opscope.experiment.guesses import UsualSizes
     from opscope.experiment.inputs import InputValue, MadeInputs
     from opscope.experiment.planned import Experiment
-    from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
-    from opscope.program.structure.plan import Value
-    from opscope.runtimes.runtime import NamedValue
+    from opscope.program.structure.plan import NamedValue, Value
 
 INPUTS = "inputs.npz"
 """The values of inputs in a bundle, beside the program."""
@@ -38,23 +40,17 @@ BUNDLED = "input of the bundled program"
 def with_inputs(
     plan: Plan,
     experiment: Experiment,
-    target: RunTarget,
     program: Path,
     work: Path,
     bundled: Mapping[str, Sequence[InputValue]],
+    usual: UsualSizes = USUAL_SIZES[0],
 ) -> Plan:
     """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``."""
-    asked = asked_inputs(experiment)
-    if target.capabilities().is_build:
-        if any(asked):
-            hint = "leave out --input and --inputs, or run it with --target local or native"
-            raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
-        return plan
+    asked = wished_inputs(experiment, program, plan.calls, usual)
     if not asked and bundled:
         declared = runtime_of(program).inputs(program, plan.calls)
         given = [value for name, own in declared.items() for value in bundled.get(name) or [None] * len(own)]
         asked = [None if value is None else AskedInput(BUNDLED, value) for value in given]
-    check_sizes(program, plan.calls, asked)
     made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
@@ -62,6 +58,13 @@ def with_inputs(
     return msgspec.structs.replace(
         plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
     )
+
+
+def check_no_inputs(experiment: Experiment) -> None:
+    """Refuse inputs of a runner that takes none."""
+    if any(asked_inputs(experiment)) or experiment.dim or experiment.guess_inputs:
+        hint = "leave out options of inputs, or run it with --target local or native"
+        raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
@@ -75,8 +78,10 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
-    asked = asked_inputs(experiment)
-    texts = [_told(own, made_inputs(own, asked, plan.seed or 0)) for own in sides]
+    texts = [
+        _told(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
+        for own, program in zip(sides, programs, strict=True)
+    ]
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
         if one != other:
             raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
@@ -103,13 +108,43 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
     return [parse_input(text) for text in experiment.input]
 
 
+def wished_inputs(
+    experiment: Experiment, program: Path, calls: Sequence[str], usual: UsualSizes = USUAL_SIZES[0]
+) -> list[AskedInput | None]:
+    """What an experiment asks for, in the order of a program's inputs, with sizes by their names, and with guesses.
+
+    Raises:
+        UsageError: the program has no such input or symbol, or sizes stay open.
+    """
+    inputs, sizes = _inputs(program, calls), experiment.dim
+    asked = placed(asked_inputs(experiment), input_names(program, calls))
+    if sizes:
+        asked = with_dimensions(inputs, asked, sizes)
+    if experiment.guess_inputs:
+        return guessed(inputs, asked, sizes, runtime_of(program).index_limits(program), usual)
+    _check_sizes(program, inputs, asked, sizes)
+    return asked
+
+
 def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
     """Inputs of the methods that a process calls, one method after the other."""
     return [value for _, value in _inputs(program, calls)]
 
 
+def input_names(program: Path, calls: Sequence[str]) -> list[str]:
+    """Names of these inputs, as a person says them; empty where the program states none."""
+    return [name for name, _ in _inputs(program, calls)]
+
+
 def _inputs(program: Path, calls: Sequence[str]) -> list[NamedValue]:
-    return [one for own in runtime_of(program).inputs(program, calls).values() for one in own]
+    """Inputs of all calls; a name that several methods have follows that of the method."""
+    by_method = runtime_of(program).inputs(program, calls)
+    count = Counter(name for own in by_method.values() for name, _ in own)
+    return [
+        (f"{method}.{name}" if name and count[name] > 1 else name, value)
+        for method, own in by_method.items()
+        for name, value in own
+    ]
 
 
 def drawn_integers(program: Path, plan: Plan) -> list[str]:
@@ -126,14 +161,20 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     ]
 
 
-def check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
-    """Refuse sizes that a program leaves open, unless they are given."""
-    inputs = _inputs(program, calls)
+def _check_sizes(
+    program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+) -> None:
+    """Refuse sizes that a program leaves open, unless they are given; with all inputs as they may be given."""
     lacking = [one for place, one in enumerate(inputs) if place >= len(asked) or asked[place] is None]
-    for name, value in runtime_of(program).open_inputs(lacking):
-        form = described(value).removeprefix("up to ")
-        hint = f"give them, for each input in its order: --input '{form}', with your numbers"
-        raise UsageError(f"its input {name!r} has no fixed sizes", where=program, hint=hint)
+    runtime = runtime_of(program)
+    found = runtime.open_inputs(lacking)
+    if not found:
+        return
+    whole = guessed(inputs, asked, sizes, runtime.index_limits(program))
+    words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, whole))
+    declared = ", ".join(f"{name} {described(value)}" for name, value in found)
+    hint = f"add --guess-inputs, which takes usual sizes, or copy them and put in your own: {words}"
+    raise UsageError(f"sizes of its inputs are open: {declared}", where=program, hint=hint)
 
 
 def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:

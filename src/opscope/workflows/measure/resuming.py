@@ -11,11 +11,12 @@ from opscope.bundle.manifest import Mechanism, Role
 from opscope.bundle.settings import COMPARED, NOTHING_OFF
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
+from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
 from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.program_inputs import BUNDLED, asked_inputs
+from opscope.workflows.measure.program_inputs import BUNDLED, wished_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ def _contradictions(
     if "--methods" in named:
         program = bundle.path / manifest.model.program
         yield "--methods", calls_contradiction(manifest, runtime_of(program).calls(program, experiment.methods))
-    for option in {"--input", "--inputs"} & set(named):
+    for option in {"--input", "--inputs", "--dim", "--guess-inputs"} & set(named):
         yield option, input_contradiction(bundle, experiment)
     if "--data" in named:
         yield "--data", data_contradiction(manifest, experiment)
@@ -130,7 +131,16 @@ def dtype_contradiction(manifest: Manifest, experiment: Experiment) -> Contradic
 
 def input_contradiction(bundle: Bundle, experiment: Experiment) -> Contradiction | None:
     """Whether the program was run on other inputs; those that came with it are not asked for."""
-    plan, asked = bundle.manifest.plan, asked_inputs(experiment)
+    program, calls = bundle.path / bundle.manifest.model.program, bundle.manifest.plan.calls
+    found = [
+        _unlike_inputs(bundle, wished_inputs(experiment, program, calls, usual))
+        for usual in USUAL_SIZES[: None if experiment.guess_inputs else 1]
+    ]
+    return None if None in found else found[0]
+
+
+def _unlike_inputs(bundle: Bundle, asked: Sequence[AskedInput | None]) -> Contradiction | None:
+    plan = bundle.manifest.plan
     recorded = ["" if one.source.startswith(BUNDLED) else one.source for one in plan.inputs]
     now = [one.source if one else "" for one in asked]
     length = max(len(recorded), len(now))

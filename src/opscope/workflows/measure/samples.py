@@ -16,13 +16,14 @@ from opscope.bundle.manifest import FailureKind, SampleRun
 from opscope.core.errors import RunError, StorageError
 from opscope.core.units import counted_text
 from opscope.experiment.engine import planned_job
-from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, stacked
+from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
 from opscope.experiment.protocol import OUTPUTS
 from opscope.program.structure.axes import axes_between
 from opscope.readers.outputs import read_arrays
+from opscope.workflows.measure.program_inputs import input_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Plan, Variant
@@ -45,7 +46,8 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     if path is None or samples is None or values is None:
         return
     timed = read_arrays(bundle.path / values)
-    own = SampleRun(str(path), len(samples.labels), _inputs_sha256(path, samples, timed))
+    names = input_names(bundle.path / bundle.manifest.model.program, bundle.manifest.plan.calls)
+    own = SampleRun(str(path), len(samples.labels), _inputs_sha256(path, samples, timed, names))
     earlier = bundle.manifest.samples
     if earlier is not None and earlier.inputs_sha256 == own.inputs_sha256:
         own = msgspec.structs.replace(earlier, failures={})
@@ -56,7 +58,7 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
     notify(f"running {count} with {counted_text(len(wanted), 'variant')}, untimed")
     bundle.state_samples(own)
     for variant in wanted:
-        _run(bundle, variant, samples, target.of(variant.name), _values(path, samples, timed))
+        _run(bundle, variant, samples, target.of(variant.name), _values(path, samples, timed, names))
 
 
 def _lacks(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:
@@ -64,18 +66,20 @@ def _lacks(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:
     return bool(bundle.manifest.completed(variant.name)) and not (there and variant.name in samples.outputs_sha256)
 
 
-def _values(path: Path, samples: LabelledInputs, timed: dict[str, Array]) -> Iterator[dict[str, Array]]:
-    """The tensors of every input; what the file does not give is as in the timed runs."""
+def _values(
+    path: Path, samples: LabelledInputs, timed: dict[str, Array], names: Sequence[str]
+) -> Iterator[dict[str, Array]]:
+    """The tensors of every input; what the file does not give is as in the timed runs; names are the program's."""
     for number in range(len(samples.labels)):
-        asked = by_position(path, samples.sample(number))
+        asked = placed(by_position(path, samples.sample(number)), names)
         given = {f"arr_{place}": one.wish for place, one in enumerate(asked) if one is not None}
         yield timed | {name: wish for name, wish in given.items() if isinstance(wish, np.ndarray)}
 
 
-def _inputs_sha256(path: Path, samples: LabelledInputs, timed: dict[str, Array]) -> str:
+def _inputs_sha256(path: Path, samples: LabelledInputs, timed: dict[str, Array], names: Sequence[str]) -> str:
     """Hash of what the program is given: types, sizes and values of all tensors of every input."""
     digest = hashlib.sha256()
-    for values in _values(path, samples, timed):
+    for values in _values(path, samples, timed, names):
         for name, array in sorted(values.items()):
             digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())

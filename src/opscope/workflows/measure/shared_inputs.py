@@ -15,7 +15,7 @@ from opscope.program.structure.axes import axes_between
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_sizes, declared_inputs, save_inputs
+from opscope.workflows.measure.program_inputs import INPUTS, declared_inputs, save_inputs, wished_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +55,7 @@ def shared_inputs(
         told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
         problem = f"it calls {told[0]}, {first.name} calls {told[1]}: a round of calls is not the same work"
         raise MismatchError(problem, where=place.program.name, hint="name programs with the same methods")
-    asked = asked_inputs(experiment)
-    check_sizes(place.program, calls, asked)
+    asked = wished_inputs(experiment, place.program, calls)
     sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)
     unlike = _unlike(*sides, first.name)
     if unlike is not None:

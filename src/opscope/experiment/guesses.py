@@ -1,0 +1,222 @@
+"""Inputs that nobody gave: sizes and values that are usual for what their names, types and dimensions tell.
+
+They let a model run; what it computes of them means nothing, and its time is that of these sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.experiment.inputs import TensorRecipe, parse_input
+from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.experiment.inputs import AskedInput
+    from opscope.program.structure.plan import NamedValue
+
+
+class UsualSizes(NamedTuple):
+    """Sizes to try for what a model leaves open."""
+
+    height: int  # of a picture, in pixels
+    width: int
+    samples: int  # of a waveform
+    frames: int  # of features over time
+
+
+USUAL_SIZES = (UsualSizes(224, 224, 16_000, 100), UsualSizes(640, 640, 512, 128), UsualSizes(48, 320, 576, 300))
+"""In the order in which they are tried: of a classifier, of a detector, of a reader of text lines."""
+
+_CHANNELS, _TOKENS, _PAST = 3, 128, 16
+_ROWS = 100
+"""Of an index whose table is not known: fewer than any usual table has."""
+_FEW = 16
+"""An integer input of fewer elements holds settings, lengths or steps, not a text."""
+
+_SIZE_BY_SYMBOL = (
+    (r"batch|\bbs?\b|num (seq|images|samples)|beam", 1),
+    (r"past", _PAST),
+    (r"channel|\bc\b", _CHANNELS),
+)
+_FILL_BY_NAME = (
+    (r"\bsr\b|rate", "16000"),
+    (r"mask", "ones"),
+    (r"token type|segment", "zeros"),
+    (r"position", "range"),
+)
+_STATE = r"state|hidden|cell|\b[hc][0n]?\b"
+_LENGTH = r"len|num (frames|samples)"
+
+
+def with_dimensions(
+    inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+) -> list[AskedInput | None]:
+    """Inputs, with the sizes of those whose symbols all have a number.
+
+    Args:
+        inputs: by their names, as a program declares them.
+        asked: what was asked for, in this order, or None.
+        sizes: of symbols, by their names.
+
+    Raises:
+        UsageError: no input has such a symbol.
+    """
+    tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}
+    symbols = {symbol for value in tensors.values() for symbol in value.symbols} - {"", UNNAMED}
+    for name in sizes:
+        if name not in symbols:
+            hint = did_you_mean(name, sorted(symbols)) if symbols else "give sizes by --input NAME=TYPE[SIZE,...]"
+            raise UsageError(f"no input has an open size {name!r}", where="--dim", hint=hint)
+    found = [*asked, *[None] * (len(inputs) - len(asked))]
+    for place, value in tensors.items():
+        if any(value.symbols) and {*value.symbols} <= {"", *sizes} and _lacks_sizes(found[place]):
+            shape = [sizes.get(symbol, size) for symbol, size in zip(value.symbols, value.sizes, strict=True)]
+            found[place] = _sized(inputs[place], shape, found[place])
+    return found
+
+
+def guessed(
+    inputs: Sequence[NamedValue],
+    asked: Sequence[AskedInput | None],
+    sizes: Mapping[str, int],
+    rows: Mapping[str, int],
+    usual: UsualSizes = USUAL_SIZES[0],
+) -> list[AskedInput | None]:
+    """Inputs, with a guess of all open sizes and of the values of integers that nobody asked for.
+
+    Args:
+        inputs: by their names, as a program declares them.
+        asked: what was asked for, in this order, or None.
+        sizes: of symbols, as far as they were given.
+        rows: of the table that an input is an index into, by its name, as far as that is known.
+        usual: what to take for sizes of which no name says how large they are.
+    """
+    found = [*asked, *[None] * (len(inputs) - len(asked))]
+    tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}
+    known = _sizes_of_symbols(list(tensors.values()), sizes, usual)
+    shapes = {place: _shape(value, known, usual) for place, value in tensors.items()}
+    longest = max((size for place, value in tensors.items() for size in _open(value, shapes[place])), default=1)
+    for place, value in tensors.items():
+        name, before = inputs[place][0], found[place]
+        is_open = value.dynamism is Dynamism.UNBOUNDED
+        if before is None:
+            fill = "" if _is_float(value) or not name else _fill(name, value, shapes[place], longest, rows.get(name))
+            if is_open or fill:
+                found[place] = _sized(inputs[place], shapes[place], None, fill)
+        elif is_open and _lacks_sizes(before):
+            found[place] = _sized(inputs[place], shapes[place], before)
+    return found
+
+
+def input_words(inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None]) -> list[str]:
+    """What ``--input`` is followed by for each input: what is asked for, else all that the program declares."""
+    return [
+        one.source
+        if one is not None
+        else _source(own, own[1].sizes, "")
+        if isinstance(own[1], PlannedTensor)
+        else "default"
+        for own, one in zip(inputs, asked, strict=True)
+    ]
+
+
+def _lacks_sizes(asked: AskedInput | None) -> bool:
+    """Whether nothing was asked for that has sizes of its own."""
+    if asked is None:
+        return True
+    if isinstance(asked.wish, TensorRecipe):
+        return asked.wish.shape is None
+    return isinstance(asked.wish, bool | int | float)
+
+
+def _is_float(value: PlannedTensor) -> bool:
+    return "float" in value.dtype.name
+
+
+def _open(value: PlannedTensor, shape: Sequence[int]) -> list[int]:
+    """Open sizes of a tensor behind the first one, which is the batch."""
+    return [size for symbol, size in zip(value.symbols[1:], shape[1:], strict=False) if symbol]
+
+
+def _sized(own: NamedValue, shape: Sequence[int], before: AskedInput | None, fill: str = "") -> AskedInput | None:
+    """An input of these sizes, filled as it was asked for before, or as a word says."""
+    if before is not None:
+        fill = before.source.partition("=")[2] if before.name else before.source
+    return parse_input(_source(own, shape, fill))
+
+
+def _source(own: NamedValue, shape: Sequence[int], fill: str) -> str:
+    name, value = own
+    assert isinstance(value, PlannedTensor)  # noqa: S101 - only tensors have sizes
+    tensor = f"{value.dtype.name}[{','.join(map(str, shape))}]"
+    return "=".join(word for word in (name, tensor, fill) if word)
+
+
+def _words(name: str) -> str:
+    """A name in small letters, its parts between blanks."""
+    return re.sub(r"[^a-z0-9]+", " ", name.lower())
+
+
+def _sizes_of_symbols(tensors: Sequence[PlannedTensor], given: Mapping[str, int], usual: UsualSizes) -> dict[str, int]:
+    """A size for each symbol: as given, by what it is called, else by where it stands in the first tensor with it."""
+    by_name: dict[str, int] = {}
+    by_place: dict[str, int] = {}
+    for value in tensors:
+        for symbol, size in zip(value.symbols, _usual_shape(value, usual), strict=False):
+            if symbol not in {"", UNNAMED} and "+" not in symbol:
+                own = next((size for words, size in _SIZE_BY_SYMBOL if re.search(words, _words(symbol))), None)
+                (by_place if own is None else by_name).setdefault(symbol, size if own is None else own)
+    return by_place | by_name | dict(given)
+
+
+def _shape(value: PlannedTensor, known: Mapping[str, int], usual: UsualSizes) -> list[int]:
+    """Sizes of a tensor, where a symbol may be a sum: ``past + sequence``."""
+    if value.dynamism is Dynamism.UNBOUNDED and not value.symbols:
+        return [1, _CHANNELS, usual.height, usual.width] if _is_float(value) else [1]
+    found = list(value.sizes)
+    for axis, (symbol, size) in enumerate(zip(value.symbols, _usual_shape(value, usual), strict=False)):
+        if symbol:
+            parts = [part.strip() for part in symbol.split("+")]
+            numbers = [int(part) if part.isdecimal() else known.get(part, 0) for part in parts]
+            found[axis] = sum(numbers) or size
+    return found
+
+
+def _usual_shape(value: PlannedTensor, usual: UsualSizes) -> list[int]:
+    """A usual size for each dimension, by the type of a tensor and the number of its dimensions."""
+    match len(value.sizes), _is_float(value):
+        case 0, _:
+            return []
+        case 1, is_float:
+            return [usual.samples if is_float else 1]
+        case 2, is_float:
+            return [1, usual.samples if is_float else _TOKENS]
+        case 3, _:
+            # A state of several layers has its batch behind them.
+            between = bool(value.symbols) and not value.symbols[0] and not value.symbols[2]
+            state = between and (value.sizes[0] > 1 or re.search(_STATE, _words(value.name)))
+            return [1, 1 if state else usual.frames, usual.frames]
+        case rank, _:
+            last_is_fixed = bool(value.symbols) and not value.symbols[-1] and value.sizes[-1] <= _CHANNELS + 1
+            picture = [1] * (rank - 4) + [usual.height, usual.width]
+            channels_last = last_is_fixed and bool(value.symbols[1])
+            return [1, *picture, _CHANNELS] if channels_last else [1, _CHANNELS, *picture]
+
+
+def _fill(name: str, value: PlannedTensor, shape: Sequence[int], longest: int, rows: int | None) -> str:
+    """What fills an input of integers or truth values."""
+    if rows:
+        return f"random(0,{rows})"
+    for words, fill in _FILL_BY_NAME:
+        if re.search(words, _words(name)):
+            return fill
+    if re.search(_LENGTH, _words(name)):
+        return str(longest)
+    if value.dtype.name == "bool":
+        return "zeros"
+    return "ones" if math.prod(shape) < _FEW else f"random(0,{_ROWS})"

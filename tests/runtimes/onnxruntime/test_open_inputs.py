@@ -1,0 +1,105 @@
+"""Inputs of models that leave sizes open: the refusal says what to give, guesses run, and the report tells them."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import onnx_models as onnx
+from opscope.api import profile
+from opscope.bundle.bundle import Bundle
+from opscope.cli.main import app
+from opscope.core.errors import UsageError
+from opscope.experiment.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+QUICK = {"rounds": 1, "runs": 2, "warmup": 1, "ablate": ("none",), "ceilings": False, "lock": "warn"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model of a waveform of 512 samples, which it does not state, of a rate, and of indices into nine rows."""
+    nodes = [
+        onnx.node("Reshape", "wave shape", "blocks"),
+        onnx.node("Cast", "ids", "whole", to=7),
+        onnx.node("Gather", "table whole", "rows"),
+        onnx.node("ReduceSum", "rows", "total"),
+        onnx.node("Cast", "sr", "rate", to=1),
+        onnx.node("Mul", "total rate", "scale"),
+        onnx.node("Mul", "blocks scale", "out"),
+    ]
+    inputs = {
+        "wave": ("float32", ["batch", "samples"]),
+        "ids": ("int32", ["batch", "tokens"]),
+        "sr": ("int64", []),
+    }
+    weights = {"shape": np.array([1, 8, 64], np.int64), "table": np.ones((9, 4), np.float32)}
+    path = tmp_path / "waves.onnx"
+    path.write_bytes(onnx.model(onnx.body(nodes, inputs, {"out": ("float32", None)}, weights)))
+    return path
+
+
+def test_the_refusal_is_a_line_to_copy(model: Path, tmp_path: Path) -> None:
+    """All inputs, each complete; with a number put in, it runs."""
+    with pytest.raises(UsageError, match=r"wave float32\[batch,samples\], ids int32\[batch,tokens\]") as caught:
+        profile(model, settings=Settings(**QUICK), out=tmp_path / "refused")
+    line = caught.value.hint.partition(": ")[2]
+    assert line == ("--input 'wave=float32[1,16000]' --input 'ids=int32[1,128]=random(0,9)' --input 'sr=int64[]=16000'")
+    out = tmp_path / "out"
+    words = shlex.split(line.replace("16000]'", "512]'"))
+    quick = "--rounds 1 --runs 2 --warmup 1 --ablate none --no-ceilings --lock warn".split()
+    done = CliRunner().invoke(app, ["profile", str(model), *words, *quick, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert [one.shape for one in Bundle.open(out).manifest.plan.inputs] == [[1, 512], [1, 128], []]
+
+
+def test_sizes_are_guessed_that_the_model_runs_with(model: Path, tmp_path: Path) -> None:
+    """The first of the usual ones; the run says them, a resumed run takes the same, and another guess is refused."""
+    settings = Settings(**QUICK, guess_inputs=True)
+    found = profile(model, settings=settings, out=tmp_path / "out")
+    told = "wave=float32[1,512], ids=int32[1,128]=random(0,9), sr=int64[]=16000"
+    assert any("guessed" in note and told in note for note in found.notes)
+    bundle = Bundle.open(tmp_path / "out")
+    values = np.load(bundle.path / "model" / "inputs.npz")
+    assert (values["arr_1"].max(), values["arr_2"]) == (8, 16_000)
+    profile(model, settings=settings, out=tmp_path / "out", resume=True, named={"--guess-inputs"})
+    other = Settings(**QUICK, input=("wave=float32[1,512]=ones",), dim={"batch": 1, "tokens": 128})
+    with pytest.raises(UsageError, match="was begun with"):
+        profile(model, settings=other, out=tmp_path / "out", resume=True, named={"--input"})
+
+
+def test_sizes_by_name_and_arrays_by_name(model: Path, tmp_path: Path) -> None:
+    """A symbol stands in several inputs; arrays of a file go to the inputs of their names, in any order."""
+    dims = Settings(**QUICK, dim={"batch": 1, "samples": 512, "tokens": 2}, input=("ids=1",))
+    profile(model, settings=dims, out=tmp_path / "dims")
+    assert [one.shape for one in Bundle.open(tmp_path / "dims").manifest.plan.inputs] == [[1, 512], [1, 2], []]
+    arrays = {"sr": np.array(7), "ids": np.ones((1, 3), np.int32), "wave": np.zeros((1, 512), np.float32)}
+    np.savez(tmp_path / "inputs.npz", **arrays)
+    named = Settings(**QUICK, inputs=str(tmp_path / "inputs.npz"))
+    profile(model, settings=named, out=tmp_path / "named")
+    kept = np.load(tmp_path / "named" / "model" / "inputs.npz")
+    assert [kept[f"arr_{place}"].shape for place in range(3)] == [(1, 512), (1, 3), ()]
+
+
+def test_what_no_usual_size_fits_is_told_by_the_runtime(model: Path, tmp_path: Path) -> None:
+    """The first guess is run, and its failure is the runtime's own, without codes of a terminal."""
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(
+        model.read_bytes().replace(np.array([1, 8, 64], np.int64).tobytes(), np.array([1, 7, 3]).tobytes())
+    )
+    done = CliRunner().invoke(
+        app, ["profile", str(path), "--guess-inputs", "--rounds", "1", "--lock", "warn", "--out", str(tmp_path / "o")]
+    )
+    assert done.exit_code != 0
+    assert "Reshape" in done.output
+    assert "\x1b" not in done.output
+    assert "x1b" not in done.output
+    assert "its last words" not in done.output
