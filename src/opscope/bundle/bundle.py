@@ -18,7 +18,7 @@ from opscope.bundle.consistency import unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.bundle.record_hashes import hashed_record, record_hashes
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import place_beside, sha256_of, storage_errors, write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
@@ -67,7 +67,9 @@ class Bundle:
                 for home, files in {MODEL: model_files, **_homes(others or {})}.items():
                     (path / home).mkdir()
                     for file in files:
-                        shutil.copyfile(file, path / home / file.name)
+                        copy = path / home / place_beside(file, files[0])
+                        copy.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(file, copy)
         except StorageError:
             shutil.rmtree(path, ignore_errors=True)
             raise

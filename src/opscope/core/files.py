@@ -199,6 +199,12 @@ def discard(directory: Path, names: Iterable[str]) -> None:
                 directory.rmdir()
 
 
+def place_beside(file: Path, program: Path) -> str:
+    """Where a file goes that is copied along with a program: as it lies below the program's directory, else beside."""
+    below = file.is_relative_to(program.parent) and file.parent != program.parent
+    return file.relative_to(program.parent).as_posix() if below else file.name
+
+
 def leads_out(name: str) -> bool:
     """Whether the name of an archive's member, or of a file that another machine sent, is not one below a directory."""
     climbs = name.startswith("/") or ".." in name.split("/")

@@ -197,7 +197,7 @@ class Runtime:
             home: directory of the bundle that they lie in.
         """
         from opscope.bundle.manifest import Model
-        from opscope.core.files import sha256_of
+        from opscope.core.files import place_beside, sha256_of
 
         program, *weights = files
         return Model(
@@ -210,7 +210,7 @@ class Runtime:
             size=program.stat().st_size,
             methods=self.methods(program),
             backends=[],
-            data=f"{home}/{weights[0].name}" if weights else None,
+            data=f"{home}/{place_beside(weights[0], program)}" if weights else None,
             data_sha256=sha256_of(weights[0]) if weights else None,
             data_size=weights[0].stat().st_size if weights else None,
         )

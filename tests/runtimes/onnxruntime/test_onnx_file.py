@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core.errors import MemoryLimitError, TraceFormatError, UsageError
+from opscope.core.files import place_beside
 from opscope.runtimes.onnxruntime.onnx_file import (
     OnnxModel,
     decode_onnx,
@@ -19,6 +20,7 @@ from opscope.runtimes.onnxruntime.onnx_file import (
     is_onnx_program,
     read_onnx,
 )
+from opscope.runtimes.registry import runtime_of
 from texts import BEYOND_MEMORY
 
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
@@ -121,7 +123,28 @@ def test_weights_beside_the_model(tmp_path: Path) -> None:
     assert external_paths(model, tmp_path / "external.onnx") == [tmp_path / "external.bin"]
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd.bin"[:12], "../outer.bin", "a/inner.bin", "..\\outer.bi"])
+def test_weights_in_a_directory_below_come_along(tmp_path: Path) -> None:
+    """The bundle has them in the same place, where the session looks for them."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes((MODELS / "external.onnx").read_bytes().replace(b"external.bin", b"w/inside.bin"))
+    (tmp_path / "w").mkdir()
+    shutil.copy(MODELS / "external.bin", tmp_path / "w" / "inside.bin")
+    assert external_paths(read_onnx(path), path) == [tmp_path / "w" / "inside.bin"]
+    files = [path, tmp_path / "w" / "inside.bin"]
+    assert [place_beside(file, path) for file in files] == ["model.onnx", "w/inside.bin"]
+    assert place_beside(tmp_path / "elsewhere.bin", tmp_path / "deep" / "model.onnx") == "elsewhere.bin"
+
+
+def test_a_model_in_the_format_of_the_runtime_is_told(tmp_path: Path) -> None:
+    """By its identifier, whatever its name is."""
+    for name in ("model.ort", "model.onnx"):
+        path = tmp_path / name
+        path.write_bytes(b"\x18\0\0\0ORTM" + bytes(32))
+        with pytest.raises(UsageError, match=r"ONNX Runtime's own format \(\.ort\)"):
+            runtime_of(path).check(path)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd.bin"[:12], "../outer.bin", "a/../../o.bi", "..\\outer.bi"])
 def test_weights_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     """A model that somebody sent must not make us read other files."""
     data = (MODELS / "external.onnx").read_bytes().replace(b"external.bin", name.ljust(12, "x").encode())

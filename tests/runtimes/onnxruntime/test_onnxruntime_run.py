@@ -143,12 +143,16 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
 
 @needs_onnxruntime
 def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
-    """Sizes that the model leaves open are given, weights beside it come along."""
+    """Sizes that the model leaves open are given, weights in a directory beside it come along."""
+    program = tmp_path / "external.onnx"
+    program.write_bytes((MODELS / "external.onnx").read_bytes().replace(b"external.bin", b"w/inside.bin"))
+    (tmp_path / "w").mkdir()
+    shutil.copy(MODELS / "external.bin", tmp_path / "w" / "inside.bin")
     settings = Settings(
         rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), input=("float32[2,8]",)
     )
-    profile(MODELS / "external.onnx", settings=settings, out=tmp_path / "out")
-    assert (tmp_path / "out" / "model" / "external.bin").exists()
+    profile(program, settings=settings, out=tmp_path / "out")
+    assert (tmp_path / "out" / "model" / "w" / "inside.bin").exists()
     found = validate(tmp_path / "out")
     assert found.valid
     hashes = found.check("hashes")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnx"
 _HEAD = 3
+_ORT = b"ORTM"
+_ORT_HEAD = 8
 _NEWEST, _DEEPEST = 64, 32
 _IR_VERSION, _GRAPH = 1, 7
 _FOLLOWS = {2, 3, 4, 5, 6, 7, 8, 14, 20, 25}
@@ -146,13 +148,21 @@ def is_onnx_program(head: bytes) -> bool:
     return head[2] >> 3 in _FOLLOWS and head[2] & 7 in {VARINT, BYTES}
 
 
+def is_ort(path: Path) -> bool:
+    """Whether a file is in the format that ONNX Runtime writes for itself: a FlatBuffer with this identifier."""
+    return path.is_file() and head_of(path, _ORT_HEAD)[4:] == _ORT
+
+
 def is_onnx(path: Path) -> bool:
-    """Whether a file is an ONNX program, or is named like one."""
-    return path.suffix == SUFFIX or (path.is_file() and is_onnx_program(head_of(path, _HEAD)))
+    """Whether a file is an ONNX program or one of ONNX Runtime's own, or is named like one."""
+    return path.suffix == SUFFIX or (path.is_file() and (is_onnx_program(head_of(path, _HEAD)) or is_ort(path)))
 
 
 def read_onnx(path: Path) -> OnnxModel:
     """The program of a file."""
+    if is_ort(path):
+        problem = "it is in ONNX Runtime's own format (.ort), whose operators were fused when it was written"
+        raise UsageError(problem, where=path, hint="give the .onnx that it was made from")
     with limited(path):
         return decode_onnx(mapped_file(path), str(path))
 
@@ -176,17 +186,17 @@ def decode_onnx(data: memoryview, where: str) -> OnnxModel:
 
 
 def external_paths(model: OnnxModel, path: Path) -> list[Path]:
-    """The files with weights of a model, which lie beside it."""
+    """The files with weights of a model, which lie beside it or in directories beside it."""
     found = []
+    home = path.parent.resolve()
     for name in model.external_files():
         file = path.parent / name
-        outside = leads_out(name) or "/" in name or "\\" in name or file.is_symlink()
-        if outside:
+        if leads_out(name) or file.resolve() != home / name:
             problem = f"it names {name!r} for its weights, which is not a file beside it"
             raise UsageError(problem, where=path, hint="save the model with its weights in one file beside it")
         if not file.is_file():
             problem = f"its weights are in {name}, which is not beside it"
-            raise UsageError(problem, where=path, hint=f"copy {name} to the directory of the model")
+            raise UsageError(problem, where=path, hint=f"copy them, so that {file} is there")
         found.append(file)
     return found
 
