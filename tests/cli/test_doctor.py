@@ -17,12 +17,13 @@ from opscope.experiment.protocol import ProbeAnswer
 from texts import CXX_DOES_NOT_WORK
 
 pytestmark = pytest.mark.runtime
+DATA = Path(__file__).parents[1] / "data"
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "doctor.schema.json"
 
 
-def doctor(**variables: str) -> tuple[int, dict]:
+def doctor(*words: str, **variables: str) -> tuple[int, dict]:
     """Exit code and JSON of ``opscope doctor --json -``, with these variables of the environment."""
-    command = [sys.executable, "-m", "opscope", "doctor", "--json", "-"]
+    command = [sys.executable, "-m", "opscope", "doctor", *words, "--json", "-"]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, json.loads(done.stdout)
@@ -107,6 +108,38 @@ def test_other_runtimes_do_without_executorch(tmp_path: Path) -> None:
     assert checks["executorch"]["state"] == "note"
     assert checks["models"]["found"] == "ready for .tflite (LiteRT), .onnx (ONNX Runtime)"
     assert checks["acceleration switch"]["state"] in {"ok", "note"}
+
+
+@pytest.mark.parametrize("name", ["onnx/open_sizes.onnx", "litert/tiny_fp32.tflite", "versions/executorch-1.5.1.pte"])
+def test_what_a_model_needs(name: str) -> None:
+    """Its runtime alone, its inputs as they can be given, and one inference that was run."""
+    code, found = doctor(str(DATA / name))
+    checks = {check["name"]: check for check in found["checks"]}
+    assert (code, found["ready"]) == (0, True)
+    assert len(checks.keys() & {"executorch", "litert", "onnxruntime"}) == 1
+    assert checks["one inference"]["state"] == "ok"
+    is_open = name.startswith("onnx")
+    assert checks["inputs"]["state"] == ("note" if is_open else "ok")
+    assert checks["inputs"]["action"].endswith("--input 'x=float32[1,8]'" if is_open else "")
+
+
+def test_what_keeps_a_model_from_running(tmp_path: Path) -> None:
+    """A runtime that is not installed, with what installs it; a model that its runtime refuses, in its words."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "spec = util.find_spec\n"
+        "util.find_spec = lambda name, package=None: None if name == 'onnxruntime' else spec(name, package)\n"
+    )
+    python_path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    code, found = doctor(str(DATA / "onnx" / "cnn.onnx"), PYTHONPATH=python_path)
+    (problem,) = [check for check in found["checks"] if check["state"] == "problem"]
+    assert (code, problem["name"]) == (NotReadyError.exit_code, "one inference")
+    assert "[onnxruntime]" in problem["action"]
+    strange = tmp_path / "strange.onnx"
+    strange.write_bytes((DATA / "onnx" / "products.onnx").read_bytes().replace(b"Tanh", b"Tank"))
+    code, found = doctor(str(strange))
+    (problem,) = [check for check in found["checks"] if check["state"] == "problem"]
+    assert (code, "Tank" in problem["found"]) == (NotReadyError.exit_code, True)
 
 
 def test_a_switch_that_cannot_be_proved_is_a_limit() -> None:

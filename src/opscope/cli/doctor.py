@@ -17,6 +17,9 @@ _WIDTH = 20
 
 
 def command(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A model, for what it needs; one inference is tried.")
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -34,19 +37,21 @@ def command(
 ) -> None:
     """Check what profiling needs and what would disturb it.
 
+    Example: opscope doctor model.onnx
+
     Example: opscope doctor --target ssh:board
 
     Example: opscope doctor --features
     """
     if features:
-        if target or restore:
+        if target or restore or model:
             raise UsageError("--features shows those of this machine", where="--features", hint="leave the others out")
         _tell_features(json)
         return
     from opscope.api import Readiness, doctor
     from opscope.workflows.measure.targets import restored_settings
 
-    checks = restored_settings(target or "") if restore else doctor(target=target)
+    checks = restored_settings(target or "") if restore else doctor(target=target, model=model)
     problems = [check for check in checks if check.state == "problem"]
     write_json(Readiness(not problems, target, checks), json)
     for check in checks if json != "-" else ():

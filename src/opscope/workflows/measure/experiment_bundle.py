@@ -48,7 +48,7 @@ from opscope.workflows.measure.variants import OLD, check_thread_count, check_th
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.bundle.manifest import Model, Target, Variant
+    from opscope.bundle.manifest import Failure, Model, Target, Variant
     from opscope.bundle.settings import ExperimentSettings
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.planned import Experiment, PlannedVariant
@@ -219,14 +219,28 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
     found = [plan]
     for usual in USUAL_SIZES:
         made = with_inputs(plan, experiment, path, work, program.inputs, usual)
-        if not experiment.guess_inputs or made in found or _runs(made, target, program, work):
+        if not experiment.guess_inputs or made in found or _tried(made, target, program, work) is None:
             return made
         found.append(made)
     return with_inputs(plan, experiment, path, work, program.inputs)
 
 
-def _runs(plan: Plan, target: RunTarget, program: _Program, work: Path) -> bool:
-    """Whether a program runs with the inputs of a plan."""
+def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
+    """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
+
+    Raises:
+        UsageError: what is asked for does not fit the program, or its operators are not there.
+    """
+    program = _program(experiment, experiment.model, source, work, work)
+    _check_registered(program.files[0], target)
+    calls = _calls(experiment, target, program.files[0])
+    empty = Plan(rounds=0, runs=1, warmup=0, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
+    plan = _with_inputs(empty, experiment, target, program, work)
+    return plan, _tried(plan, target, program, work)
+
+
+def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Failure | None:
+    """Why a program does not run once with the inputs of a plan; None: it does."""
     job = Job(
         program=str(program.files[0]),
         clear=None,
@@ -241,7 +255,7 @@ def _runs(plan: Plan, target: RunTarget, program: _Program, work: Path) -> bool:
         data=str(program.files[1]) if len(program.files) > 1 else None,
     )
     with tempfile.TemporaryDirectory(dir=work) as directory:
-        return target.execute(job, Path(directory)).failure is None
+        return target.execute(job, Path(directory)).failure
 
 
 class _Program(NamedTuple):

@@ -15,6 +15,7 @@ from opscope.core.system.c_library import other_c_library
 from opscope.core.system.cache import VARIABLE, find_cache
 from opscope.experiment.checks import Check, State, governor_check, load_check, switching_check, virtual_check
 from opscope.experiment.target_names import parse_target
+from opscope.hosts.target_kinds import AUTO
 from opscope.machine import environment, isa
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
 from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
@@ -106,25 +107,30 @@ class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.do
     checks: list[Check]
 
 
-def doctor(directory: Path | None = None, *, target: str | None = None) -> list[Check]:
+def doctor(directory: Path | None = None, *, target: str | None = None, model: str | Path | None = None) -> list[Check]:
     """Whether this machine can profile, and what would disturb a measurement; or a target elsewhere.
 
     Args:
         directory: where bundles will be written; None: the current one.
         target: as for ``--target``; None: this machine.
+        model: look at what this one needs, too: other runtimes are left out, and one inference is tried.
     """
+    from opscope.workflows.measure.model_checks import model_checks, runtime_for
+
+    own = [] if model is None else model_checks(str(model), target or AUTO.name)
     if target is not None and not parse_target(target).kind.here:
         from opscope.workflows.measure.targets import target_checks
 
-        return target_checks(target)
+        return [*target_checks(target), *own]
     here = environment.capture([])
     found = ".".join(str(part) for part in sys.version_info[:3])
-    checked = [(runtime, runtime.checks()) for runtime in RUNTIMES]
+    wanted = RUNTIMES if model is None else [runtime_for(str(model))]
+    checked = [(runtime, runtime.checks()) for runtime in wanted]
     able = [runtime for runtime, checks in checked if runtime.runs_here(checks)]
     return [
         Check("python", State.OK, found),
         *(check for _, checks in checked for check in checks),
-        _models(able),
+        *([_models(able)] if model is None else own),
         *([_switching(able[0])] if able else []),
         _space(directory or Path()),
         *environment_checks(),

@@ -6,7 +6,7 @@ import io
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ INPUTS = "inputs.npz"
 """The values of inputs in a bundle, beside the program."""
 
 
+_INTEGERS = ("int", "uint")
 BUNDLED = "input of the bundled program"
 """Source of an input that came with its program."""
 
@@ -157,7 +158,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     return [
         f"{name or number}, {described(value)}"
         for number, ((name, value), source) in enumerate(zip(inputs, asked, strict=False))
-        if isinstance(value, PlannedTensor) and value.dtype.name.startswith(("int", "uint")) and not source
+        if isinstance(value, PlannedTensor) and value.dtype.name.startswith(_INTEGERS) and not source
     ]
 
 
@@ -166,15 +167,38 @@ def _check_sizes(
 ) -> None:
     """Refuse sizes that a program leaves open, unless they are given; with all inputs as they may be given."""
     lacking = [one for place, one in enumerate(inputs) if place >= len(asked) or asked[place] is None]
-    runtime = runtime_of(program)
-    found = runtime.open_inputs(lacking)
-    if not found:
-        return
-    whole = guessed(inputs, asked, sizes, runtime.index_limits(program))
-    words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, whole))
-    declared = ", ".join(f"{name} {described(value)}" for name, value in found)
-    hint = f"add --guess-inputs, which takes usual sizes, or copy them and put in your own: {words}"
-    raise UsageError(f"sizes of its inputs are open: {declared}", where=program, hint=hint)
+    found = runtime_of(program).open_inputs(lacking)
+    if found:
+        line = _line(program, inputs, asked, sizes)
+        hint = f"add --guess-inputs, which takes usual sizes, or copy them and put in your own: {line}"
+        raise UsageError(f"sizes of its inputs are open: {_declared(found)}", where=program, hint=hint)
+
+
+def _line(
+    program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+) -> str:
+    """Options that give all inputs: as they were asked for, else as guessed."""
+    whole = guessed(inputs, asked, sizes, runtime_of(program).index_limits(program))
+    return " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, whole))
+
+
+def _declared(inputs: Sequence[NamedValue]) -> str:
+    return ", ".join(f"{name} {described(value)}".strip() for name, value in inputs) or "none"
+
+
+class InputsInWords(NamedTuple):
+    """What a program takes."""
+
+    declared: str  # names, types and sizes of its inputs
+    line: str | None  # options that give them all; None where nothing has to be given
+
+
+def inputs_in_words(program: Path, plan: Plan) -> InputsInWords:
+    """What a program takes, and what it is given in a plan where sizes are open or integers would be drawn."""
+    inputs = _inputs(program, plan.calls)
+    asked = [AskedInput(own.source, None) if own.source else None for own in plan.inputs]
+    words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, asked)) if any(asked) else None
+    return InputsInWords(_declared(inputs), words)
 
 
 def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
