@@ -11,7 +11,7 @@ from graphs import graph
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.preflight.contents import TensorSummary, tensors_of
 from opscope.analysis.preflight.forecast import NOMINAL, Part
-from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
+from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, examine_plan, next_step, preflight
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.portable_reason import Cause
@@ -231,6 +231,11 @@ def test_a_program_without_delegates() -> None:
     assert found.findings[0].rule == "nothing_delegated"
     assert "XnnpackPartitioner" in found.findings[0].next_step
     assert found.portable[0].reason.cause is Cause.NOT_LOWERED
+    own = msgspec.structs.replace(found.portable[0].reason, cause=Cause.NUMBER_TYPE, text="int16 is not taken")
+    group = msgspec.structs.replace(found.portable[0], operator="CONV_2D", reason=own)
+    (told, *_) = examine_plan(msgspec.structs.replace(found, portable=[group]))
+    assert (told.rule, "CONV_2D: int16 is not taken" in told.evidence) == ("nothing_delegated", True)
+    assert "XnnpackPartitioner" not in told.next_step
 
 
 def test_a_program_that_is_cut_up() -> None:

@@ -123,7 +123,7 @@ def test_a_directory(tmp_path: Path) -> None:
     ("content", "hint"),
     [
         (b"", "download it again"),
-        (b"something else", "give a .tflite, or a .pte"),
+        (b"something else", "give a .pte as written by"),
         (etdump("Method::execute 10", repeat=1), "opscope analyze"),
     ],
 )

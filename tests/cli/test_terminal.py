@@ -178,7 +178,7 @@ def test_the_bar_on_a_terminal(toy_program: Path, tmp_path: Path) -> None:
     words = ("profile", toy_program, "--rounds", "2", "--runs", "2", "--no-ceilings", "--ablate", "none")
     done = on_terminal(*words, "--out", tmp_path / "one", columns=120)
     assert done.returncode == 0, done.text
-    for stage in ("preparing", "running 1 of 4 processes", "analysing", "writing reports"):
+    for stage in ("preparing", "running 1 of 4 processes", "; so far accelerated ", "analysing", "writing reports"):
         assert stage in done.text
     assert "/?" not in done.text
     dumb = on_terminal(*words, "--out", tmp_path / "two", TERM="dumb")

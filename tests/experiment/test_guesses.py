@@ -44,6 +44,7 @@ def declared(text: str) -> NamedValue:
         ("x=float32[?,3,48,?]", "x=float32[1,3,48,224]"),
         ("clip=float32[N,3,T,H,W]", "clip=float32[1,3,1,224,224]"),
         ("audio=float32[samples]", "audio=float32[16000]"),
+        ("input=float32[?,?]", "input=float32[1,128]"),
         ("features=float32[1,time,80]", "features=float32[1,100,80]"),
         ("anything=float32[...]", "anything=float32[1,3,224,224]"),
         (

@@ -32,6 +32,9 @@ def _zip(path: Path, *names: str) -> None:
         ("m.pte", b"", "an empty file", "download"),
         ("run.etdump", b"\x08\0\0\0ED00", "a trace (ETDump)", "opscope analyze"),
         ("m.pte", b"PK\x03\x04 cut", "a damaged zip archive", "download"),
+        ("README.md", "# Größe".encode(), "a text (Markdown)", ""),
+        ("m.onnx", b"no model", "a text", ""),
+        ("m.onnx", b"\x89PNG\r\n\x1a\n", "a picture", "give the model"),
         ("net.py", b"import torch", "Python code", "FILE.py:FUNCTION"),
     ],
 )

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _DAY = 86_400.0
+QUICK: dict[str, Any] = {
+    "rounds": 1,
+    "runs": 10,
+    "warmup": 3,
+    "untouched": False,
+    "ceilings": False,
+    "guess_inputs": True,
+}
+"""Settings of a first look, where nothing else is asked for: one process a variant, and nothing beside them."""
 MORE_ROUNDS = 4
 """How many times the rounds may become where rounds are added and no limit is given."""
 PACING = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature")

@@ -11,7 +11,7 @@ from opscope.core.printable import shell_command
 
 
 def command(
-    program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte or .tflite.")],
+    program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte, .tflite or .onnx.")],
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -19,9 +19,9 @@ def command(
 
     Example: opscope preflight model.pte
 
-    Runs nothing; no device, torch, executorch or LiteRT needed. Shows what XNNPACK takes and why the rest stays
+    Measures nothing; no device, torch, executorch or LiteRT needed. Shows what XNNPACK takes and why the rest stays
     portable, work and bytes by category, the share that SME and SME2 kernels can run, layout changes, delegate
-    boundaries, and the part that dominates by nominal rates.
+    boundaries, and the part that dominates by nominal rates. An .onnx is run once, for its shapes.
     """
     from opscope.api import preflight
 

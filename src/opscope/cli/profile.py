@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opscope.bundle.settings import QUICK, ExperimentSettings, words_of
 from opscope.cli.gating import (
     InconclusiveOption,
     JunitOption,
@@ -52,6 +53,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A first look in seconds: one process a variant, usual inputs, no verdict."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
     against: Annotated[
         str | None,
@@ -73,6 +78,8 @@ def command(
 
     Example: opscope profile mobilenet_v3_small --ablate avx512 --rounds 10
 
+    Example: opscope profile model.onnx --quick
+
     Example: opscope profile new.pte --against old.pte --out speed --threshold 3%
 
     Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
@@ -90,10 +97,14 @@ def command(
     if resume and out is None:
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
     target = phone_name(asked.given.get("target"), remote_device, power)
-    settings = asked.settings(target=target)
+    looks = {name: value for name, value in QUICK.items() if quick and name not in asked.given}
+    settings = asked.settings(target=target, **looks)
     named = {*asked.words, *(["--target"] if remote_device or power else [])}
     place = out or default_directory(model, SystemClock().now())
     if against is not None:
+        if quick:
+            problem, hint = "a program is judged by rounds", "leave it out; --rounds 6 is the fewest"
+            raise UsageError(problem, where="--quick", hint=hint)
         _check_two_programs(model, against, settings)
         sides = TwoPrograms(model, against, place)
         checked = measured(sides, settings, threshold_share(threshold), budget, quiet=quiet, resume=resume, named=named)
@@ -109,7 +120,18 @@ def command(
     write_json(done.content, json)
     if not quiet and json != "-":
         _tell(done)
+        if quick:
+            say(f"for a verdict: {_full_run(done, settings, asked)}")
     _check_complete(done)
+
+
+def _full_run(done: Profiled, settings: Settings, asked: Asked) -> str:
+    """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
+    manifest = done.content.manifest
+    guessed = ["guess_inputs"] if any(own.source for own in manifest.plan.inputs) else []
+    kept = {*guessed, *asked.given} & set(ExperimentSettings.__struct_fields__)
+    target = [] if settings.target == "auto" else ["--target", settings.target]
+    return shell_command(["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))])
 
 
 def _check_two_programs(model: str, against: str, settings: Settings) -> None:

@@ -6,12 +6,15 @@ import os
 import sys
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
+from opscope.bundle.manifest import TracingMode
 from opscope.cli.output import say
 from opscope.core.system.stages import heard_by
+from opscope.core.units import time_text
 from opscope.experiment.engine import silent
 from opscope.reports.document.console import Text, TextConsole, moves_cursor
 from opscope.reports.document.text import plain
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 _BESIDE = 36
 """Columns of a bar and of the time behind it."""
+_SO_FAR = 3
+"""Variants whose latencies are shown while they run."""
 _A_SECOND = 4
 """How often bars are drawn: what is measured shares the processor with them."""
 
@@ -91,6 +96,7 @@ class StageBar:
     def __init__(self, bars: Progress, name: str = "") -> None:
         self._bars, self._front = bars, f"{name}: " if name else ""
         self._task = bars.add_task(self._cut("preparing"), total=None)
+        self._medians: dict[str, list[float]] = {}
 
     def stage(self, stage: str, detail: str) -> None:
         """Show it, with the time since its start."""
@@ -101,13 +107,25 @@ class StageBar:
 
     def move(self, done: int, total: int, repetition: Repetition | None) -> None:
         """Show which repetition runs, of how many."""
-        told = self._cut(f"running {min(done + 1, total)} of {total} processes")
+        self._note(repetition)
+        told = self._cut(f"running {min(done + 1, total)} of {total} processes{self._so_far()}")
         if done == 0 and total:
             self._bars.reset(self._task, total=total, description=told)
         elif total:
             self._bars.update(self._task, completed=done, total=total, description=told)
         if repetition and repetition.failure:
             self._bars.console.print(Text(f"{self._front}{_failure(repetition)}"))
+
+    def _note(self, repetition: Repetition | None) -> None:
+        """Keep the median of an untraced process, of which the answer will be, without its first half."""
+        if repetition and repetition.measurement and repetition.arm is TracingMode.TIMED:
+            times = repetition.measurement.wall_ns
+            self._medians.setdefault(repetition.variant, []).append(median(times[len(times) // 2 :]))
+
+    def _so_far(self) -> str:
+        """Latencies of the processes that ran, for somebody who waits."""
+        found = [f"{plain(name, 20)} {time_text(median(own))}" for name, own in self._medians.items()]
+        return f"; so far {', '.join(found[:_SO_FAR])}" if found else ""
 
     def end(self) -> None:
         """Take the bar away."""

@@ -27,9 +27,14 @@ class UsualSizes(NamedTuple):
     width: int
     samples: int  # of a waveform
     frames: int  # of features over time
+    length: int  # of a row of numbers of which nothing else is known
 
 
-USUAL_SIZES = (UsualSizes(224, 224, 16_000, 100), UsualSizes(640, 640, 512, 128), UsualSizes(48, 320, 576, 300))
+USUAL_SIZES = (
+    UsualSizes(224, 224, 16_000, 100, 128),
+    UsualSizes(640, 640, 512, 128, 512),
+    UsualSizes(48, 320, 576, 300, 576),
+)
 """In the order in which they are tried: of a classifier, of a detector, of a reader of text lines."""
 
 _CHANNELS, _TOKENS, _PAST = 3, 128, 16
@@ -49,6 +54,7 @@ _FILL_BY_NAME = (
     (r"token type|segment", "zeros"),
     (r"position", "range"),
 )
+_SOUND = r"audio|wav|sound|speech|signal|sample|pcm"
 _STATE = r"state|hidden|cell|\b[hc][0n]?\b"
 _LENGTH = r"len|num (frames|samples)"
 
@@ -189,13 +195,15 @@ def _shape(value: PlannedTensor, known: Mapping[str, int], usual: UsualSizes) ->
 
 def _usual_shape(value: PlannedTensor, usual: UsualSizes) -> list[int]:
     """A usual size for each dimension, by the type of a tensor and the number of its dimensions."""
+    named = " ".join((_words(value.name), *map(_words, value.symbols)))
+    length = usual.samples if re.search(_SOUND, named) else usual.length
     match len(value.sizes), _is_float(value):
         case 0, _:
             return []
         case 1, is_float:
-            return [usual.samples if is_float else 1]
+            return [length if is_float else 1]
         case 2, is_float:
-            return [1, usual.samples if is_float else _TOKENS]
+            return [1, length if is_float else _TOKENS]
         case 3, _:
             # A state of several layers has its batch behind them.
             between = bool(value.symbols) and not value.symbols[0] and not value.symbols[2]

@@ -29,7 +29,7 @@ _OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 
 class OtherFile(NamedTuple):
-    """What a file is, with its article, and what to do with it."""
+    """What a file is, with its article, and what to do with it; without a hint: what was asked for."""
 
     what: str
     hint: str
@@ -40,9 +40,16 @@ _MARKS = (
     (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "opscope profile FILE runs it")),
     (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
     (0, b"\x89HDF", OtherFile("an HDF5 file, as Keras writes models", _OTHER_RUNTIME)),
-    (4, b"ED00", OtherFile("a trace (ETDump)", "opscope analyze FILE shows where its time goes")),
+    *(
+        (place, b"ED00", OtherFile("a trace (ETDump)", "opscope analyze FILE shows where its time goes"))
+        for place in (4, 8)
+    ),
     (4, b"ET", OtherFile("an ExecuTorch program", "opscope profile FILE runs it")),
+    (0, b"\x89PNG", OtherFile("a picture", f"give the model: {_RUNS}")),
+    (0, b"\xff\xd8\xff", OtherFile("a picture", f"give the model: {_RUNS}")),
+    (0, b"%PDF", OtherFile("a PDF document", f"give the model: {_RUNS}")),
 )
+_TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a table in text"}
 
 
 def other_file(path: Path) -> OtherFile | None:
@@ -56,7 +63,7 @@ def other_file(path: Path) -> OtherFile | None:
         return OtherFile("an empty file", "copy or download it again")
     if head.startswith(b"PK\x03\x04"):
         return _archive(path)
-    return _by_bytes(head) or _by_name(path, head)
+    return _by_bytes(head) or _by_name(path, head) or _by_text(path, head)
 
 
 def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint: str = "") -> TraceFormatError:
@@ -64,7 +71,7 @@ def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint:
     found = other_file(path)
     if found is None:
         return TraceFormatError(problem, where=path, hint=hint)
-    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=found.hint)
+    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=found.hint or hint)
 
 
 def _by_bytes(head: bytes) -> OtherFile | None:
@@ -81,7 +88,7 @@ def _by_bytes(head: bytes) -> OtherFile | None:
 def _by_name(path: Path, head: bytes) -> OtherFile | None:
     """By the suffix, for formats without a mark: ONNX is a bare protobuf, old checkpoints are bare pickles."""
     suffix = path.suffix.lower()
-    if suffix == ".onnx":
+    if suffix == ".onnx" and head[:1] == b"\x08":
         return OtherFile("an ONNX model", "opscope profile FILE runs it")
     if suffix in {".pt", ".pth", ".bin", ".ckpt"} and head[:1] == b"\x80":
         return OtherFile("a PyTorch checkpoint", _CODE)
@@ -91,6 +98,14 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
     if suffix in {".py", ".ipynb"}:
         return OtherFile("Python code", f"to profile a model that it builds, {_FUNCTION}")
     return None
+
+
+def _by_text(path: Path, head: bytes) -> OtherFile | None:
+    """A text, by what all characters at its start are; a cut one at the end is left out."""
+    text = head.decode("utf-8", "ignore")
+    if len(text.encode()) < len(head) - 3 or not all(one.isprintable() or one.isspace() for one in text):
+        return None
+    return OtherFile(_TEXTS.get(path.suffix.lower(), "a text"), "")
 
 
 def _archive(path: Path) -> OtherFile:

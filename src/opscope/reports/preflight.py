@@ -40,9 +40,12 @@ _KNOWN = "SME and SME2"
 
 def preflight_document(preflight: Preflight, here: str | None = None) -> Document:
     """Whether each method will be accelerated, and what its work is."""
-    runtime = next((one for one in RUNTIMES if preflight.partition_rules.startswith(one.title)), EXPORTER)
-    rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
-    told = [f"note: nothing was run; {rules}. SME also takes a CPU that has it.", here or ""]
+    rules = preflight.partition_rules or preflight.acceleration_rules
+    runtime = next((one for one in RUNTIMES if rules.startswith(one.title)), EXPORTER)
+    rules = f"rules of {preflight.acceleration_rules}"
+    if preflight.partition_rules:
+        rules += f"; the partitioner's of {preflight.partition_rules}"
+    told = [f"note: {preflight.ran or 'nothing was run'}; {rules}. SME also takes a CPU that has it.", here or ""]
     parts = [Section(one.name, _method(one)) for one in preflight.methods]
     return Document(
         title=preflight.path,
@@ -62,6 +65,11 @@ def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
             return f"{name}: what can run with {_KNOWN} is not known, delegates have no payload"
         if method.partition.other_backends:
             return f"{name}: what can run with {_KNOWN} is not known; not looked into: {', '.join(_others(method))}"
+        unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
+        if unknown:
+            return (
+                f"{name}: what can run with {_KNOWN} is not known, nor the work of {counted_text(unknown, 'operator')}"
+            )
         return f"{name}: it has no multiply-accumulates, so there is nothing for {_KNOWN}"
     share = share_text(matrix.share)
     if matrix.highest_share > matrix.share:
@@ -81,6 +89,8 @@ def _others(method: MethodPreflight) -> list[str]:
 def partition_line(method: MethodPreflight) -> str:
     """What is delegated, in one sentence."""
     partition = method.partition
+    if not partition.calls + partition.portable_operators + len(partition.other_backends):
+        return counted_text(partition.delegated_operators, "operator")
     calls = counted_text(partition.calls, "call") + " of XNNPACK"
     parts = [f"{counted_text(partition.delegated_operators, 'operator')} in {calls}"]
     if partition.unread:
@@ -113,15 +123,17 @@ def _method(method: MethodPreflight) -> list[Block]:
 
 
 def work_table(method: MethodPreflight) -> TableBlock:
-    """Work by category, delegated and portable."""
-    sides = ("delegated", "portable")
+    """Work by category, delegated and portable, where both are there."""
+    sides = {"delegated": "delegated", "portable": "portable"}
+    if not any(row.portable.operators for row in method.work):
+        sides = {"delegated": "operators"}
     return table(
         method.work,
         CATEGORY,
         *(
             column(head, Format.FIGURE, partial(_cell_of, side, number))
-            for side in sides
-            for number, head in enumerate((side, "MAC", "bytes"))
+            for side, word in sides.items()
+            for number, head in enumerate((word, "MAC", "bytes"))
         ),
     )
 

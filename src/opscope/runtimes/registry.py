@@ -22,9 +22,11 @@ RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime()]
 
 
 def runtime_of(model: str | Path) -> Runtime:
-    """The runtime of a program, or of a model that is to be exported."""
+    """The runtime of a program, by what the file holds, else by its name; or of a model that is to be exported."""
     place = Path(model)
-    return next((one for one in RUNTIMES if one is not EXPORTER and one.fits(place)), EXPORTER)
+    if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
+        return found
+    return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)
 
 
 def runtime_of_content(head: bytes) -> Runtime | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
+    from opscope.analysis.preflight.preflight import Preflight
     from opscope.bundle.manifest import Model
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
 
+_HEAD = 8
 _MOST_CALLS = 10_000
 _NO_DELEGATE = "none"
 """Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
@@ -148,9 +150,11 @@ class Runtime:
             return False
         return not any(check.state == "problem" for check in checks)
 
-    def fits(self, path: Path) -> bool:
-        """Whether a file is a program of it, or is named like one."""
-        return path.suffix in self.suffixes
+    def holds(self, path: Path) -> bool:
+        """Whether an existing file is a program of it, by its content."""
+        from opscope.core.files import head_of
+
+        return self.is_program(head_of(path, _HEAD))
 
     def program(self, model: str, models: Path | None) -> Path | None:  # noqa: ARG002 - where models are exported
         """The program that was named; None for a model to export, which may be in a directory of models.
@@ -278,6 +282,13 @@ class Runtime:
         if model.conflict:
             raise MismatchError(model.conflict, where=record, hint="give the record of the same export, or omit it")
         return model
+
+    def preflight(self, program: Path) -> Preflight:
+        """What a program tells before it is measured."""
+        from opscope.analysis.preflight.preflight import preflight
+        from opscope.core.files import sha256_of
+
+        return preflight(self.model(program), str(program), sha256_of(program))
 
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True

@@ -193,7 +193,7 @@ def test_a_program_without_methods_is_refused(read):
     ("data", "hint"),
     [
         (b"", "download it again"),
-        (b"ET12", "export the model again"),
+        (b"ET12", "export or copy it again"),
         (b"\x10\0\0\0ED00", "opscope analyze"),
         (b"PK\x03\x04" * 20, "download it again"),
     ],

@@ -109,7 +109,10 @@ def test_a_program_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     other = tmp_path / "model.bin"
     shutil.copy(MODELS / "cnn.onnx", other)
     assert is_onnx(other)
-    assert is_onnx(tmp_path / "absent.onnx")
+    assert runtime_of(tmp_path / "absent.onnx").name == "onnxruntime"
+    named_otherwise = tmp_path / "model.tflite"
+    shutil.copy(MODELS / "cnn.onnx", named_otherwise)
+    assert runtime_of(named_otherwise).name == "onnxruntime"
     assert not any(map(is_onnx_program, (b"", b"\x08", b'{"a', b"PK\x03", b"\x08\xff\x12", b"\x1c\0\0")))
     for folder, suffix in (("tflite", ".tflite"), ("versions", ".pte")):
         assert not any(is_onnx(file) for file in (MODELS.parent / folder).glob(f"*{suffix}"))

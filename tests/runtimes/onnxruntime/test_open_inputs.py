@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -103,3 +104,21 @@ def test_what_no_usual_size_fits_is_told_by_the_runtime(model: Path, tmp_path: P
     assert "\x1b" not in done.output
     assert "x1b" not in done.output
     assert "its last words" not in done.output
+
+
+def test_a_first_look_is_one_process_a_variant(model: Path, tmp_path: Path) -> None:
+    """With guesses, an answer without a verdict, and the command for one; what is asked for goes before it."""
+    words = ["profile", str(model), "--quick", "--runs", "4", "--lock", "warn", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    manifest = Bundle.open(tmp_path / "out").manifest
+    per_variant = Counter((one.variant, one.arm) for one in manifest.repetitions)
+    assert set(per_variant.values()) == {1}
+    assert manifest.plan.rounds == 1
+    assert manifest.request is not None
+    assert (manifest.request.runs, manifest.request.guess_inputs) == (4, True)
+    assert "A first look: " in done.output
+    assert "between-process spread unknown" in done.output
+    assert f"for a verdict: opscope profile {model} --guess-inputs --runs 4" in done.output.replace("\n", " ")
+    refused = CliRunner().invoke(app, ["profile", str(model), "--against", str(model), "--quick"])
+    assert "judged by rounds" in str(refused.exception)

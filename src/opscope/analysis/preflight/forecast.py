@@ -27,10 +27,10 @@ class Part(str, enum.Enum):
 
     ELIGIBLE = "matrix work that SME can run"
     OTHER_MATRIX = "matrix work that SME cannot run"
-    MOVEMENT = "data movement in delegates"
-    REST = "other operators in delegates"
+    MOVEMENT = "data movement"
+    REST = "other operators"
     PORTABLE = "portable operators"
-    CALLS = "calls of delegates"
+    CALLS = "starting operators"
 
 
 class Machine(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ class Partition(msgspec.Struct, frozen=True):
     Attributes:
         delegates: of XNNPACK.
         calls: instructions that call them.
-        delegated_operators: that XNNPACK will run, over all calls.
+        delegated_operators: that XNNPACK will run, over all calls; of a runtime without delegates all that run.
         portable_operators: instructions that call a portable kernel on tensors.
         size_operators: instructions that only compute sizes.
         unread: delegates of XNNPACK whose graph the program does not hold: their work is not known.
@@ -115,8 +115,9 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
         path: of the program.
         sha256: of the program.
         acceleration_rules: the release that the table of SME and SME2 kernels is of.
-        partition_rules: the release that the rules of the partitioner are of.
+        partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
         methods: in the order of the program.
+        ran: what was run to learn of it; empty: nothing.
     """
 
     path: str
@@ -124,6 +125,7 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
     acceleration_rules: str
     partition_rules: str
     methods: list[MethodPreflight]
+    ran: str = ""
 
 
 def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
@@ -136,23 +138,43 @@ def _method(method: ModelMethod) -> MethodPreflight:
     plan = method.plan
     operators = planned_operators(method)
     steps = plan.chains[0].steps if plan.chains else ()
-    partition = _partition(method, operators, steps)
-    work, matrix, moved = by_category(operators), matrix_work(operators), layout(operators)
-    passing, left = delegate_boundaries(method), portable_groups(operators)
-    predicted = None if partition.unread else forecast(operators, partition.calls)
-    found = MethodPreflight(
-        name=plan.name,
-        inputs=tensors_of(plan, plan.inputs),
-        outputs=tensors_of(plan, plan.outputs),
+    return method_preflight(
+        plan.name,
+        tensors_of(plan, plan.inputs),
+        tensors_of(plan, plan.outputs),
+        operators,
         dynamic=is_dynamic(plan),
         branches=any(step.kind is InstructionKind.JUMP for step in steps),
+        partition=_partition(method, operators, steps),
+        borders=delegate_boundaries(method),
+    )
+
+
+def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
+    name: str,
+    inputs: list[TensorSummary],
+    outputs: list[TensorSummary],
+    operators: Sequence[Planned],
+    *,
+    branches: bool,
+    dynamic: bool = False,
+    partition: Partition,
+    borders: DelegateBoundaries,
+) -> MethodPreflight:
+    """What the operators of a method come to; the arguments are those of :class:`MethodPreflight`."""
+    found = MethodPreflight(
+        name=name,
+        inputs=inputs,
+        outputs=outputs,
+        dynamic=dynamic,
+        branches=branches,
         partition=partition,
-        work=work,
-        matrix=matrix,
-        layout=moved,
-        borders=passing,
-        portable=left,
-        forecast=predicted,
+        work=by_category(operators),
+        matrix=matrix_work(operators),
+        layout=layout(operators),
+        borders=borders,
+        portable=portable_groups(operators),
+        forecast=None if partition.unread else forecast(operators, partition.calls),
         findings=[],
     )
     return msgspec.structs.replace(found, findings=examine_plan(found))
@@ -208,7 +230,11 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
     if partition.calls or not partition.portable_operators:
         return []
     evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
-    words = "nothing is accelerated", evidence, advice("", Cause.NOT_LOWERED, None)
+    step = advice("", Cause.NOT_LOWERED, None)
+    first = method.portable[0] if method.portable else None
+    if first is not None and first.reason.cause is not Cause.NOT_LOWERED:
+        evidence, step = f"{evidence}; {first.operator}: {first.reason.text}", next_step(first)
+    words = "nothing is accelerated", evidence, step
     return [finding("nothing_delegated", Severity.HIGH, words)]
 
 
@@ -323,15 +349,18 @@ def layout_changes(method: MethodPreflight) -> list[Message]:
         counted_text(count, noun)
         for count, noun in ((moved.transposes, "transpose"), (moved.conversions, "conversion"))
     )
-    evidence = f"{transposes}, {moved.at_border} at delegate boundaries, and {conversions}: {size_text(moved.bytes)}"
+    where = f", {moved.at_border} at delegate boundaries," if method.borders.calls else ""
+    evidence = f"{transposes}{where} and {conversions}: {size_text(moved.bytes)}"
     step = "keep image operators in one delegate, and quantise neighbouring operators the same way"
+    if not method.borders.calls:
+        step = "profile with and without the runtime's layout optimisation, and compare"
     return [finding("layout_changes", Severity.MEDIUM, (title, evidence, step))]
 
 
 @declare_rule(Severity.INFO)
 def dynamic(method: MethodPreflight) -> list[Message]:
     """Shapes that can differ between calls: the figures are for the largest."""
-    step = "export with the shapes that you will use to see their figures"
+    step = "export or convert with the shapes that you will use, to see their figures"
     words = "shapes can differ between calls", "upper bounds count", step
     return [finding("dynamic", Severity.INFO, words)] if method.dynamic else []
 

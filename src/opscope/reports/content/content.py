@@ -203,7 +203,13 @@ def headline(content: ReportContent) -> Headline:
     """How fast, how much faster with acceleration, and how sure."""
     bad = content.quality is not None and content.quality.grade is Grade.DO_NOT_TRUST
     graded = bad and not content.manifest.target.emulated
-    return _headline(content)._replace(grade="Do not trust" if graded else "")
+    return _headline(content)._replace(grade=("A first look" if _is_first_look(content) else "Do not trust") * graded)
+
+
+def _is_first_look(content: ReportContent) -> bool:
+    """Whether one round of our own was asked for, and no more."""
+    plan = content.manifest.plan
+    return plan.rounds == 1 and plan.timeout_seconds is not None
 
 
 def _headline(content: ReportContent) -> Headline:
@@ -247,12 +253,9 @@ def by_threads(content: ReportContent) -> dict[int, Comparison]:
 
 
 def one_process_a_side(content: ReportContent) -> bool:
-    """Whether another program, such as the Arm kit, ran one process of each side: it has no rounds to ask for."""
-    comparison = content.primary
-    if comparison is None or content.manifest.plan.timeout_seconds is not None:
-        return False
-    found = comparison.end_to_end
-    return found.baseline_processes == found.candidate_processes == 1
+    """Whether one process of each side ran, as in a first look, or with another program that has no rounds."""
+    found = content.primary.end_to_end if content.primary else None
+    return found is not None and found.baseline_processes == found.candidate_processes == 1
 
 
 def _within_processes(content: ReportContent) -> str:

@@ -292,7 +292,7 @@ _IDENTIFIER_AT, _IDENTIFIER_END = 4, 8
 _EXTENDED = b"eh00"
 _EXTENDED_AT = 8
 _LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
-_HINT = "export the model again, or copy the file again: it is truncated, corrupted, or not a .pte"
+_HINT = "give a model (.pte, .tflite, .onnx); if it is one, export or copy it again: it is truncated or corrupted"
 
 # Program
 _VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 0, 1, 3, 4, 5, 6, 7

@@ -94,12 +94,6 @@ class LiteRt(Runtime):
 
         return str(installed_litert().library)
 
-    def fits(self, path: Path) -> bool:
-        """By its name, or its first bytes."""
-        from opscope.runtimes.litert.signatures import is_tflite
-
-        return is_tflite(path)
-
     def check(self, path: Path) -> None:
         """Refuse inputs that cannot be given."""
         from opscope.runtimes.litert.signatures import check_callable, read_callable

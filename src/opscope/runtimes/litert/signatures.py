@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, UsageError
-from opscope.core.regular_files import opened
 from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.runtimes.litert.tflite import (
-    IDENTIFIER,
-    IDENTIFIER_OFFSET,
     MEDIAPIPE,
     decode_tflite,
-    is_tflite_program,
     read_tflite,
 )
 
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import PlannedInput
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph, TfliteTensor
 
-SUFFIX = ".tflite"
 _FLEX = "Flex"
 _ONLY = "serving_default"
 """What a model without signatures is called by; LiteRT makes one of its first subgraph."""
@@ -43,16 +38,6 @@ class CallableModel(NamedTuple):
     def signature(self, name: str) -> Signature | None:
         """The signature of a name."""
         return next((one for one in self.signatures if one.name == name), None)
-
-
-def is_tflite(path: Path) -> bool:
-    """Whether a file is one, or is named like one."""
-    if path.suffix == SUFFIX:
-        return True
-    if not path.is_file():
-        return False
-    with opened(path) as stream:
-        return is_tflite_program(stream.read(IDENTIFIER_OFFSET + len(IDENTIFIER)))
 
 
 def read_callable(path: Path) -> CallableModel:

@@ -77,6 +77,24 @@ def _graph_file(side: Side) -> Path | None:
     return side.bundle.left_file(traced[0], GRAPH) if traced else None
 
 
+class NodeFacts(NamedTuple):
+    """A node that a session ran, and what the model as it was given says of it."""
+
+    node: SessionNode
+    main: OnnxNode | None  # of the given model; None for one that the session added
+    facts: OperatorFacts
+    filter: tuple[int, ...]  # shape of the filter of a convolution; empty for others
+
+
+def node_facts(given: OnnxGraph, ran: SessionGraph) -> list[NodeFacts]:
+    """What is known of the nodes of a session, those of the graphs that they run included."""
+    found = []
+    for one in _numbered(given, ran.nodes, frozenset(), ran.shapes):
+        main = one.facts.main(one.origin)
+        found.append(NodeFacts(one.node, main, one.facts.of(one), one.facts.filter(main)))
+    return found
+
+
 def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     """A side whose operators have the numbers of the model's nodes, and what the model says of them.
 
@@ -186,11 +204,19 @@ class _Facts:
         self._costs = SessionCosts(given, ran, self.origins, shapes)
         self._makers = {name: node for node in given.nodes for name in node.outputs}
 
+    def main(self, origin: NodeOrigin) -> OnnxNode | None:
+        """The node of the model that one that ran stands for."""
+        return None if origin.main is None else self._given.nodes[origin.main]
+
+    def filter(self, main: OnnxNode | None) -> tuple[int, ...]:
+        """Shape of the filter of a convolution; empty for others."""
+        return self._costs.filter(main)
+
     def of(self, named: _Named) -> OperatorFacts:
         node, origin = named.node, named.origin
         if origin.attribution is Attribution.NAME:
             return OperatorFacts()
-        main = None if origin.main is None else self._given.nodes[origin.main]
+        main = self.main(origin)
         carrier = main or self._makers.get(origin.moved or "")
         names = [*(name for name in node.inputs if name)][:1], node.outputs[:1]
         tensors = node.read[:1], node.written[:1]

@@ -17,6 +17,7 @@ from opscope.core.files import head_of, leads_out
 from opscope.core.system.memory import limited
 from opscope.program.structure.dtypes import NumberType
 from opscope.readers.compressed import mapped_file
+from opscope.readers.other_files import not_recognised, other_file
 from opscope.readers.protobuf import BYTES, FIXED32, VARINT, WireMessage, fields, whole
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from opscope.readers.protobuf import WireField
 
-SUFFIX = ".onnx"
 _HEAD = 3
 _ORT = b"ORTM"
 _ORT_HEAD = 8
@@ -154,8 +154,8 @@ def is_ort(path: Path) -> bool:
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether a file is an ONNX program or one of ONNX Runtime's own, or is named like one."""
-    return path.suffix == SUFFIX or (path.is_file() and (is_onnx_program(head_of(path, _HEAD)) or is_ort(path)))
+    """Whether a file is an ONNX program, or one of ONNX Runtime's own."""
+    return is_onnx_program(head_of(path, _HEAD)) or is_ort(path)
 
 
 def read_onnx(path: Path) -> OnnxModel:
@@ -163,6 +163,8 @@ def read_onnx(path: Path) -> OnnxModel:
     if is_ort(path):
         problem = "it is in ONNX Runtime's own format (.ort), whose operators were fused when it was written"
         raise UsageError(problem, where=path, hint="give the .onnx that it was made from")
+    if not is_onnx_program(head_of(path, _HEAD)) and other_file(path) is not None:
+        raise not_recognised(path, "not an ONNX model", "give an .onnx file")
     with limited(path):
         return decode_onnx(mapped_file(path), str(path))
 

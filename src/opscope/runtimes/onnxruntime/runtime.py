@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from opscope.analysis.preflight.preflight import Preflight
     from opscope.experiment.target import RunTarget
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
@@ -40,8 +41,8 @@ class OnnxRuntime(Runtime):
 
         return installed_onnxruntime().version
 
-    def fits(self, path: Path) -> bool:
-        """By its name, or its first bytes."""
+    def holds(self, path: Path) -> bool:
+        """By its first bytes."""
         from opscope.runtimes.onnxruntime.onnx_file import is_onnx
 
         return is_onnx(path)
@@ -75,6 +76,12 @@ class OnnxRuntime(Runtime):
         from opscope.runtimes.onnxruntime.signatures import index_limits
 
         return index_limits(program)
+
+    def preflight(self, program: Path) -> Preflight:
+        """By a session of it, where the package is installed."""
+        from opscope.runtimes.onnxruntime.preflight import onnx_preflight
+
+        return onnx_preflight(program, installed=self.is_installed())
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graph that the sessions ran, which is kept beside their traces."""

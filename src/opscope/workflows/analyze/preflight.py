@@ -9,6 +9,7 @@ from opscope.core.errors import NotFoundError
 
 if TYPE_CHECKING:
     from opscope.measurements.results import PreflightResult
+    from opscope.runtimes.runtime import Runtime
 
 _HEAD = 8
 
@@ -16,37 +17,37 @@ _HEAD = 8
 def preflight(path: str | Path) -> PreflightResult:
     """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
-    Nothing is run and no device is needed. A delegate without a payload is counted, and its work stays unknown.
+    Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
+    An .onnx is run once, where ONNX Runtime is installed, since only that tells all shapes.
 
     Args:
-        path: the program, a .pte or a .tflite.
+        path: the program, a .pte, a .tflite or an .onnx.
 
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is neither a .pte nor a .tflite, truncated, or damaged.
+        TraceFormatError: it is none of these, truncated, or damaged.
+        RunError: ONNX Runtime does not run it.
     """
-    from opscope.analysis.preflight.preflight import preflight as look
-    from opscope.core.files import sha256_of
     from opscope.measurements.notebook import shown_as
     from opscope.measurements.results import PreflightResult
-    from opscope.runtimes.registry import read_model
 
     place = Path(path)
-    _check(place)
-    return shown_as(PreflightResult, look(read_model(place), str(place), sha256_of(place)))
+    return shown_as(PreflightResult, _runtime(place).preflight(place))
 
 
-def _check(path: Path) -> None:
-    """Refuse what is not a program with a word on what is expected."""
+def _runtime(path: Path) -> Runtime:
+    """The runtime of a program; what is none is refused with a word on what is expected."""
     from opscope.readers.compressed import mapped_file
     from opscope.readers.other_files import not_recognised
-    from opscope.runtimes.registry import runtime_of_content
+    from opscope.runtimes.registry import RUNTIMES
 
     if path.is_dir():
-        hint = "name the .pte or .tflite; in a bundle it is in the directory model"
+        hint = "name the program; in a bundle it is in the directory model"
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
-    if runtime_of_content(bytes(mapped_file(path)[:_HEAD])) is None:
-        known = "a .tflite, or a .pte as written by `opscope profile` or ExecuTorch's exporter"
-        hint = f"give {known}; `opscope analyze` reads traces"
-        raise not_recognised(path, hint=hint)
+    mapped_file(path)
+    found = next((one for one in RUNTIMES if one.holds(path)), None)
+    if found is None:
+        known = "a .pte as written by `opscope profile` or ExecuTorch's exporter, a .tflite or an .onnx"
+        raise not_recognised(path, hint=f"give {known}; `opscope analyze` reads traces")
+    return found

@@ -1,0 +1,155 @@
+"""What an .onnx tells before it is measured: the nodes that a session makes of it, their work, and what SME can run.
+
+A session on this machine runs the model once, unmeasured, since only that tells all shapes. Without the package nodes
+are those of the file, and their work is not known.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.preflight.contents import TensorSummary
+from opscope.analysis.preflight.operators import Planned
+from opscope.analysis.preflight.parts import DelegateBoundaries
+from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
+from opscope.core.errors import RunError
+from opscope.core.files import sha256_of
+from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
+from opscope.experiment.inputs import made_inputs
+from opscope.experiment.protocol import Job
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
+from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.runtimes.onnxruntime.attribution import node_facts
+from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+from opscope.runtimes.onnxruntime.signatures import METHOD, index_limits, signature_of
+from opscope.runtimes.onnxruntime.target import onnxruntime_here
+
+if TYPE_CHECKING:
+    from opscope.experiment.inputs import MadeInputs
+    from opscope.program.structure.exported import Signature
+    from opscope.runtimes.onnxruntime.attribution import NodeFacts
+    from opscope.runtimes.onnxruntime.graph import SessionGraph
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxNode
+
+TABLE = "ONNX Runtime 1.23 to 1.32, KleidiAI in MLAS"
+"""The releases whose sources were read."""
+_SECONDS = 300.0
+_BITS = {"float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8, "float": 32}
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcFusedConv"})
+_PRODUCTS = frozenset({"Gemm", "MatMul", "FusedMatMul", "FusedGemm"})
+_INTEGERS = frozenset({"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm"})
+_DYNAMIC = "DynamicQuantizeMatMul"
+_CONVERTS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_LEAST_TAPS = 3
+_IMAGE = 4
+_PACKED = "convolve_kleidiai.cpp, ArmKleidiAI::MlasConv"
+_GEMM = "sgemm_kleidiai.cpp, ArmKleidiAI::MlasGemmBatch"
+
+
+def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
+    """What the model of a file tells.
+
+    Args:
+        path: of the file.
+        installed: whether the package is there to make a session.
+    """
+    model = read_onnx(path)
+    signature, given = signature_of(model, path), model.graph
+    if installed:
+        session, words = _session(path, signature)
+        ran = f"one inference was run, unmeasured, for the shapes of tensors, with {words}"
+        operators = [_planned(one) for one in node_facts(given, session) if one.node.written]
+    else:
+        ran = "nothing was run: with onnxruntime installed, work and shapes are known"
+        operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
+    found = method_preflight(
+        METHOD,
+        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.inputs],
+        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.outputs],
+        operators,
+        branches=any(node.graphs for node in given.nodes),
+        partition=Partition(0, 0, len(operators), 0, 0, 0, []),
+        borders=DelegateBoundaries(0, 0, 0, 0, 0),
+    )
+    return Preflight(str(path), sha256_of(path), TABLE, "", [found], ran)
+
+
+def _session(path: Path, signature: Signature) -> tuple[SessionGraph, str]:
+    """The graph of a session that ran once, and the inputs that it had, in words."""
+    named = [(one.name, one) for one in signature.inputs]
+    problem = ""
+    for usual in USUAL_SIZES:
+        asked = guessed(named, [], {}, index_limits(path), usual)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            job = _job(path, made_inputs([value for _, value in named], asked, 0), Path(directory))
+            outcome = onnxruntime_here().execute(job, Path(directory))
+            if outcome.failure is None:
+                return read_session_graph(Path(directory) / GRAPH), ", ".join(input_words(named, asked))
+            problem = problem or outcome.failure.message
+    raise RunError(f"ONNX Runtime does not run it: {problem}", where=path)
+
+
+def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
+    job = Job(str(path), None, 1, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
+    if not made.arrays:
+        return job
+    values = directory / "inputs.npz"
+    np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
+    return msgspec.structs.replace(job, values=str(values))
+
+
+def _planned(one: NodeFacts) -> Planned:
+    facts, main = one.facts, one.main
+    op = main.op if main is not None else one.node.op
+    known = facts.operator_class or classify(f"{one.node.op}: ")
+    return Planned(
+        name=one.node.op,
+        calls=1,
+        category=known.category,
+        cost=facts.cost,
+        bits=_BITS.get(facts.dtype or ""),
+        eligibility=_eligibility(one, op) if facts.cost is None or facts.cost.macs else None,
+        added=facts.change is not None and known.category is Category.DATA_MOVEMENT,
+        converts=one.node.op in _CONVERTS,
+    )
+
+
+def _eligibility(one: NodeFacts, op: str) -> Eligibility | None:
+    """Whether MLAS gives a product to a kernel of SME; None for what is no product."""
+    types = one.facts.dtype or "unknown"
+    if one.node.op == _DYNAMIC:
+        reason = "needs SME2, constant weights and symmetric ones"
+        return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, reason, "qgemm_kleidiai.cpp", tried=False)
+    if op in _INTEGERS:
+        form = Form.CONVOLUTION if "Conv" in op else Form.PRODUCT
+        reason = "MLAS multiplies integers with kernels of NEON"
+        return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, reason, "qgemm.cpp, MlasGemmBatch", tried=False)
+    if op in _CONVOLUTIONS and one.main is not None:
+        return _convolution(one, one.main, types)
+    if op in _PRODUCTS and types == "float":
+        reason = "MLAS gives matrix products in fp32 to KleidiAI"
+        return Eligibility(SmeSupport.ELIGIBLE, Form.PRODUCT, types, reason, _GEMM, tried=False)
+    if one.facts.cost is None or not one.facts.cost.macs:
+        return None
+    return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, f"{op}, {types}", "no rule is known", None, tried=False)
+
+
+def _convolution(one: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
+    form = Form.CONVOLUTION if node.attributes.get("group", 1) == 1 else Form.DEPTHWISE
+    shape, taps = one.facts.shape or (), one.filter[2:]
+    if form is Form.DEPTHWISE or types != "float":
+        reason = "grouped" if form is Form.DEPTHWISE else f"in {types}"
+        told = f"MLAS gives convolutions in fp32 without groups to KleidiAI; this one is {reason}"
+        return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, told, _PACKED, tried=False)
+    if len(shape) == _IMAGE and shape[0] == 1 and taps and min(taps) >= _LEAST_TAPS:
+        told = "MLAS gives convolutions in fp32 with a batch of 1 and filters of 3 x 3 or more to KleidiAI"
+        return Eligibility(SmeSupport.ELIGIBLE, form, types, told, _PACKED, tried=False)
+    told = "a batch of 1 and filters of 3 x 3 or more are taken; of others it depends on the release"
+    return Eligibility(SmeSupport.UNKNOWN, form, types, told, _PACKED, tried=False)
