@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install --no-compile $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz mutants zoo docs frozen bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz mutants zoo corpus docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,10 @@ zoo: $(VENV)/all.stamp ## export, run and analyse a hundred models of every kind
 	$(BIN)/python -m zoo.run --write zoo/results.json
 	$(BIN)/python docs/build.py
 
+corpus: $(VENV)/dev.stamp ## profile the models of packages of the Python index, as docs/reference/corpus.md shows (downloads 300 MB)
+	$(BIN)/python -m corpus.run --write corpus/results.json
+	$(BIN)/python docs/build.py
+
 docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build the site into site/
 	$(BIN)/python docs/build.py
 	$(MKDOCS)
@@ -121,7 +125,7 @@ $(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install --no-compile -e ".[executorch,litert,onnxruntime,store,dev]" "$(EXECUTORCH)"
+	$(PIP) install --no-compile -e ".[executorch,litert,onnxruntime,count,store,dev]" "$(EXECUTORCH)"
 	touch $@
 
 # What the everyday tests do without.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FUNCTIONS = {
-    "Functions": "read analyze compare profile check validate report preflight kernels combined".split(),
+    "Functions": "read analyze compare profile check validate report preflight kernels count combined".split(),
     "Many runs": (
         "add_to_store store_entries query_store stored_history stored_fleet check_history "
         "remove_from_store verify_store"

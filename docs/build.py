@@ -36,6 +36,7 @@ from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.work.work import Work
 from opscope.api import FeatureReport, Readiness
 from opscope.bundle.kernel_evidence import EvidenceRun
 from opscope.bundle.manifest import Manifest
@@ -68,6 +69,7 @@ from opscope.workflows.rules import AREAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from typer._click import Command
 
@@ -92,6 +94,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "fleet-budget": FleetBudgets,
     "manifest": Manifest,
     "preflight": Preflight,
+    "work": Work,
     "doctor": Readiness,
     "features": FeatureReport,
     "profile": ReportContent,
@@ -132,6 +135,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
         REFERENCE / "zoo.md": zoo(),
+        REFERENCE / "corpus.md": corpus(),
         REFERENCE / "published-documents.md": _page(
             "The published documents, row by row", "docs/promises.toml", *promises.sections()
         ),
@@ -310,10 +314,21 @@ def _threshold(name: str, value: float | tuple[float, ...]) -> str:
     return f"`{name}` {' and '.join(f'{each:g}' for each in values)}"
 
 
+def corpus() -> str:
+    """Models that others published and what came of them, from the results of the run that is committed."""
+    page = _of_repository("corpus.page")
+    return _page("Models of others", "corpus/results.json, which `make corpus` writes", *page.sections())
+
+
+def _of_repository(name: str) -> ModuleType:
+    """A module of the repository, which is not of the installation."""
+    sys.path.append(str(ROOT))
+    return importlib.import_module(name)
+
+
 def zoo() -> str:
     """The models of the zoo and what came of them, from the results of the run that is committed."""
-    sys.path.append(str(ROOT))  # the zoo is a package of the repository, not of the installation
-    page = importlib.import_module("zoo.page")
+    page = _of_repository("zoo.page")
     return _page("Models that were tried", "zoo/results.json, which `make zoo` writes", *page.sections())
 
 

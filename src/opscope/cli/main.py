@@ -60,12 +60,13 @@ RUNS: dict[str, str] = {
     "export": f"{_MODEL}, and the program that comes of it: {_RIGHTS} and without a limit of time",
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners that it names: {_RIGHTS}",
     "check": f"of two programs or models what `opscope profile` runs: {_RIGHTS}. Of bundles and traces: nothing",
+    "count": f"the model, as `opscope profile` does, under Valgrind: {_RIGHTS}",
     "kernels": f"with --count the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
 }
 """Commands that run code of the user's, and what of it."""
 ASKS: dict[str, str] = {
-    "preflight": "the installed runtime is started and asked for the CPU's features, not shown the program",
-    "doctor": "the installed runtime and tools are started and asked what they are",
+    "preflight": "the installed runtime is asked for the CPU's features, not shown the program; an .onnx is run once",
+    "doctor": "the installed runtimes and tools are started and asked what they are; a MODEL that is named runs once",
 }
 """Commands that start installed programs, and nothing of the user's."""
 _NEVER = "Runs no code of yours: files are read and never executed."
@@ -87,7 +88,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 GROUPS = {
     "Every day": ("profile", "analyze", "compare", "check", "report"),
     "Measure": ("export", "run"),
-    "Understand": ("preflight", "kernels", "aie"),
+    "Understand": ("preflight", "count", "kernels", "aie"),
     "Compare": ("history",),
     "Share": ("convert", "validate", "store"),
     "Set up": ("doctor", "init", "models", "skills"),

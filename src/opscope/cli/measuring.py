@@ -118,8 +118,8 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
     if said.off:
         return not value
     if get_origin(hint) is dict:
-        pairs = _pairs(value, said.named(name), _DICTS[name])
-        return _whole(pairs, said.named(name)) if get_args(hint)[1] is int else pairs
+        where = said.named(name)
+        return sizes(value, where) if get_args(hint)[1] is int else _pairs(value, where, _EXAMPLE)
     if said.each:
         return tuple(value)
     if not _is_list(name):
@@ -128,8 +128,7 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
     return _numbers(value, said.named(name)) if numbers else split_words(value)
 
 
-_DICTS = {"session_options": "graph_optimization_level=basic", "dim": "height=320"}
-"""Settings of words KEY=VALUE, each with an example."""
+_EXAMPLE = "graph_optimization_level=basic"
 
 
 def _pairs(words: Collection[str], where: str, example: str) -> Mapping[str, str]:
@@ -145,9 +144,11 @@ def _pairs(words: Collection[str], where: str, example: str) -> Mapping[str, str
     return found
 
 
-def _whole(pairs: Mapping[str, str], where: str) -> Mapping[str, int]:
+def sizes(words: Collection[str], where: str) -> dict[str, int]:
+    """Sizes by their names, of words NAME=SIZE."""
     from opscope.core.errors import UsageError
 
+    pairs = _pairs(words, where, "height=320")
     for key, value in pairs.items():
         if not re.fullmatch(r"\d{1,9}", value):
             raise UsageError(f"{value!r}, for {key}, is not a size", where=where, hint=f"for example {key}=320")

@@ -44,6 +44,11 @@ class ProcessSettings(msgspec.Struct, frozen=True):
         """What stands before the words of a command that has them; nothing for the usual ones."""
         return ["nice", "-n", str(self.nice)] if self.nice else []
 
+    @property
+    def processor(self) -> ProcessSettings | None:
+        """Those of a process that sees the same processor; None where that is the machine's own."""
+        return None
+
 
 class GuardedCommand(NamedTuple):
     """A command that runs in a directory of its own, and ends with its time."""

@@ -225,6 +225,9 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
     return with_inputs(plan, experiment, path, work, program.inputs)
 
 
+_DATA = ".ptd"
+
+
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
     """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
 
@@ -239,9 +242,26 @@ def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Pa
     return plan, _tried(plan, target, program, work)
 
 
-def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Failure | None:
-    """Why a program does not run once with the inputs of a plan; None: it does."""
-    job = Job(
+def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple[list[Path], Job]:
+    """The files of a model, its program first, and the traced run of two inferences that an experiment asks for.
+
+    Raises:
+        UsageError: what is asked for does not fit the program, or its operators are not there.
+    """
+    source = program_source(experiment.model, experiment.models)
+    program = _program(experiment, experiment.model, source, work, work)
+    _check_registered(program.files[0], target)
+    calls = _calls(experiment, target, program.files[0])
+    empty = Plan(rounds=0, runs=1, warmup=1, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
+    plan = _with_inputs(empty, experiment, target, program, work)
+    each = len(plan.calls) or 1
+    job = _single_job(plan, program, work)
+    return program.files, msgspec.structs.replace(job, traced=True, inferences=2 * each, warmup=each)
+
+
+def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
+    """One call of every method, with the inputs of a plan."""
+    return Job(
         program=str(program.files[0]),
         clear=None,
         threads=1,
@@ -252,8 +272,13 @@ def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Fail
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
         values=str(work / INPUTS) if plan.values else None,
-        data=str(program.files[1]) if len(program.files) > 1 else None,
+        data=next((str(file) for file in program.files[1:] if file.suffix == _DATA), None),
     )
+
+
+def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Failure | None:
+    """Why a program does not run once with the inputs of a plan; None: it does."""
+    job = _single_job(plan, program, work)
     with tempfile.TemporaryDirectory(dir=work) as directory:
         return target.execute(job, Path(directory)).failure
 

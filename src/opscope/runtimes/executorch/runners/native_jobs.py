@@ -19,6 +19,7 @@ from opscope.core.files import scratch_directory, written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
+from opscope.hosts.host import ProcessSettings
 from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
@@ -157,10 +158,11 @@ class NativeJobs:
         """The CPU's features as the runtime sees them; asked once."""
         return self._probe()
 
-    def _ask_features(self) -> ProbeAnswer:
+    def _ask_features(self, process: ProcessSettings | None = None) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS))
+            call = RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS, process=process or ProcessSettings())
+            heard = self._runner.answer(call)
         if isinstance(heard, Failure):
             raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
         if heard.features is None:
@@ -190,7 +192,7 @@ class NativeJobs:
         outside = is_switched_outside(job)
         switch = self._runner.switching(lambda: self.probed).prepared(job, work) if outside else None
         flags = {
-            **self._features(None if switch else job.clear),
+            **self._features(None if switch else job.clear, job.process.processor),
             "method_name": calls,
             "input_kinds": kinds,
             "kernels": ",".join(self._runner.kernels(Path(job.program))),
@@ -239,11 +241,14 @@ class NativeJobs:
             self._described[key] = heard.inputs
         return self._described[key]
 
-    def _features(self, clear: list[str] | None) -> dict[str, object]:
-        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone."""
+    def _features(self, clear: list[str] | None, seen: ProcessSettings | None) -> dict[str, object]:
+        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone.
+
+        ``seen`` is how a process is started that sees the same processor, where that is not the machine's.
+        """
         if clear is None:
             return {"plain": 1}
-        probed = self.probed
+        probed = self.probed if seen is None else self._ask_features(seen)
         unknown = [field for field in clear if field not in probed.offsets]
         if unknown:
             raise FeatureError(f"cpuinfo_isa has no field {', '.join(unknown)}")

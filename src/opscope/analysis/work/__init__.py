@@ -1,0 +1,1 @@
+"""Work of operators, counted exactly in place of their time."""

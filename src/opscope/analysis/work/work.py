@@ -1,0 +1,150 @@
+"""Exact work of a model: schema ``opscope.work/1``.
+
+What each operator executes in one inference, counted and not timed: no noise touches it, and it is no time. Caches,
+waiting for memory and the length of dependencies are not in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.table.places import operator_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.core.table import EventTable
+
+
+class OperatorWork(msgspec.Struct, frozen=True):
+    """What an operator executes in one inference.
+
+    Attributes:
+        method: of the program.
+        instruction: of its chain.
+        position: order within the instruction's call.
+        name: as the runtime calls it.
+        layer: that it belongs to; null when not known.
+        category: upper level of the taxonomy.
+        kind: lower level.
+        instructions: that were executed.
+        classes: of these by class; they add up.
+        bytes_loaded: by all of them.
+        bytes_stored: by all of them.
+        outer_products: on tiles of a matrix unit.
+        mac_capacity: multiply-accumulates that its multiply-add, dot product and outer product instructions hold.
+        macs: that the model needs; null when not known.
+    """
+
+    method: str
+    instruction: int
+    position: int
+    name: str
+    layer: str | None
+    category: str
+    kind: str
+    instructions: int
+    classes: dict[str, int]
+    bytes_loaded: int
+    bytes_stored: int
+    outer_products: int
+    mac_capacity: int
+    macs: int | None
+
+
+class RestWork(msgspec.Struct, frozen=True):
+    """What was executed outside of operators: it may differ from run to run.
+
+    Attributes:
+        framework: within the inference, tracing included.
+        before: loading and warm-up.
+        after: writing results.
+    """
+
+    framework: int
+    before: int
+    after: int
+
+
+class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"):
+    """Exact work of one inference of a model.
+
+    Attributes:
+        model: path of the program.
+        sha256: of the program.
+        runtime: that ran it, with its version.
+        processor: that the counter shows programs.
+        counter: what counted, with its version.
+        off: feature groups that were switched off.
+        others: the same model with feature groups off, in the order asked for.
+        operators: in the order in which they run.
+        rest: what is no operator's.
+    """
+
+    model: str
+    sha256: str
+    runtime: str
+    processor: str
+    counter: str
+    off: list[str]
+    operators: list[OperatorWork]
+    rest: RestWork
+    others: list[Work] = []
+
+    @property
+    def instructions(self) -> int:
+        """Of all operators."""
+        return sum(one.instructions for one in self.operators)
+
+
+INSTRUCTIONS, LOADED, STORED, PRODUCTS = "instructions", "bytes_loaded", "bytes_stored", "mac_capacity"
+
+
+def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str]) -> list[OperatorWork]:
+    """Operators of an analysis with their counts.
+
+    Args:
+        analysis: of the table of instructions, whose one measured inference is counted.
+        tables: of each count, by its name: those above, and the classes of instructions.
+        classes: of instructions, in the order in which they are told.
+    """
+    counts = {name: _by_operator(table) for name, table in tables.items()}
+    found = []
+    for own in analysis.operators:
+        key = operator_key(own)
+        if key is None or own.kind == "framework":
+            continue
+        of = {name: table.get((key.instruction, key.position), 0) for name, table in counts.items()}
+        told = {name: of[name] for name in classes if of[name]}
+        found.append(
+            OperatorWork(
+                method=own.method,
+                instruction=key.instruction,
+                position=key.position,
+                name=own.name,
+                layer=own.module,
+                category=own.category.value,
+                kind=own.kind,
+                instructions=of[INSTRUCTIONS],
+                classes=told,
+                bytes_loaded=of[LOADED],
+                bytes_stored=of[STORED],
+                outer_products=of["outer_product"],
+                mac_capacity=of[PRODUCTS],
+                macs=own.macs,
+            )
+        )
+    return sorted(found, key=lambda one: (one.method, one.instruction, one.position))
+
+
+def _by_operator(table: EventTable) -> dict[tuple[int, int], int]:
+    """Counts of the measured inference by instruction and position."""
+    (own,) = table.self_times
+    return {
+        (key.instruction, key.position): spent.self_time
+        for key, spent in own.items()
+        if key.instruction is not None and key.position is not None
+    }

@@ -1,0 +1,139 @@
+"""Exact work of a model as a document: the answer, the operators that execute most, what is no operator's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from opscope.core.units import count_text, counted_text, ratio_text, share_text, size_text
+from opscope.reports.document.blocks import (
+    Closing,
+    Document,
+    Format,
+    Section,
+    Sentence,
+    TableCell,
+    Tone,
+    column,
+    table,
+)
+
+if TYPE_CHECKING:
+    from opscope.analysis.work.work import OperatorWork, RestWork, Work
+    from opscope.reports.document.blocks import TableBlock, Value
+
+_MOST = 12
+_CLASS_NAMES = {
+    "multiply_add": "vector multiply-add",
+    "dot_product": "dot product",
+    "outer_product": "outer product",
+    "vector": "other vector",
+}
+
+
+def work_document(work: Work) -> Document:
+    """What a model executes in one inference, and how much of it the operators need."""
+    told = [
+        f"counted by {work.counter}: {work.processor}; one thread",
+        _rest(work.rest),
+        "note: work, not time: waiting for memory and for results does not count",
+    ]
+    return Document(
+        title=work.model,
+        heading=f"{work.model}, {work.runtime}",
+        answer=f"{count_text(work.instructions)} instructions an inference in {_operators_of(work)}",
+        blocks=[
+            Sentence(_products(work)),
+            *([Section("Features off", [_others(work)])] if work.others else []),
+            Section("Instructions by class", [_classes(work)]),
+            Section("Operators", [_operators(work)]),
+            *(Sentence(one, Tone.DIM) for one in told),
+        ],
+        sections=[],
+    )
+
+
+def _rest(rest: RestWork) -> str:
+    framework, before, after = (count_text(one) for one in (rest.framework, rest.before, rest.after))
+    return f"the rest: {framework} of the framework with tracing, {before} before the inference, {after} after it"
+
+
+def _operators_of(work: Work) -> str:
+    return counted_text(len(work.operators), "operator")
+
+
+def _products(work: Work) -> str:
+    """How many multiplications were executed for those that the model needs."""
+    needed = sum(one.macs or 0 for one in work.operators)
+    own = [one for one in work.operators if one.macs and one.mac_capacity >= one.macs]
+    if not needed or not own:
+        return ""
+    held, used = sum(one.mac_capacity for one in own), sum(one.macs or 0 for one in own)
+    share = share_text(sum(one.macs or 0 for one in own) / needed)
+    return (
+        f"{share} of {count_text(needed)} multiply-accumulates run in fused or dot product instructions, "
+        f"whose {count_text(held)} lanes they fill to {share_text(used / held)}"
+    )
+
+
+def _others(work: Work) -> TableBlock:
+    return table(
+        [work, *work.others],
+        column("features", Format.TEXT, lambda one: f"{', '.join(one.off)} off" if one.off else "all that are shown"),
+        column("instructions", Format.FIGURE, lambda one: count_text(one.instructions)),
+        column("ratio", Format.RATIO, lambda one: one.instructions / work.instructions if work.instructions else None),
+        column("loaded", Format.FIGURE, lambda one: size_text(sum(own.bytes_loaded for own in one.operators))),
+        column("stored", Format.FIGURE, lambda one: size_text(sum(own.bytes_stored for own in one.operators))),
+    )
+
+
+def _classes(work: Work) -> TableBlock:
+    counts: Counter[str] = Counter()
+    for one in work.operators:
+        counts.update(one.classes)
+    rows = counts.most_common()
+    return table(
+        rows,
+        column("class", Format.TEXT, lambda row: _CLASS_NAMES.get(row[0], row[0])),
+        column("instructions", Format.FIGURE, lambda row: count_text(row[1])),
+        column("share", Format.SHARE, lambda row: row[1] / work.instructions),
+    )
+
+
+def _operators(work: Work) -> TableBlock:
+    rows = sorted(work.operators, key=lambda one: -one.instructions)
+    rest = rows[_MOST:]
+    more: dict[str, Value] = {
+        "instructions": count_text(sum(one.instructions for one in rest)),
+        "share": sum(one.instructions for one in rest) / (work.instructions or 1),
+    }
+    compared = {key: _ratio(work, key) for key in map(_key, rows[:_MOST])} if work.others else {}
+    return table(
+        rows[:_MOST],
+        column("operator", Format.NAME, lambda one: TableCell(one.layer or one.name, one.kind, None)),
+        column("instructions", Format.FIGURE, lambda one: count_text(one.instructions)),
+        column("share", Format.SHARE, lambda one: one.instructions / (work.instructions or 1)),
+        column("MAC", Format.FIGURE, lambda one: count_text(one.macs) if one.macs else "", spare=True),
+        column("lanes filled", Format.SHARE, _filled, spare=True),
+        column("loaded", Format.FIGURE, lambda one: size_text(one.bytes_loaded), spare=True),
+        column("stored", Format.FIGURE, lambda one: size_text(one.bytes_stored), spare=True),
+        column("off", Format.TEXT, lambda one: compared[_key(one)]) if compared else None,
+        closing=[Closing(counted_text(len(rest), "more operator"), more)] if rest else [],
+    )
+
+
+def _key(one: OperatorWork) -> tuple[str, int, int]:
+    return one.method, one.instruction, one.position
+
+
+def _ratio(work: Work, key: tuple[str, int, int]) -> str:
+    """Instructions with all features of the last step off, over those with them."""
+    counts = [
+        next((own.instructions for own in one.operators if _key(own) == key), 0) for one in (work, work.others[-1])
+    ]
+    return ratio_text(counts[1] / counts[0]) if all(counts) else ""
+
+
+def _filled(one: OperatorWork) -> float | None:
+    """Share of the lanes of its multiplying instructions that the operator needs."""
+    return one.macs / one.mac_capacity if one.macs and one.mac_capacity >= one.macs else None

@@ -1,0 +1,136 @@
+"""Counting the work of a model: one run under an instruction counter, never timed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.work.counted import CountedReads
+from opscope.analysis.work.work import INSTRUCTIONS, RestWork, Work, operators_of
+from opscope.core.errors import FeatureError
+from opscope.core.files import sha256_of
+from opscope.experiment.planned import Experiment
+from opscope.experiment.protocol import TRACE
+from opscope.machine import isa
+from opscope.machine.x86_instructions import CLASSES
+from opscope.measurements.analyses import analysis_of
+from opscope.measurements.attribution import with_program
+from opscope.measurements.trace_sides import trace_side
+from opscope.runtimes.counting.work_run import NOT_SHOWN, PROCESSOR, run_counted, valgrind_version
+from opscope.runtimes.registry import runtime_of
+from opscope.workflows.measure.experiment_bundle import counting_job
+from opscope.workflows.measure.switching import chosen_switch
+from opscope.workflows.measure.targets import target_running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.experiment.target import RunTarget
+    from opscope.runtimes.counting.work_run import WorkRun
+    from opscope.runtimes.side import Side
+
+_SECONDS = 1800.0
+_MACHINES = ("x86_64", "AMD64")
+
+
+def count(  # noqa: PLR0913 - all but the model are by name
+    model: str | Path,
+    *,
+    inputs: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    guess_inputs: bool = True,
+    methods: Sequence[str] = (),
+    ablate: Sequence[str] = (),
+    ladder: bool = False,
+) -> Work:
+    """What each operator of a model executes in one inference, counted exactly.
+
+    It runs in the native runner under Valgrind, in one thread, twice; the second inference counts.
+
+    Args:
+        model: a .pte or a .tflite, or what can be exported.
+        inputs: as of ``--input``.
+        dims: as of ``--dim``.
+        guess_inputs: as of ``--guess-inputs``.
+        methods: as of ``--methods``.
+        ablate: feature groups to switch off in a second run, whose counts stand in ``others``.
+        ladder: switch them off one after the other in further runs, strongest first.
+
+    Raises:
+        MissingDependencyError: Valgrind, a compiler or iced-x86 is missing.
+        FeatureError: this machine is not one whose instructions can be counted.
+        RunError: the model does not run.
+        UsageError: there are no inputs of that name, or its runtime has no native runner.
+    """
+    counter = valgrind_version()
+    asked = Experiment(
+        name="count",
+        model=str(model),
+        target="native",
+        input=tuple(inputs),
+        dim=dict(dims or {}),
+        guess_inputs=guess_inputs,
+        methods=tuple(methods),
+        runs=1,
+        warmup=1,
+        timeout=_SECONDS,
+    )
+    target = target_running(asked.model, asked.target)
+    machine = target.environment().machine
+    if machine not in _MACHINES:
+        raise FeatureError(
+            f"instructions are counted on x86-64, and this is {machine}", hint="count on another machine"
+        )
+    steps = _steps(target, ablate, ladder=ladder)
+    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        files, job = counting_job(asked, target, Path(work))
+        record = next((file for file in files if file.suffix == ".etrecord"), None)
+        found = []
+        for number, (off, clear) in enumerate([((), None), *steps]):
+            directory = Path(work) / f"counted-{number}"
+            directory.mkdir()
+            ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
+            side = with_program(trace_side(directory / TRACE, len(job.calls) or 1), files[0], record)
+            found.append(_work(str(model), files[0], side, ran, counter, list(off)))
+    return msgspec.structs.replace(found[0], others=found[1:])
+
+
+def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Feature groups to switch off in each further run, with the fields that do; of what Valgrind shows."""
+    if not ablate and not ladder:
+        return []
+    probed = chosen_switch(target).probe
+    fields = frozenset(probed.fields)
+    if any(group.name == NOT_SHOWN for group in isa.present(probed.arch, fields)):
+        fields -= set(isa.cleared_fields(probed.arch, [NOT_SHOWN], fields))
+    offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
+    return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
+
+
+def _work(model: str, program: Path, side: Side, ran: WorkRun, counter: str, off: list[str]) -> Work:
+    reads = CountedReads(side.table)
+    tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
+    analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
+    operators = operators_of(analysis, tables, list(CLASSES))
+    before = np.concatenate([[0], np.cumsum(ran.counts[INSTRUCTIONS])])
+    first, last = reads.measured
+    start, end = int(before[first + 1]), int(before[last + 1])
+    runtime = runtime_of(program)
+    return Work(
+        model=model,
+        sha256=sha256_of(program),
+        runtime=f"{runtime.title} {ran.versions.get(runtime.package(), '')}".strip(),
+        processor=PROCESSOR,
+        counter=counter,
+        off=off,
+        operators=operators,
+        rest=RestWork(
+            framework=end - start - sum(one.instructions for one in operators),
+            before=start,
+            after=int(before[-1]) - end,
+        ),
+    )

@@ -1,0 +1,59 @@
+"""Profiles of Callgrind with instructions: addresses, files by numbers, and what a call cost, which is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opscope.core.errors import TraceFormatError
+from opscope.readers.callgrind import Executed, read_callgrind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PART = """# callgrind format
+positions: instr line
+events: Ir
+summary: 22
+
+ob=(1) /lib/first.so
+fn=(1) main
+0x100 0 3
++4 0 3
+cob=(2) /lib/second.so
+cfn=(2) other
+calls=1 0x500 0
+* 0 12
+-4 0 1
+ob=(2)
+fn=(2)
+0x500 0 10
++2 0 5
+"""
+
+
+def test_instructions_by_address(tmp_path: Path) -> None:
+    """The cost of a call stands with the function that is called, whose file is named where it is called first."""
+    (tmp_path / "part").write_text(PART)
+    names: dict[int, str] = {}
+    found = read_callgrind(tmp_path / "part", names)
+    first, second = "/lib/first.so", "/lib/second.so"
+    assert names == {1: first, 2: second}
+    assert found == {
+        Executed(first, 0x100): 4,
+        Executed(first, 0x104): 3,
+        Executed(second, 0x500): 10,
+        Executed(second, 0x502): 5,
+    }
+    (tmp_path / "later").write_text("summary: 1\nob=(2)\n0x500 0 1\n")
+    assert list(read_callgrind(tmp_path / "later", names)) == [Executed(second, 0x500)]
+    (tmp_path / "unnamed").write_text("summary: 1\nob=(9)\n0x500 0 1\n")
+    assert next(iter(read_callgrind(tmp_path / "unnamed", names))).file == "???"
+
+
+def test_a_part_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    """Its sum says so."""
+    (tmp_path / "part").write_text(PART.replace("+2 0 5\n", ""))
+    with pytest.raises(TraceFormatError, match="17 instructions are told, and their sum is 22"):
+        read_callgrind(tmp_path / "part", {})

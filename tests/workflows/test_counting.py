@@ -1,0 +1,111 @@
+"""Work counted under Valgrind: exact, by operator, whatever the process is started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from opscope.analysis.work.counted import READ_NS, CountedReads
+from opscope.analysis.work.work import Work
+from opscope.api import count
+from opscope.core.errors import MissingDependencyError, TraceFormatError
+from opscope.core.table import EventTable
+from opscope.readers.registry import read_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tests" / "data" / "versions" / "executorch-1.5.1.pte"
+SCHEMA = ROOT / "docs" / "reference" / "schemas" / "work.schema.json"
+pytestmark = [
+    pytest.mark.runtime,
+    pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions are counted on x86-64"),
+    pytest.mark.skipif(find_spec("iced_x86") is None, reason="iced-x86 is not installed"),
+]
+
+
+def counted(*words: str, cwd: Path, **variables: str) -> Work:
+    """What the command writes."""
+    command = [sys.executable, "-m", "opscope", "count", str(PROGRAM), "--json", "-", *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env={**os.environ, **variables}
+    )
+    assert done.returncode == 0, done.stderr
+    jsonschema.validate(json.loads(done.stdout), json.loads(SCHEMA.read_text(encoding="utf-8")))
+    return msgspec.json.decode(done.stdout, type=Work)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Of a small program, with all features and without AVX2."""
+    return counted("--ablate", "avx2", cwd=tmp_path_factory.mktemp("counting"))
+
+
+def test_operators_are_equal_in_another_process(work: Work, tmp_path: Path) -> None:
+    """In another directory, with more of an environment, beside other work: to the instruction, class and byte."""
+    elsewhere = tmp_path / ("long" * 40)
+    elsewhere.mkdir()
+    again = counted(cwd=elsewhere, A_LONG_VARIABLE="x" * 3000, OMP_NUM_THREADS="2")
+    assert again.operators == work.operators
+    assert again.sha256 == work.sha256
+
+
+def test_what_is_counted_adds_up(work: Work) -> None:
+    """Classes to instructions; lanes hold at least what the model needs; each operator stands once."""
+    assert [one.name.split(" ")[0] for one in work.operators] == [
+        *("Transpose", "Convolution", "Mean", "Transpose", "Static", "native_call_native_layer_norm.out", "Fully"),
+    ]
+    for one in work.operators:
+        assert sum(one.classes.values()) == one.instructions > 0
+        assert "unknown" not in one.classes
+        assert one.bytes_loaded > one.bytes_stored > 0
+        assert one.mac_capacity >= (one.macs or 0)
+    convolution = work.operators[1]
+    assert convolution.macs == 55_296
+    assert convolution.mac_capacity == 8 * convolution.classes["multiply_add"]
+    assert work.rest.before > work.rest.after > 0
+
+
+def test_features_are_off(work: Work) -> None:
+    """Without AVX2 no fused multiply-add is left, and more instructions do the same work."""
+    (off,) = work.others
+    assert off.off == ["avx2"]
+    assert sum(one.mac_capacity for one in off.operators) == 0
+    assert off.instructions > work.instructions
+    assert [one.macs for one in off.operators] == [one.macs for one in work.operators]
+
+
+def test_the_screen(tmp_path: Path) -> None:
+    """The answer, classes, operators, and that it is no time."""
+    command = [sys.executable, "-m", "opscope", "count", str(PROGRAM)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("instructions an inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
+        assert words in done.stdout
+    assert " ms" not in done.stdout
+    assert "µs" not in done.stdout
+
+
+def test_without_valgrind_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its exit code, too."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingDependencyError) as caught:
+        count(PROGRAM)
+    assert "apt install valgrind" in (caught.value.hint or "")
+
+
+def test_a_trace_of_a_clock_is_not_counted() -> None:
+    """Its times are no numbers of reads."""
+    table = EventTable.concat([read_trace(ROOT / "tests" / "data" / "toy_cnn.etdump").table])
+    with pytest.raises(TraceFormatError, match="counted clock"):
+        CountedReads(table)
+    assert READ_NS == 1_000_000
