@@ -15,7 +15,9 @@ import jsonschema
 import msgspec
 import pytest
 
+from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.work.counted import READ_NS, CountedReads
+from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import Work
 from opscope.api import count
 from opscope.core.errors import MissingDependencyError, TraceFormatError
@@ -82,6 +84,54 @@ def test_features_are_off(work: Work) -> None:
     assert sum(one.mac_capacity for one in off.operators) == 0
     assert off.instructions > work.instructions
     assert [one.macs for one in off.operators] == [one.macs for one in work.operators]
+
+
+def test_a_planted_percent_of_work_is_named(work: Work) -> None:
+    """In each operator in turn; the candidate is let through below the limit, and what is gone or new is told."""
+    for place, own in enumerate(work.operators):
+        more = msgspec.structs.replace(own, instructions=own.instructions + max(1, own.instructions // 100))
+        changed = [*work.operators[:place], more, *work.operators[place + 1 :]]
+        found = work_decision(work, msgspec.structs.replace(work, operators=changed))
+        assert found.outcome is Outcome.REGRESSION
+        assert [one.name for one in found.evidence.changed] == [own.name]
+        assert found.evidence.equal == len(work.operators) - 1
+        assert own.name in found.criteria[0].reason
+        assert work_decision(work, msgspec.structs.replace(work, operators=changed), 0.02).let_through
+    less = msgspec.structs.replace(work, operators=work.operators[1:])
+    found = work_decision(work, less)
+    assert (found.outcome, found.evidence.changed[0].candidate) == (Outcome.PASSED, None)
+    found = work_decision(less, work)
+    assert (found.outcome, found.evidence.changed[0].baseline) == (Outcome.REGRESSION, None)
+
+
+def test_the_gate_on_two_programs(tmp_path: Path) -> None:
+    """A program against itself is equal in every operator; what has no meaning beside it is refused."""
+    command = [sys.executable, "-m", "opscope", "check", str(PROGRAM), "--against", str(PROGRAM), "--count"]
+    done = subprocess.run([*command, "--json", "check.json"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "7 of 7 operators equal to the instruction" in done.stdout
+    found = json.loads((tmp_path / "check.json").read_text())
+    jsonschema.validate(found, json.loads(SCHEMA.with_name("check.schema.json").read_text(encoding="utf-8")))
+    assert (found["evidence"]["kind"], found["outcome"], found["criteria"][0]["measured"]) == ("work", "passed", 0)
+    refused = subprocess.run([*command, "--rounds", "5"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--rounds" in refused.stderr
+
+
+@pytest.mark.nightly  # twenty runs under Valgrind
+def test_twenty_pairs_differ_in_no_operator(work: Work, tmp_path: Path) -> None:
+    """With other environments, lengths of paths and directories, beside two busy processes."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        for number in range(20):
+            place = tmp_path / ("d" * (1 + 11 * number))
+            place.mkdir()
+            found = counted(cwd=place, **{f"VARIABLE_{number}": "v" * (number * 97)})
+            assert found.operators == work.operators
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_the_screen(tmp_path: Path) -> None:

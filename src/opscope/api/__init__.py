@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.counting import count
+    from opscope.workflows.measure.counting import check_work, count
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import default_directory, profile
@@ -112,6 +112,7 @@ __all__ = [
     "check_new_changes",
     "check_programs",
     "check_tiles",
+    "check_work",
     "combined",
     "combined_report",
     "compact_store",
@@ -237,7 +238,7 @@ _MODULES = {
         "export",
         "write_model",
     ),
-    "opscope.workflows.measure.counting": ("count",),
+    "opscope.workflows.measure.counting": ("check_work", "count"),
     "opscope.workflows.kernels.kernel_view": (
         "count_kernels",
         "kernel_filter",

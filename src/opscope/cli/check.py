@@ -70,6 +70,10 @@ def command(
     ] = None,
     inconclusive: InconclusiveOption = None,
     force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
+    work: Annotated[
+        bool,
+        typer.Option("--count", help="Two programs: judge what they execute, exactly, and no time. [threshold: 0]"),
+    ] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: MarkdownOption = None,
@@ -96,6 +100,8 @@ def command(
     Example: opscope check new --against old --threshold 3% --junit check.xml
 
     Example: opscope check new --against store:last=30 --store runs
+
+    Example: opscope check new.pte --against old.pte --count
 
     Example: opscope check --new 2026-01-31 --store runs --markdown check.md
 
@@ -140,6 +146,14 @@ def command(
         beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
         refuse(beside, f"{_NOT} a stored history is the baseline", _TWO_SIDES)
         report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
+    elif work:
+        beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
+        refuse(
+            beside, "work is counted, not measured", "leave it out; --threshold is the share of more work that passes"
+        )
+        from opscope.api import check_work
+
+        report = check_work(candidate, against, limit=share or 0.0)
     elif check_kinds(candidate, against):
         refuse({"--warmup": warmup, "--force": force or None}, "it is for sides that are already measured", _PROGRAMS)
         sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))

@@ -176,6 +176,10 @@ def _text(decision: Decision[Any]) -> GateText:
         from opscope.npu.reports.comparison import tiles_text
 
         return tiles_text(decision)
+    if kind == "work":
+        from opscope.reports.work import work_gate_text
+
+        return work_gate_text(decision)
     from opscope.reports.gate import comparison_text
 
     return comparison_text(decision)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from opscope.core.units import count_text, counted_text, ratio_text, share_text, size_text
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import count_text, counted_text, ratio_text, share_text, signed_share_text, size_text
 from opscope.reports.document.blocks import (
     Closing,
     Document,
@@ -16,9 +17,13 @@ from opscope.reports.document.blocks import (
     Tone,
     column,
     table,
+    words_table,
 )
+from opscope.reports.gate import GateText
 
 if TYPE_CHECKING:
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
     from opscope.analysis.work.work import OperatorWork, RestWork, Work
     from opscope.reports.document.blocks import TableBlock, Value
 
@@ -137,3 +142,58 @@ def _ratio(work: Work, key: tuple[str, int, int]) -> str:
 def _filled(one: OperatorWork) -> float | None:
     """Share of the lanes of its multiplying instructions that the operator needs."""
     return one.macs / one.mac_capacity if one.macs and one.mac_capacity >= one.macs else None
+
+
+def work_gate_text(decision: Decision[WorkEvidence]) -> GateText:
+    """What a decision on work says."""
+    found, first = decision.evidence, decision.criteria[0]
+    change = signed_share_text(first.measured or 0.0) if first.measured else "equal"
+    words = {Verdict.SLOWER: "executes more", Verdict.FASTER: "executes less"}
+    counts = [count_text(side.instructions) for side in (found.baseline, found.candidate)]
+    sides = [(name, side.model, count_text(side.instructions), str(side.operators)) for name, side in _sides(found)]
+    return GateText(
+        answer=f"the candidate {words.get(first.verdict or Verdict.NO_DIFFERENCE, 'executes the same')} ({change})",
+        sentence=f"work {change}, exact: {counts[1]} instructions, {counts[0]} in the baseline; {_unchanged(found)}",
+        subject=found.candidate.model,
+        sections=lambda most: _changed_sections(found, most),
+        sides=words_table(("side", "model", "instructions", "operators"), sides, texts=2),
+        properties={
+            "baseline": found.baseline.model,
+            "candidate": found.candidate.model,
+            "baseline_instructions": str(found.baseline.instructions),
+            "candidate_instructions": str(found.candidate.instructions),
+        },
+        notes=[f"counted by {found.counter}: {found.processor}; work, not time"],
+    )
+
+
+def _sides(found: WorkEvidence) -> list[tuple[str, WorkSide]]:
+    return [("baseline", found.baseline), ("candidate", found.candidate)]
+
+
+def _unchanged(found: WorkEvidence) -> str:
+    whole = found.equal + len(found.changed)
+    return f"{found.equal} of {counted_text(whole, 'operator')} equal to the instruction"
+
+
+def _changed_sections(found: WorkEvidence, most: int) -> list[Section]:
+    if not found.changed:
+        return []
+    rest = len(found.changed) - most
+    rows = table(
+        found.changed[:most],
+        column("operator", Format.NAME, lambda one: TableCell(one.label, one.kind, None)),
+        column("baseline", Format.FIGURE, lambda one: "" if one.baseline is None else count_text(one.baseline)),
+        column("candidate", Format.FIGURE, lambda one: "" if one.candidate is None else count_text(one.candidate)),
+        column("change", Format.TEXT, _change_text),
+    )
+    more = [Sentence(f"And {counted_text(rest, 'more operator')}.")] if rest > 0 else []
+    return [Section("Operators that changed", [rows, *more])]
+
+
+def _change_text(one: WorkChange) -> str:
+    if one.baseline is None:
+        return "new"
+    if one.candidate is None:
+        return "gone"
+    return signed_share_text(one.candidate / one.baseline - 1) if one.baseline else ""

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.work.counted import CountedReads
+from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import INSTRUCTIONS, RestWork, Work, operators_of
 from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
@@ -29,6 +30,8 @@ from opscope.workflows.measure.targets import target_running
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.work.gate import WorkEvidence
     from opscope.experiment.target import RunTarget
     from opscope.runtimes.counting.work_run import WorkRun
     from opscope.runtimes.side import Side
@@ -97,6 +100,20 @@ def count(  # noqa: PLR0913 - all but the model are by name
             side = with_program(trace_side(directory / TRACE, len(job.calls) or 1), files[0], record)
             found.append(_work(str(model), files[0], side, ran, counter, list(off)))
     return msgspec.structs.replace(found[0], others=found[1:])
+
+
+def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
+    """Whether a program executes more than another one; exact, and without a time.
+
+    Args:
+        candidate: what is judged, as of :func:`count`.
+        against: its baseline.
+        limit: largest share of more instructions that is let through.
+
+    Raises:
+        OpscopeError: as :func:`count` does.
+    """
+    return work_decision(count(against), count(candidate), limit)
 
 
 def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tuple[tuple[str, ...], list[str]]]:

@@ -1,0 +1,160 @@
+"""The gate on work: does a candidate execute more than its baseline, and which operators do.
+
+Counts are exact, so there is no interval and nothing is inconclusive: equal is equal.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, decided
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text, signed_share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analysis.work.work import OperatorWork, Work
+
+
+class WorkSide(msgspec.Struct, frozen=True):
+    """One side.
+
+    Attributes:
+        model: path of the program.
+        sha256: of the program.
+        instructions: that its operators execute in one inference.
+        operators: how many there are.
+    """
+
+    model: str
+    sha256: str
+    instructions: int
+    operators: int
+
+
+class WorkChange(msgspec.Struct, frozen=True):
+    """An operator that executes another number of instructions, or that one side alone has.
+
+    Attributes:
+        layer: that it belongs to; null when not known.
+        name: as the runtime calls it.
+        kind: lower level of the taxonomy.
+        baseline: instructions; null where the baseline has no such operator.
+        candidate: likewise.
+    """
+
+    layer: str | None
+    name: str
+    kind: str
+    baseline: int | None
+    candidate: int | None
+
+    @property
+    def more(self) -> int:
+        """Instructions of the candidate beyond those of the baseline."""
+        return (self.candidate or 0) - (self.baseline or 0)
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.layer or self.name
+
+
+class WorkEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work"):
+    """What a decision on work rests on.
+
+    Attributes:
+        baseline: what the candidate is measured by.
+        candidate: what is judged.
+        counter: what counted, with its version.
+        processor: that the counter shows programs.
+        equal: operators that execute the same.
+        changed: the others, the largest change first.
+    """
+
+    baseline: WorkSide
+    candidate: WorkSide
+    counter: str
+    processor: str
+    equal: int
+    changed: list[WorkChange]
+
+
+def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decision[WorkEvidence]:
+    """Whether a candidate executes more than its baseline.
+
+    Args:
+        baseline: counted likewise.
+        candidate: likewise.
+        limit: largest share of more instructions that is let through.
+    """
+    pairs = list(_matched(baseline.operators, candidate.operators))
+    changes = [_change(*pair) for pair in pairs]
+    changed = sorted((one for one in changes if one.more or None in {one.baseline, one.candidate}), key=_size)
+    share = candidate.instructions / baseline.instructions - 1 if baseline.instructions else 0.0
+    outcome = Outcome.REGRESSION if share > limit else Outcome.PASSED
+    verdict = Verdict.SLOWER if share > 0 else Verdict.FASTER if share < 0 else Verdict.NO_DIFFERENCE
+    evidence = WorkEvidence(
+        baseline=_side(baseline),
+        candidate=_side(candidate),
+        counter=candidate.counter,
+        processor=candidate.processor,
+        equal=len(pairs) - len(changed),
+        changed=changed,
+    )
+    criterion = Criterion(
+        name="work",
+        quantity=Quantity.SLOWDOWN,
+        limit=limit,
+        measured=share,
+        ci95=None,
+        outcome=outcome,
+        reason=_reason(changed, share),
+        verdict=verdict,
+    )
+    advice = "look at the operators that changed" if outcome is Outcome.REGRESSION else None
+    return decided([criterion], evidence, advice=advice)
+
+
+def _side(work: Work) -> WorkSide:
+    return WorkSide(work.model, work.sha256, work.instructions, len(work.operators))
+
+
+def _size(change: WorkChange) -> tuple[int, str]:
+    return -abs(change.more), change.label
+
+
+def _reason(changed: list[WorkChange], share: float) -> str:
+    if not changed:
+        return "every operator executes the same"
+    first = changed[0]
+    if first.baseline is None or first.candidate is None:
+        told = "is new" if first.baseline is None else "is gone"
+    else:
+        told = signed_share_text(first.candidate / first.baseline - 1)
+    others = f", and {counted_text(len(changed) - 1, 'more operator')} changed" if len(changed) > 1 else ""
+    return f"{signed_share_text(share)} instructions, exact: {first.label} {told}{others}"
+
+
+def _change(before: OperatorWork | None, after: OperatorWork | None) -> WorkChange:
+    known = after or before
+    assert known is not None  # noqa: S101 - one of both is there
+    counts = (None if one is None else one.instructions for one in (before, after))
+    return WorkChange(known.layer, known.name, known.kind, *counts)
+
+
+def _matched(
+    before: list[OperatorWork], after: list[OperatorWork]
+) -> Iterator[tuple[OperatorWork | None, OperatorWork | None]]:
+    """Operators of both sides in order, by layer and kind; those that one side alone has stand alone."""
+    old, new = ([(one.method, one.layer or one.name, one.kind) for one in side] for side in (before, after))
+    for tag, low, high, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from zip(before[low:high], after[first:last], strict=True)
+        else:
+            yield from ((one, None) for one in before[low:high])
+            yield from ((None, one) for one in after[first:last])
