@@ -86,6 +86,10 @@ class Runtime:
         problem = f"{self.title} models run on this machine only, not on {named.text}"
         raise UsageError(problem, where="--target", hint=hint)
 
+    def target_for(self, named: TargetName, programs: Sequence[Path]) -> RunTarget:  # noqa: ARG002 - where they differ
+        """Where these programs of it run: as ``target`` says, unless one of them cannot."""
+        return self.target(named)
+
     def target_here(self) -> RunTarget:
         """This machine, from Python; whatever is missing to run models, as far as it tells the CPU's features."""
         raise NotImplementedError(self.title)

@@ -65,7 +65,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if given is not None:
         return given
     if not experiment.variants:
-        return target_running(experiment.model, experiment.target)
+        return target_running(experiment.model, experiment.target, *experiment.all_models[1:])
     models = experiment.models_by_variant
     # What is added to the variants of a file runs where the variant runs that it stands beside.
     every = {one: model for name, model in models.items() for one in (name, control_name(experiment, name))}

@@ -5,6 +5,7 @@ Android devices are named by their addresses, and have settings and options of t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -182,26 +183,29 @@ def _emulated(target: RunTarget) -> list[Check]:
     ]
 
 
-def target_running(model: str, name: str) -> RunTarget:
-    """The target of a name for a model: that of its runtime."""
-    return runtime_of(model).target(parse_target(name))
+def target_running(model: str, name: str, *others: str) -> RunTarget:
+    """The target of a name for a model, and for others of its runtime: that of the runtime."""
+    return runtime_of(model).target_for(parse_target(name), [Path(one) for one in (model, *others)])
 
 
-def recorded_target(manifest: Manifest) -> RunTarget:
-    """The target that a manifest tells of, for its program."""
+def recorded_target(manifest: Manifest, home: Path) -> RunTarget:
+    """The target that a manifest tells of, for its programs, which lie in the directory of the bundle."""
     if not manifest.programs:
-        return target_running(manifest.model.program, manifest.target.name)
+        return target_running(str(home / manifest.model.program), manifest.target.name)
     return targets_running(
-        {v.name: (manifest.model_of(v.name).program, manifest.target_of(v.name).name) for v in manifest.variants}
+        {
+            v.name: (str(home / manifest.model_of(v.name).program), manifest.target_of(v.name).name)
+            for v in manifest.variants
+        }
     )
 
 
 def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
     """The target of several variants: one for each runtime among their models."""
-    made: dict[tuple[str, str], RunTarget] = {}
+    models: dict[tuple[str, str], list[str]] = {}
     for model, name in variants.values():
-        if (runtime_of(model).name, name) not in made:
-            made[runtime_of(model).name, name] = target_running(model, name)
+        models.setdefault((runtime_of(model).name, name), []).append(model)
+    made = {key: target_running(own[0], key[1], *own[1:]) for key, own in models.items()}
     if len(made) == 1:
         return next(iter(made.values()))
     return VariantTargets({own: made[runtime_of(model).name, name] for own, (model, name) in variants.items()})
