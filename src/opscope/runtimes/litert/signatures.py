@@ -134,11 +134,11 @@ def open_sizes(
     return found
 
 
-def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[PlannedInput]) -> list[Tensor]:
-    """The inputs of all calls, in the order of the file, as for every runtime."""
+def input_tensors(called: Iterable[Signature], inputs: Sequence[PlannedInput]) -> list[Tensor]:
+    """The inputs of all signatures that are called, in the order of the file, as for every runtime."""
     if inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
-    declared = [one for own in called for one in own.declared.inputs]
+    declared = [one for own in called for one in own.inputs]
     return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
 
 
