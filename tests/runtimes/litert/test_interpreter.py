@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,19 +12,19 @@ import pytest
 from native_runner import native_cache
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import DelegateName, Measurement, Role, TracingMode
+from opscope.bundle.manifest import DelegateName, Measurement, PlannedInput, Role, TracingMode
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.table import Scope
 from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.readers.registry import read_trace
-from opscope.runtimes.litert.interpreter.needed import interpreter_needed
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
-from opscope.runtimes.litert.interpreter.target import InterpreterTarget, interpreter_here
+from opscope.runtimes.litert.interpreter.target import InterpreterTarget, interpreter_here, interpreter_needed
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.runtime import AskedCalls
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.validate.validation import validate
 
@@ -71,12 +72,31 @@ def named(directory: Path) -> list[tuple[str, str, int, bool]]:
     return list(zip(kept["scope"].to_list(), kept["name"].to_list(), kept["instruction"].to_list(), strict=True))
 
 
-def test_what_needs_the_interpreter_is_read_off_the_file() -> None:
-    """Variable tensors, and outputs whose sizes only a call tells; sizes that inputs give are no reason."""
-    assert "no variable tensors, such as t3" in str(interpreter_needed(MODELS / "stateful.tflite"))
-    assert "whose sizes are known after a call only" in str(interpreter_needed(MODELS / "topk.tflite"))
-    others = [path for path in sorted(MODELS.glob("*.tflite")) if path.stem not in {"stateful", "topk"}]
-    assert {path.stem for path in others if interpreter_needed(path)} == set()
+NOTHING_ASKED = AskedCalls((), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("stateful", "the compiled-model API supports no variable tensors, such as t3"),
+        ("topk", "the compiled-model API has no output, such as t4, whose sizes are known after a call only"),
+        ("flex", None),
+        ("loop", None),
+        ("mediapipe", None),
+        ("tiny_int8", None),
+    ],
+)
+def test_what_needs_the_interpreter_is_known_before_a_run(name: str, words: str | None) -> None:
+    """From the file, else from a call; what neither way runs is left to the one that is usual."""
+    assert interpreter_needed(MODELS / f"{name}.tflite", NOTHING_ASKED) == words
+
+
+def test_what_the_file_leaves_open_is_tried() -> None:
+    """Outputs larger than the file says are refused, or written behind their buffers; any size of a batch is not."""
+    why = interpreter_needed(MODELS / "detection.tflite", NOTHING_ASKED)
+    assert re.search(r"refuses it \(Failed to allocate tensors\)|crashes on it \(SIG\w+\)", str(why))
+    given = [PlannedInput([3, 32, 32, 3], "float32")]
+    assert interpreter_needed(MODELS / "dynamic.tflite", AskedCalls((), given)) is None
 
 
 @pytest.mark.parametrize("name", ["choice", "loop", "partial", "tiny_fp32", "tiny_int8", "two_signatures"])
@@ -152,12 +172,24 @@ def test_profiling_a_model_with_state_says_how_it_ran_and_validates(tmp_path: Pa
     assert validate(tmp_path / "out").valid
 
 
+def test_custom_operators_that_litert_has_are_run(tmp_path: Path) -> None:
+    """Outputs for which the file has no sizes have those of the call."""
+    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn", ceilings=False)
+    profile(MODELS / "detection.tflite", settings=settings, out=tmp_path / "out")
+    manifest = Bundle.open(tmp_path / "out").manifest
+    done = next(one.measurement for one in manifest.completed("accelerated") if one.measurement)
+    assert [one.shape for one in done.outputs] == [[1, 4, 4], [1, 4], [1, 4], [1]]
+    own = analyze(f"{tmp_path / 'out'}#accelerated").operators
+    assert [one.attribution for one in own if one.name == "TFLite_Detection_PostProcess"] == ["exact"]
+    assert validate(tmp_path / "out").valid
+
+
 @pytest.mark.parametrize("name", ["native", "ssh:nowhere"])
 def test_runners_without_python_refuse_it_with_the_reason(name: str) -> None:
     """The wheel's library without Python has the compiled-model API alone."""
     program = MODELS / "stateful.tflite"
     with pytest.raises(UsageError, match=r"only LiteRT's Interpreter runs it.*variable tensors") as caught:
-        runtime_of(str(program)).target_for(parse_target(name), [program])
+        runtime_of(str(program)).target_for(parse_target(name), [program], lambda _: NOTHING_ASKED)
     assert "local run it on this machine" in str(caught.value.hint)
 
 
@@ -165,8 +197,11 @@ def test_what_is_compared_takes_the_same_way() -> None:
     """One of several models that needs the Interpreter takes the others with it."""
     programs = [MODELS / "tiny_fp32.tflite", MODELS / "stateful.tflite"]
     runtime = runtime_of(str(programs[0]))
-    assert isinstance(runtime.target_for(parse_target("local"), programs), InterpreterTarget)
-    assert not isinstance(runtime.target_for(parse_target("local"), programs[:1]), InterpreterTarget)
+    both, one = (
+        runtime.target_for(parse_target("local"), own, lambda _: NOTHING_ASKED) for own in (programs, programs[:1])
+    )
+    assert isinstance(both, InterpreterTarget)
+    assert not isinstance(one, InterpreterTarget)
 
 
 def test_without_a_compiler_it_is_timed_and_not_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.program.structure.exported import Signature
+    from opscope.runtimes.runtime import AskedCalls
     from opscope.runtimes.side import Side
 
 
@@ -64,16 +65,15 @@ class LiteRt(Runtime):
                 raise
             return litert_here(stand_in=f"{error.problem}; {FROM_PYTHON}")
 
-    def target_for(self, named: TargetName, programs: Sequence[Path]) -> RunTarget:
+    def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
         """The Interpreter, where one of them needs it, or where the compiled-model API of the release is not known."""
         from opscope.core.errors import UsageError
         from opscope.hosts.target_kinds import AUTO, LOCAL
-        from opscope.runtimes.litert.interpreter.needed import interpreter_needed
-        from opscope.runtimes.litert.interpreter.target import interpreter_here
+        from opscope.runtimes.litert.interpreter.target import interpreter_here, interpreter_needed
 
         here = named.kind in {AUTO, LOCAL}
         found = None if here else self.target(named)
-        needed = next((why for program in programs if (why := interpreter_needed(program))), None)
+        needed = next((why for program in programs if (why := interpreter_needed(program, asked(program)))), None)
         if needed and not here:
             problem = f"only LiteRT's Interpreter runs it, and that from Python: {needed}"
             hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"

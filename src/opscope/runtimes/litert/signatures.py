@@ -14,6 +14,7 @@ from opscope.runtimes.litert.tflite import (
     IDENTIFIER,
     IDENTIFIER_OFFSET,
     MEDIAPIPE,
+    REGISTERED,
     decode_tflite,
     is_tflite_program,
     read_tflite,
@@ -36,7 +37,7 @@ class CallableModel(NamedTuple):
     """A .tflite as its caller sees it."""
 
     signatures: tuple[Signature, ...]  # never empty
-    custom: tuple[str, ...]  # names of operators that LiteRT itself does not have
+    custom: tuple[str, ...]  # names of operators that are none of the schema
     operators: int  # how many the model has, all subgraphs together
     version: int  # of the schema
 
@@ -72,7 +73,7 @@ def check_callable(model: CallableModel, path: Path) -> None:
         problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"
         hint = "convert the model without SELECT_TF_OPS; opscope runs models of LiteRT's own operators"
         raise UsageError(problem, where=path, hint=hint)
-    unknown = [name for name in model.custom if name not in MEDIAPIPE]
+    unknown = [name for name in model.custom if name not in MEDIAPIPE | REGISTERED]
     if unknown:
         problem = f"it calls custom operators, which the installed LiteRT does not have: {', '.join(unknown)}"
         raise UsageError(problem, where=path, hint="convert the model to built-in operators")
@@ -148,9 +149,9 @@ def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
 
 def check_without_delegate(path: Path) -> None:
     """Refuse a model that LiteRT's own kernels cannot run."""
-    custom = read_callable(path).custom
-    if custom:
-        problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(custom)}"
+    delegated = [name for name in read_callable(path).custom if name in MEDIAPIPE]
+    if delegated:
+        problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(delegated)}"
         raise UsageError(problem, where=path, hint="leave out --delegate, or choose xnnpack")
 
 

@@ -15,6 +15,7 @@ from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.runtime import AskedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +63,13 @@ def with_inputs(
     return msgspec.structs.replace(
         plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
     )
+
+
+def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
+    """What an experiment calls of a program that is one already, with the sizes of its inputs."""
+    calls = runtime_of(program).calls(program, experiment.methods)
+    made = made_inputs(declared_inputs(program, calls), asked_inputs(experiment), experiment.seed or 0)
+    return AskedCalls(calls, made.planned)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Why a .tflite runs in LiteRT's Interpreter alone, as far as its file shows it.
+"""Why a .tflite runs in LiteRT's Interpreter alone, as far as its file shows it, and whether it shows enough.
 
 Source: ``litert/core/model/model_load.cc`` of LiteRT 2.3.0 for variable tensors; the buffers of outputs are made before
 a call, by ``litert/c/litert_compiled_model.h``.
@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.runtimes.litert.tflite import read_tflite
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph
 
 _Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
 
 
-def interpreter_needed(path: Path) -> str | None:
-    """What the compiled-model API does not do with a model, as a sentence; None for one that it runs."""
-    model = read_tflite(path)
+def unsupported(model: TfliteModel) -> str | None:
+    """What the compiled-model API is known not to do with a model, as a sentence."""
     kept = next((tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable), None)
     if kept is not None:
         return f"the compiled-model API supports no variable tensors, such as {kept}"
@@ -32,6 +28,14 @@ def interpreter_needed(path: Path) -> str | None:
         if found is not None:
             return f"the compiled-model API has no output, such as {found}, whose sizes are known after a call only"
     return None
+
+
+def is_settled(model: TfliteModel) -> bool:
+    """Whether the file leaves nothing open that the compiled-model API may stumble over: sizes, or custom operators."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    custom = any(operator.custom for graph in model.subgraphs for operator in graph.operators)
+    outputs = [graph.tensors[number] for graph, _, own in _called(model) for number in own]
+    return not (custom or any(tensor.dynamic for tensor in tensors)) and all(tensor.shape for tensor in outputs)
 
 
 def _called(model: TfliteModel) -> Iterator[_Sides]:
