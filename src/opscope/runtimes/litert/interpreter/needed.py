@@ -18,9 +18,10 @@ _Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
 
 def unsupported(model: TfliteModel) -> str | None:
     """What the compiled-model API is known not to do with a model, as a sentence."""
-    kept = next((tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable), None)
-    if kept is not None:
-        return f"the compiled-model API supports no variable tensors, such as {kept}"
+    variables = [tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable]
+    if variables:
+        example = next((f", such as {name}" for name in variables if name), "")
+        return f"the compiled-model API supports no variable tensors{example}"
     for graph, inputs, outputs in _called(model):
         if any(graph.tensors[number].dynamic for number in inputs):
             continue  # sizes of outputs follow from those of the inputs, which are given
