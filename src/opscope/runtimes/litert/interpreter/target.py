@@ -67,6 +67,10 @@ class InterpreterTarget(PackageTarget):
         """Those of the same release, through its compiled-model API."""
         return self._peaks.ceilings(clear, threads) if self._peaks else None
 
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
+        """Likewise."""
+        return self._peaks.ceilings_again(sample) if self._peaks else super().ceilings_again(sample)
+
     def identity(self) -> MachineIdentity | None:  # type: ignore[override]  # likewise
         """Likewise."""
         return self._peaks.identity() if self._peaks else None
