@@ -22,7 +22,8 @@ from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
 if TYPE_CHECKING:
-    from opscope.experiment.target import Capabilities, RunTarget
+    from opscope.bundle.manifest import Mechanism
+    from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.runtime import AskedCalls
@@ -55,6 +56,13 @@ class InterpreterTarget(PackageTarget):
         except MissingDependencyError as error:
             untraceable = f"LiteRT's Interpreter has no profiler, and operators cannot be timed: {error.problem}"
         return super().capabilities()._replace(untraceable=untraceable)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the library, which in some releases holds much more than the runtime."""
+        found = super().offer(mechanism)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            self._switch().prepared_with(mechanism, [], Path(directory))
+        return found
 
     @cached_property
     def _built(self) -> str:
