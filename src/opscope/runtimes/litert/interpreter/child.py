@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from opscope.runtimes.litert.tflite import TfliteModel
 
 _DELEGATED = "DELEGATE"
+_VALIDATION = "VALIDATION:"
+"""How names of graphs begin that no delegate is shown; converters put them behind the others."""
 
 
 class _Called(NamedTuple):
@@ -79,7 +81,7 @@ class InterpreterRun(ProgramRun[_Called]):
             raise RunError("LiteRT's Interpreter uses a delegate, though it was made without any")
         self._reset = any(tensor.variable for graph in model.subgraphs for tensor in graph.tensors)
         if self._recorder:
-            self._recorder.watch(len(model.subgraphs))
+            self._recorder.watch(sum(not graph.name.startswith(_VALIDATION) for graph in model.subgraphs))
 
     def _prepare(self) -> None:
         for (own, one), tensor in zip(self._slots(), self._tensors, strict=True):
