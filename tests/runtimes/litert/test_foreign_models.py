@@ -55,7 +55,6 @@ PACKAGES = [
         "nmp",
         sizes=(1, 43844, 1),
         interpreter=True,
-        exact=0.0,
     ),
     Package(
         ForeignWheel(
