@@ -6,18 +6,21 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from native_runner import native_cache
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import DelegateName, Measurement, PlannedInput, Role, TracingMode
-from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.bundle.manifest import DelegateName, Measurement, Mechanism, PlannedInput, Role, TracingMode
+from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
 from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
+from opscope.machine import isa
+from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
 from opscope.runtimes.litert.interpreter.target import InterpreterTarget, interpreter_here, interpreter_needed
@@ -170,6 +173,21 @@ def test_profiling_a_model_with_state_says_how_it_ran_and_validates(tmp_path: Pa
         placed = [one for one in analyze(f"{tmp_path / 'out'}#{variant}").operators if one.instruction is not None]
         assert {one.attribution for one in placed} == {"exact"}
     assert validate(tmp_path / "out").valid
+
+
+def test_features_are_switched_off_in_its_library_with_a_proof(tmp_path: Path) -> None:
+    """Which is another one than that of the compiled-model API."""
+    target = interpreter_here("a test asks for it")
+    try:
+        target.offer(Mechanism.TRAP)
+    except (FeatureError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+    arch, fields = fields_here()
+    clear = isa.cleared_fields(arch, [isa.default_ablation(arch, frozenset(fields)).name], frozenset(fields))
+    asked = msgspec.structs.replace(job("stateful"), clear=clear, switch=Mechanism.TRAP)
+    mask = measured(target, asked, tmp_path / "off").mask
+    assert mask is not None
+    assert (mask.mechanism, mask.cleared, bool(mask.masked)) == (Mechanism.TRAP, clear, True)
 
 
 def test_custom_operators_that_litert_has_are_run(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opscope.program.ceilings.ceilings import Ceilings
     from opscope.runtimes.runtime import AskedCalls
 
-_MODULES = PackageModules(
+MODULES = PackageModules(
     "opscope.runtimes.litert.interpreter.child",
     "opscope.runtimes.litert.ceilings.child",
     frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
@@ -45,7 +45,7 @@ class InterpreterTarget(PackageTarget):
 
     def __init__(self, reason: str, peaks: RunTarget | None) -> None:
         found = installed_interpreter()
-        super().__init__(_MODULES, TRACE, lambda: found.library, lambda: {found.package: found.version}, reason)
+        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {found.package: found.version}, reason)
         self._peaks = peaks
 
     def capabilities(self) -> Capabilities:
