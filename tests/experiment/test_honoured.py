@@ -20,6 +20,7 @@ from opscope.hosts.host import ProcessSettings
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import PythonTarget
+from opscope.runtimes.litert.interpreter.target import MODULES as INTERPRETER
 from opscope.runtimes.litert.native.target import NativeLitertTarget
 from opscope.runtimes.litert.target import MODULES as LITERT
 from opscope.runtimes.onnxruntime.target import MODULES as ONNXRUNTIME
@@ -42,6 +43,7 @@ RUNNERS = {
     "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs"]),
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
     "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
+    "litert's Interpreter": (INTERPRETER.honours, [INTERPRETER.child, *CHILDREN]),
     "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
     "onnxruntime from Python": (ONNXRUNTIME.honours, [ONNXRUNTIME.child, *CHILDREN]),
 }

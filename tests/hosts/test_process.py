@@ -13,13 +13,14 @@ from opscope.hosts.process import last_line, log_tail
     ("printed", "said"),
     [
         ("one\ntwo\n\n", "two"),
-        ("\x1b[31merror\x1b[0m", r"\x1b[31merror\x1b[0m"),
+        ("\x1b[0;93mWARNING: words\x1b[m", "WARNING: words"),
+        ("\x1b[2J\x1b[1;31merror\x1b[0m", r"\x1b[2Jerror"),
         ("\x1b]0;title\x07\N{RIGHT-TO-LEFT OVERRIDE}", r"\x1b]0;title\x07\u202e"),
         (" \n", ""),
     ],
 )
 def test_the_last_line_is_told_in_letters(printed: str, said: str) -> None:
-    """What a terminal would obey is escaped, before it stands in a message or a manifest."""
+    """Colours are left out, and what else a terminal would obey is escaped, before it stands in a message."""
     assert last_line(printed) == said
 
 

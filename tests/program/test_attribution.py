@@ -210,6 +210,18 @@ def test_a_mean_of_squares_has_no_half_precision_kernel_anywhere():
     assert [event.nodes for event in match_events(graph(text), names).events] == [(0, 1), (0, 1), (0, 1)]
 
 
+def test_a_sum_of_squares_is_what_xnnpack_calls_normalize():
+    """One operator for both nodes, as it is for a mean."""
+    text = """
+    input x fp32 1x4x8
+    a fp32 1x4x8 = Square x
+    b fp32 1x4x1 = StaticSum a
+    output b
+    """
+    found = match_events(graph(text), ["Normalize (ND) Reduce2"])
+    assert [(event.nodes, event.attribution) for event in found.events] == [((0, 1), "exact")]
+
+
 def test_a_brain_float_product_runs_in_fp32():
     """Its bias is fp32 already; data and weights are converted, and so is what it leaves."""
     text = """

@@ -149,7 +149,7 @@ def test_whatever_opens_bundles_opens_this_one(real: Path) -> None:
 def test_a_run_is_finished_where_each_variant_began(real: Path, tmp_path: Path) -> None:
     """The targets of both runtimes are told by the manifest."""
     manifest = Bundle.open(real).manifest
-    again = targets.recorded_target(msgspec.structs.replace(manifest, target=litert_here().describe()))
+    again = targets.recorded_target(msgspec.structs.replace(manifest, target=litert_here().describe()), real)
     assert again.of("litert").capabilities().trace == litert_here().capabilities().trace
     assert again.of("executorch").capabilities().trace != litert_here().capabilities().trace
     other, file = real.parents[1] / "other", real.parents[1] / "two.toml"
@@ -222,6 +222,7 @@ def test_one_runtime_that_cannot_run_there_refuses_both(tmp_path: Path) -> None:
 def test_a_runtime_that_is_missing_refuses_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the extra, and nothing was measured."""
     monkeypatch.setattr("opscope.runtimes.litert.installed.MODULE", "no_such_module")
+    monkeypatch.setattr("opscope.runtimes.litert.installed.INTERPRETERS", {})
     (experiment,) = read_experiments(written(tmp_path, PAIR)).experiments
     with pytest.raises(MissingDependencyError, match="not installed") as caught:
         target_of(experiment)

@@ -29,6 +29,14 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
+def uncoloured(text: str) -> str:
+    """The text without the sequences by which programs colour what they print (ECMA-48, ``CSI ... m``)."""
+    return _COLOUR.sub("", text)
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
 def _shown(character: str) -> str:
     if character.isprintable():
         return character

@@ -88,6 +88,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     outputs: str | None
     answer: str  # where to write the RunAnswer
     kernels: tuple[str, ...] = ()  # modules to import, which register further kernels
+    recorder: str | None = None  # library that times operators for a runtime without a profiler; null for none
     # of the switch that the process was started with, see switch; null: fields of `cpuinfo_isa` are cleared
     record: str | None = None
 

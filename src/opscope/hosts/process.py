@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -15,7 +14,7 @@ import msgspec
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import StorageError
 from opscope.core.json import from_json
-from opscope.core.printable import printable
+from opscope.core.printable import printable, uncoloured
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.stop import waiting
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 _LOG_TAIL = 400
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_process(
@@ -94,14 +92,18 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+LAST_WORDS = "; its last words: "
+"""What stands in a message before the last line that a process printed."""
+
+
 def log_tail(log: Path) -> str:
     """The last line that the process printed, for the end of a message; empty when it printed nothing."""
     text = last_bytes(log, _LOG_TAIL).decode("utf-8", "replace")
     line = last_line(text)
-    return f"; its last words: {line}" if line else ""
+    return f"{LAST_WORDS}{line}" if line else ""
 
 
 def last_line(text: str) -> str:
-    """The last line that is not blank, with what a terminal would obey escaped."""
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return printable(_COLOURS.sub("", lines[-1]).strip()) if lines else ""
+    """The last line that is not blank, without colours, and with what else a terminal would obey escaped."""
+    lines = [line for line in uncoloured(text).strip().splitlines() if line.strip()]
+    return printable(lines[-1].strip()) if lines else ""

@@ -74,6 +74,7 @@ class ChildTarget(HostedTarget, ABC):
                 outputs=OUTPUTS,
                 answer=ANSWER,
                 kernels=self._kernels(job),
+                recorder=self._recorder(job),
                 record=record_of(switch),
             )
             words = ["run", self._sent(request, work)]
@@ -116,6 +117,10 @@ class ChildTarget(HostedTarget, ABC):
     def _kernels(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - for those that have some
         """Modules with further kernels that a job's program needs."""
         return ()
+
+    def _recorder(self, job: Job) -> str | None:  # noqa: ARG002 - likewise
+        """A library that times operators; None where the runtime has a profiler."""
+        return None
 
     def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:  # noqa: ARG002 - likewise
         """The switch for a process that measures ceilings; None where that clears the features itself."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.analysis.preflight.preflight import Preflight
-    from opscope.bundle.manifest import Model
+    from opscope.bundle.manifest import Model, PlannedInput
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
@@ -32,6 +32,13 @@ _HEAD = 8
 _MOST_CALLS = 10_000
 _NO_DELEGATE = "none"
 """Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
+
+
+class AskedCalls(NamedTuple):
+    """What is called of a program, and with which inputs."""
+
+    calls: Sequence[str]  # methods, over and over in this order; empty for the only one
+    inputs: Sequence[PlannedInput]  # of the methods, one after the other; empty: as the program declares them
 
 
 class Runtime:
@@ -85,6 +92,15 @@ class Runtime:
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
         problem = f"{self.title} models run on this machine only, not on {named.text}"
         raise UsageError(problem, where="--target", hint=hint)
+
+    def target_for(
+        self,
+        named: TargetName,
+        programs: Sequence[Path],  # noqa: ARG002 - where they differ
+        asked: Callable[[Path], AskedCalls],  # noqa: ARG002 - likewise
+    ) -> RunTarget:
+        """Where these programs of it run: as ``target`` says, unless one of them cannot; ``asked`` tells its calls."""
+        return self.target(named)
 
     def target_here(self) -> RunTarget:
         """This machine, from Python; whatever is missing to run models, as far as it tells the CPU's features."""

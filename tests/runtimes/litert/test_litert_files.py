@@ -12,7 +12,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import EventTable
 from opscope.program.structure.plan import Dynamism
 from opscope.runtimes.litert.signatures import decode_callable, read_callable
-from opscope.runtimes.litert.trace import SCHEMA, EventRow, LitertInference, LitertTrace, LitertTraceReader
+from opscope.runtimes.litert.trace import INTERPRETER, SCHEMA, EventRow, LitertInference, LitertTrace, LitertTraceReader
 
 MODELS = Path(__file__).parents[2] / "data" / "litert"
 WHERE = Path("run.litert.json")
@@ -81,6 +81,46 @@ def test_operators_of_the_delegate_stand_among_those_of_the_graph() -> None:
         ("delegate_op", "Mean (ND) Reduce2", "XNNPACK", 1, 0, 5_000, 3),
         ("control", "LiteRT::Run[Buffer sync]", None, None, None, 4_000, 1),
     ]
+
+
+def interpreted(unit_ns: int = 1, interface: str = INTERPRETER) -> bytes:
+    """A call of the Interpreter, of which the delegate took a part; one operator runs another graph twice."""
+    events = [
+        EventRow("Invoke", 1, 1_010, 3_950, 0, 0, 0),
+        EventRow("Fully Connected (NC, F32) GEMM", 8, 0, 1_000, 0, 0, 0),
+        EventRow("WHILE", 2, 2_500, 2_460, 1, 0, 0),
+        EventRow("Invoke", 1, 2_600, 700, 0, 1, 0),
+        EventRow("CUMSUM", 2, 2_600, 700, 0, 1, 0),
+        EventRow("Invoke", 1, 3_500, 1_400, 0, 1, 0),
+        EventRow("CUMSUM", 2, 3_500, 1_400, 0, 1, 0),
+    ]
+    call = LitertInference(4_000, events, 1_000)
+    trace = LitertTrace(SCHEMA, "2.3.0", "xnnpack", 1, "serving_default", [call], unit_ns, interface)
+    return msgspec.json.encode(trace)
+
+
+def test_operators_of_the_interpreter_have_nanoseconds() -> None:
+    """Those of a delegate have whole microseconds still; graphs that an operator runs lie in its time."""
+    table = LitertTraceReader().read(interpreted(), WHERE)
+    assert [(*row[:2], *row[5:]) for row in rows(table)] == [
+        ("execute", "Interpreter.Invoke", 50, 0),
+        ("control", "Invoke", 490, 1),
+        ("delegate_op", "Fully Connected (NC, F32) GEMM", 1_000, 2),
+        ("kernel", "WHILE", 360, 2),
+        ("control", "Invoke", 0, 3),
+        ("kernel", "CUMSUM", 700, 4),
+        ("control", "Invoke", 0, 3),
+        ("kernel", "CUMSUM", 1_400, 4),
+    ]
+    assert table.frame["resolution"].to_list() == [1, 1, 1_000, 1, 1, 1, 1, 1]
+    assert [one.message[:7] for one in table.warnings] == ["XNNPACK"]
+
+
+@pytest.mark.parametrize("data", [interpreted(unit_ns=7), interpreted(unit_ns=0), interpreted(interface="other")])
+def test_units_and_ways_that_are_not_known_are_refused(data: bytes) -> None:
+    """A later version may write them."""
+    with pytest.raises(TraceFormatError, match="are not known"):
+        LitertTraceReader().read(data, WHERE)
 
 
 @pytest.mark.parametrize(

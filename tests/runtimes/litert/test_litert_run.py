@@ -23,7 +23,9 @@ from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.c_api import check_events
+from opscope.runtimes.litert.ceilings.graphs import ABSENT, ModelBuilder
 from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE, EventRow
 from opscope.workflows.measure.profiling import profile
@@ -167,6 +169,47 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
     with pytest.raises(UsageError, match=word):
         profile(MODELS / f"{name}.tflite", settings=settings, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@needs_litert
+@pytest.mark.parametrize("dtype", ["f32", "qs8"])
+def test_a_reshape_before_a_dense_layer_is_not_joined_with_its_own(tmp_path: Path, dtype: str) -> None:
+    """It makes the data a matrix of as many rows as there are, which XNNPACK joins with nothing."""
+    model = ModelBuilder()
+    graph = model.graph()
+    sizes = graph.numbers((1, 16))
+    row = graph.made(dtype, (1, 16))
+    graph.add("RESHAPE", (graph.given(dtype, (1, 1, 1, 16)), sizes), row, "ReshapeOptions", {"newShape": [1, 16]})
+    bias = graph.bias(8) if dtype == "qs8" else ABSENT
+    values = [row, graph.weights(dtype, (8, 16)), bias]
+    graph.leaves(graph.add("FULLY_CONNECTED", values, graph.made(dtype, (1, 8)), "FullyConnectedOptions"))
+    program = tmp_path / "dense.tflite"
+    program.write_bytes(model.content())
+    measured(Job(str(program), None, 1, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
+    own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.backend == "XNNPACK"]
+    assert [one.name.partition(" (")[0] for one in own] == ["Static Reshape", "Static Reshape", "Fully Connected"]
+    assert {one.attribution for one in own} == {"exact"}
+
+
+@needs_litert
+def test_integers_are_made_another_type_outside_of_the_delegate(tmp_path: Path) -> None:
+    """As a model of int8 does whose inputs and outputs are uint8."""
+    model = ModelBuilder()
+    graph = model.graph()
+    given, row, left = graph.given("qs8", (1, 16)), graph.made("qs8", (1, 16)), graph.made("qs8", (1, 16), zero=128)
+    for tensor in (given, left):
+        graph.graph.tensors[tensor].type = model.schema.TensorType.UINT8
+    graph.add("QUANTIZE", (given,), row, "QuantizeOptions")
+    made = graph.add("ADD", (row, row), graph.made("qs8", (1, 16)), "AddOptions")
+    graph.leaves(graph.add("QUANTIZE", (made,), left, "QuantizeOptions"))
+    program = tmp_path / "types.tflite"
+    program.write_bytes(model.content())
+    measured(Job(str(program), None, 1, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
+    own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.instruction is not None]
+    found = [(one.name.partition(" (")[0], one.backend) for one in own]
+    assert found == [("QUANTIZE", "portable"), ("QUANTIZE", "portable"), ("Add", "XNNPACK")]
+    reasons = read_tflite_model(program).methods["0"].reasons or {}
+    assert [one.evidence for one in reasons.values()] == ["uint8 to int8", "int8 to uint8"]
 
 
 @needs_litert

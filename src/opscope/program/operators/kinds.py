@@ -392,7 +392,6 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "normalisation",
         Category.OTHER,
-        xnnpack="Normalize",
         aten="""
         native_layer_norm layer_norm native_group_norm group_norm native_batch_norm batch_norm rms_norm
         native_batch_norm_legit native_batch_norm_legit_no_training instance_norm quantized_layer_norm
@@ -421,7 +420,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "reduction",
         Category.OTHER,
-        xnnpack="Mean, Sum, Reduce Max, Reduce Min, Mean Squared",
+        xnnpack="Mean, Sum, Reduce Max, Reduce Min, Mean Squared, Normalize",
         aten="""
         mean sum amax amin max min argmax argmin prod any all var std cumsum topk sort norm linalg_vector_norm
         var_mean allclose cdist_forward pdist_forward unique2

@@ -15,7 +15,14 @@ import numpy as np
 from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnnpack.rewrites import replay
-from opscope.program.xnnpack.subgraph import BINARY, MEAN_SQUARED, SEPARATE_ACTIVATION, UNARY, is_matrix_product
+from opscope.program.xnnpack.subgraph import (
+    BINARY,
+    MEAN_SQUARED,
+    SEPARATE_ACTIVATION,
+    SUM_SQUARED,
+    UNARY,
+    is_matrix_product,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -243,7 +250,7 @@ def _lacking(kinds: frozenset[str], *, packed: bool) -> Lacks:
     return lambda node: node.kind in kinds or (packed and node.packed)
 
 
-_NEVER_HALF = frozenset({MEAN_SQUARED})
+_NEVER_HALF = frozenset({MEAN_SQUARED, SUM_SQUARED})
 _ALWAYS_HALF = frozenset({"Sin", "Cos"})
 _X86 = _NEVER_HALF | {"StaticResizeBilinear2D"}
 _WITHOUT_AVX2 = _X86.union("ELU Sigmoid Softmax FullyConnected BatchMatrixMultiply ConvTranspose2d Conv2d".split())
@@ -255,7 +262,9 @@ _HALF = {
 }
 """Kinds of nodes that run in fp32, by what the CPU has."""
 _PRODUCT_NAMES = {folded(name) for kind in _PRODUCTS for name in OPERATORS[kind]}
-_ADDED = {folded(name) for name in ("Clamp", "Convert", "Copy", "Mean Squared", "Invalid Unary Op", "Pack LH")}
+_ADDED = {
+    folded(name) for name in ("Clamp", "Convert", "Copy", "Mean Squared", "Normalize", "Invalid Unary Op", "Pack LH")
+}
 _CLAMPS = frozenset({"Clamp", "Minimum", "Maximum"})
 
 

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from opscope.program.xnnpack.subgraph import CONCATENATE, LUT, MEAN_SQUARED, PACKED_CONVERT
+from opscope.program.xnnpack.subgraph import CONCATENATE, LUT, MEAN_SQUARED, PACKED_CONVERT, SUM_SQUARED
 
 _OWN = """
 Abs Add Ceiling Clamp Convert Copy ELU Exp Floor LeakyReLU Log Maximum Minimum Multiply Negate PReLU Sigmoid
@@ -39,6 +39,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     LUT: ("Invalid Unary Op",),
     "MaxPooling2d": ("Max Pooling",),
     MEAN_SQUARED: ("Mean Squared",),
+    SUM_SQUARED: ("Normalize", "Sum Squared"),
     PACKED_CONVERT: ("Convert",),
     "ReciprocalSquareRoot": ("Reciprocal Square Root",),
     "Sin": ("Sine",),

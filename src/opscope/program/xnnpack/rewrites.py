@@ -17,6 +17,7 @@ from opscope.program.xnnpack.subgraph import (
     LUT,
     MEAN_SQUARED,
     PACKED_CONVERT,
+    SUM_SQUARED,
     UNARY,
     UNBOUNDED,
     Node,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _CLAMPS_ITSELF = frozenset("AvgPooling2d Conv2d ConvTranspose2d DepthwiseConv2d FullyConnected MaxPooling2d".split())
 _MOVES = frozenset({"StaticReshape", "StaticTranspose", CONCATENATE, "Copy", "StaticSlice", "StaticConstantPad"})
 _PRODUCTS = frozenset({"FullyConnected", "BatchMatrixMultiply"})
+_OF_SQUARES = {"GlobalAvgPooling2d": MEAN_SQUARED, "StaticSum": SUM_SQUARED}
+"""Means and sums, and what computes those of squares."""
 _IMAGE = 4
 _LONGEST_TABLE = 10  # XNN_MAX_UNARY_FUSION_NODES
 _BYTE = 8
@@ -189,8 +192,8 @@ def _simplify_node(work: Subgraph, number: int, node: Node) -> bool:
         return _limit_to_clamp(work, node)
     if node.kind == "Clamp":
         return _merge_clamp(work, node)
-    if node.kind == "GlobalAvgPooling2d":
-        return _mean_of_square(work, node)
+    if node.kind in _OF_SQUARES:
+        return _reduce_squares(work, node)
     if node.kind == "StaticReshape":
         return _merge_reshape(work, number, node)
     return _fold_transpose(work, node) if node.kind in _PRODUCTS else False
@@ -228,11 +231,11 @@ def _merge_clamp(work: Subgraph, node: Node) -> bool:
     return True
 
 
-def _mean_of_square(work: Subgraph, node: Node) -> bool:
+def _reduce_squares(work: Subgraph, node: Node) -> bool:
     before = work.producer(node.inputs[0])
     if work.values[node.inputs[0]].dtype not in {"fp16", "fp32"} or before is None or before.kind != "Square":
         return False
-    node.kind, node.inputs = MEAN_SQUARED, list(before.inputs)
+    node.kind, node.inputs = _OF_SQUARES[node.kind], list(before.inputs)
     node.sources = [*before.sources, *node.sources]
     return True
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 UNBOUNDED = (-math.inf, math.inf)
-LUT, PACKED_CONVERT, CONCATENATE, MEAN_SQUARED = "Lut", "PackedConvert", "Concatenate", "MeanSquared"
+LUT, PACKED_CONVERT, CONCATENATE = "Lut", "PackedConvert", "Concatenate"
+MEAN_SQUARED, SUM_SQUARED = "MeanSquared", "SumSquared"
 """Kinds of nodes that no payload holds: a fused lookup table, a Convert that packs or requantises for a matrix
 multiplication, a concatenation of any number of inputs, and the mean of squares."""
 

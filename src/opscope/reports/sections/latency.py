@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _HOW = (
     "The latency of traced runs is the outermost event of an inference (in ExecuTorch Method::execute, in LiteRT "
-    "LiteRtRunCompiledModel, in ONNX Runtime model_run); of untraced runs it is the call as timed by the caller. "
-    "Nested events are never added to it."
+    "LiteRtRunCompiledModel or Interpreter.Invoke, in ONNX Runtime model_run); of untraced runs it is the call as "
+    "timed by the caller. Nested events are never added to it."
 )
 _COUNTED = "Outliers are counted, never left out; preempted untraced inferences are left out."
 _COMPARED = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from opscope.core.errors import RunError
-from opscope.runtimes.litert.trace import INVOKE_TYPES, EventRow
+from opscope.runtimes.litert.trace import INVOKE_TYPES, MICRO, EventRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -273,15 +273,15 @@ def check_status(status: int, function: str) -> None:
         raise RunError(f"LiteRT refused the model: {function} ended with {status} ({_STATUS.get(status, 'unknown')})")
 
 
-def check_events(events: Sequence[EventRow], wall_ns: int) -> None:
-    """Refuse events that do not fit the structures that this module reads."""
+def check_events(events: Sequence[EventRow], wall_ns: int, unit_ns: int = MICRO) -> None:
+    """Refuse events that do not fit the structures that they were read by; their times count so many nanoseconds."""
     if not any(row.type in INVOKE_TYPES for row in events):
         raise RunError("LiteRT's profiler recorded no call of the model: its events are not as opscope knows them")
-    longest = wall_ns // 1000 + _SLACK
+    longest = wall_ns // unit_ns + _SLACK * MICRO // unit_ns
     for row in events:
         known = row.type in _EVENT_TYPES and row.tag.isprintable() and 0 <= row.source <= _MOST_SOURCES
         if not known or (row.type != _TELEMETRY and row.duration > longest):
-            problem = f"an event {row.tag!r} of type {row.type} takes {row.duration} us of {longest}"
+            problem = f"an event {row.tag!r} of type {row.type} takes {row.duration} of {longest}"
             raise RunError(f"LiteRT's events are not as opscope knows them: {problem}")
 
 

@@ -62,7 +62,7 @@ class TfliteRun(ProgramRun[_Signature]):
     def fill(self) -> list[Tensor]:
         """As they are asked for, else as the model declares them."""
         slots = [(own, one) for own in self._signatures.values() for one in own.declared.inputs]
-        tensors = input_tensors(self._signatures.values(), self._job.inputs)
+        tensors = input_tensors([own.declared for own in self._signatures.values()], self._job.inputs)
         arrays = input_arrays(self._job.values, self._job.seed, tensors)
         for (own, one), tensor, array in zip(slots, tensors, arrays, strict=True):
             data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)

@@ -149,6 +149,9 @@ def _type_refused(
         text = "tensors of float32 and quantised int8 and uint8 are taken"
         text = "tensors of floating point are taken" if operator.name in _FLOAT_ONLY else text
         return _because(Cause.NUMBER_TYPE, text, f"{tensor.name}: {name}")
+    kinds = [tensor.dtype.name for tensor in data]
+    if operator.name == "QUANTIZE" and _QUANTISED.issuperset(kinds) and len(set(kinds)) > 1:
+        return _because(Cause.NUMBER_TYPE, "integers are quantised again as the same type only", " to ".join(kinds))
     return None
 
 

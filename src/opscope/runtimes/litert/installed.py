@@ -1,4 +1,8 @@
-"""The installed LiteRT package: which library holds the runtime, and whether its structures are known."""
+"""The installed LiteRT package: which library holds the runtime, and whether its structures are known.
+
+The compiled-model API is reached by structures of C, which differ from release to release. The Interpreter is reached
+by Python and by what delegates are given, which are the same in all releases that were tried.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,23 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 PACKAGE = "ai-edge-litert"
 KNOWN = ("2.3.0",)
 """Versions whose C structures were read from a running library: docs/reference/versions.md."""
 MODULE = "ai_edge_litert"
 LIBRARY = "libLiteRt"
+INTERPRETERS = {MODULE: PACKAGE, "tflite_runtime": "tflite-runtime"}
+"""Modules that have an Interpreter, the one that is taken first, with their packages."""
+_INTERPRETER_LIBRARIES = ("libpywrap_litert_common", "_pywrap_tensorflow_interpreter_wrapper")
 
 
 class InstalledLitert(NamedTuple):
@@ -26,25 +36,69 @@ class InstalledLitert(NamedTuple):
     library: Path  # with the C API, XNNPACK and the questions for the CPU's features
 
 
+class InstalledInterpreter(NamedTuple):
+    """The Interpreter of a package."""
+
+    package: str
+    version: str  # of the package
+    module: str
+    library: Path  # with XNNPACK and the questions for the CPU's features
+
+
 def installed_litert() -> InstalledLitert:
-    """What is installed; nothing of it is imported."""
-    spec = find_spec(MODULE)
-    if spec is None or not spec.submodule_search_locations:
-        check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=install_command("litert"))
-    package = Path(next(iter(spec.submodule_search_locations)))
-    found = _version()
+    """What is installed, with the compiled-model API; nothing of it is imported."""
+    spec = _spec(MODULE)
+    if spec is None:
+        raise _nothing_installed()
+    package, found = _place(spec), _version(PACKAGE)
     if found not in KNOWN:
         problem = f"ai-edge-litert {found} is installed; opscope knows the structures of {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
-    library = package / f"{LIBRARY}{'.dylib' if sys.platform == 'darwin' else '.so'}"
-    if not library.exists():
+    library = _library(package, LIBRARY)
+    if library is None:
         raise MissingDependencyError(f"ai-edge-litert {found} has no runtime for this system", where=package)
     return InstalledLitert(found, library)
 
 
-def _version() -> str:
+def installed_interpreter() -> InstalledInterpreter:
+    """The Interpreter that is installed, of any release; nothing of it is imported."""
+    module, spec = next(((name, spec) for name in INTERPRETERS if (spec := _spec(name))), ("", None))
+    if spec is None:
+        raise _nothing_installed()
+    place, package = _place(spec), INTERPRETERS[module]
+    found = _version(package)
+    library = next((own for name in _INTERPRETER_LIBRARIES if (own := _library(place, name))), None)
+    if library is None:
+        raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)
+    return InstalledInterpreter(package, found, module, library)
+
+
+def has_compiled_models() -> bool:
+    """Whether what is installed has a compiled-model API that is known."""
+    return _spec(MODULE) is not None and _version(PACKAGE) in KNOWN
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    found = find_spec(module)
+    return found if found and found.submodule_search_locations else None
+
+
+def _place(spec: ModuleSpec) -> Path:
+    return Path(next(iter(spec.submodule_search_locations or ())))
+
+
+def _library(package: Path, name: str) -> Path | None:
+    suffixes = (".dylib", ".so") if sys.platform == "darwin" else (".so",)
+    return next((path for suffix in suffixes if (path := package / f"{name}{suffix}").exists()), None)
+
+
+def _nothing_installed() -> MissingDependencyError:
+    check_c_library()  # what to install does not help where no wheel fits
+    return MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=install_command("litert"))
+
+
+def _version(package: str) -> str:
     try:
-        return version(PACKAGE)
+        return version(package)
     except PackageNotFoundError:
         return "of an unknown version"

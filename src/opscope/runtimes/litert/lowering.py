@@ -311,7 +311,7 @@ class _GraphBuilder:
         return _KINDS.get(operator.name, operator.name)
 
     def _flattened(self, number: int, value: int, weights: int) -> int:
-        """XNNPACK makes the data of a fully connected layer a matrix first (XNN_FLAG_TENSORFLOW_RESHAPE_2D)."""
+        """The delegate makes the data of a fully connected layer a matrix first, of as many rows as there are."""
         columns = max(1, self._graph.tensors[weights].shape[-1] if self._graph.tensors[weights].shape else 1)
         tensor = self._graph.tensors[value]
         dims = (math.prod(tensor.shape) // columns, columns)
@@ -319,7 +319,7 @@ class _GraphBuilder:
         self._added.append(
             XnnValue(name, number_type(tensor), dims, False, False, 0, _scales(tensor))  # noqa: FBT003 - fields
         )
-        self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, dims))
+        self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, (0, columns)))
         return name
 
     def _is_mixed(self, given: Sequence[int]) -> bool:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
     from opscope.program.structure.exported import Signature
+    from opscope.runtimes.runtime import AskedCalls
     from opscope.runtimes.side import Side
 
 
@@ -64,35 +65,68 @@ class LiteRt(Runtime):
                 raise
             return litert_here(stand_in=f"{error.problem}; {FROM_PYTHON}")
 
+    def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
+        """The Interpreter, where one of them needs it, or where the compiled-model API of the release is not known."""
+        from opscope.core.errors import UsageError
+        from opscope.hosts.target_kinds import AUTO, LOCAL
+        from opscope.runtimes.litert.interpreter.target import interpreter_here, interpreter_needed
+
+        here = named.kind in {AUTO, LOCAL}
+        found = None if here else self.target(named)
+        needed = next((why for program in programs if (why := interpreter_needed(program, asked(program)))), None)
+        if needed and not here:
+            problem = f"only LiteRT's Interpreter runs it, and that from Python: {needed}"
+            hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
+            raise UsageError(problem, where=named.text, hint=hint)
+        why = needed or self._unknown() if here else None
+        return interpreter_here(why) if why else found or self.target(named)
+
+    def _unknown(self) -> str | None:
+        """That the compiled-model API of the installed release is not known; None where it is."""
+        from opscope.runtimes.litert.installed import KNOWN, has_compiled_models, installed_interpreter
+
+        if has_compiled_models():
+            return None
+        found = installed_interpreter()
+        return (
+            f"the compiled-model API is known of {', '.join(KNOWN)}, and {found.package} {found.version} is installed"
+        )
+
     def target_here(self) -> RunTarget:
         """The installed package."""
+        from opscope.runtimes.litert.interpreter.target import interpreter_here
         from opscope.runtimes.litert.target import litert_here
 
-        return litert_here()
+        unknown = self._unknown()
+        return interpreter_here(unknown) if unknown else litert_here()
 
     def package(self) -> str:
         """Of the wheel, which is not called as the runtime is."""
-        from opscope.runtimes.litert.installed import PACKAGE
+        from opscope.runtimes.litert.installed import INTERPRETERS, MODULE
 
-        return PACKAGE
+        return INTERPRETERS[next((module for module in INTERPRETERS if find_spec(module)), MODULE)]
 
     def is_installed(self) -> bool:
         """Likewise of its module."""
-        from opscope.runtimes.litert.installed import MODULE
+        from opscope.runtimes.litert.installed import INTERPRETERS
 
-        return find_spec(MODULE) is not None
+        return any(find_spec(module) for module in INTERPRETERS)
 
     def version(self) -> str:
         """Of the installed package."""
-        from opscope.runtimes.litert.installed import installed_litert
+        from opscope.runtimes.litert.installed import installed_interpreter
 
-        return installed_litert().version
+        return installed_interpreter().version
 
     def loaded(self) -> str:
-        """Its library, which is called without the package."""
-        from opscope.runtimes.litert.installed import installed_litert
+        """The library with the compiled-model API, else the module of the Interpreter."""
+        from opscope.runtimes.litert.installed import has_compiled_models, installed_interpreter, installed_litert
 
-        return str(installed_litert().library)
+        return (
+            str(installed_litert().library)
+            if has_compiled_models()
+            else f"{installed_interpreter().module}.interpreter"
+        )
 
     def check(self, path: Path) -> None:
         """Refuse inputs that cannot be given."""

@@ -11,6 +11,7 @@ from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.runtimes.litert.tflite import (
     MEDIAPIPE,
+    REGISTERED,
     decode_tflite,
     read_tflite,
 )
@@ -31,7 +32,7 @@ class CallableModel(NamedTuple):
     """A .tflite as its caller sees it."""
 
     signatures: tuple[Signature, ...]  # never empty
-    custom: tuple[str, ...]  # names of operators that LiteRT itself does not have
+    custom: tuple[str, ...]  # names of operators that are none of the schema
     operators: int  # how many the model has, all subgraphs together
     version: int  # of the schema
 
@@ -57,7 +58,7 @@ def check_callable(model: CallableModel, path: Path) -> None:
         problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"
         hint = "convert the model without SELECT_TF_OPS; opscope runs models of LiteRT's own operators"
         raise UsageError(problem, where=path, hint=hint)
-    unknown = [name for name in model.custom if name not in MEDIAPIPE]
+    unknown = [name for name in model.custom if name not in MEDIAPIPE | REGISTERED]
     if unknown:
         problem = f"it calls custom operators, which the installed LiteRT does not have: {', '.join(unknown)}"
         raise UsageError(problem, where=path, hint="convert the model to built-in operators")
@@ -119,11 +120,11 @@ def open_sizes(
     return found
 
 
-def input_tensors(called: Iterable[CalledSignature[Told]], inputs: Sequence[PlannedInput]) -> list[Tensor]:
-    """The inputs of all calls, in the order of the file, as for every runtime."""
+def input_tensors(called: Iterable[Signature], inputs: Sequence[PlannedInput]) -> list[Tensor]:
+    """The inputs of all signatures that are called, in the order of the file, as for every runtime."""
     if inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
-    declared = [one for own in called for one in own.declared.inputs]
+    declared = [one for own in called for one in own.inputs]
     return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
 
 
@@ -133,9 +134,9 @@ def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
 
 def check_without_delegate(path: Path) -> None:
     """Refuse a model that LiteRT's own kernels cannot run."""
-    custom = read_callable(path).custom
-    if custom:
-        problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(custom)}"
+    delegated = [name for name in read_callable(path).custom if name in MEDIAPIPE]
+    if delegated:
+        problem = f"only the XNNPACK delegate runs these operators of the model: {', '.join(delegated)}"
         raise UsageError(problem, where=path, hint="leave out --delegate, or choose xnnpack")
 
 

@@ -87,6 +87,11 @@ BUILTIN_OPERATORS: tuple[str, ...] = tuple(
 MEDIAPIPE = frozenset({"Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D"})
 """Custom operators of MediaPipe that LiteRT itself has no kernels for, and that its XNNPACK delegate runs."""
 
+REGISTERED = frozenset(
+    {"AudioSpectrogram", "Mfcc", "NumericVerify", "TFLite_Detection_PostProcess", "aeq.hadamard_rotation"}
+)
+"""Custom operators that LiteRT has kernels for: ``tflite/core/kernels/register.cc``."""
+
 _TYPES = """
 float32:32 float16:16 int32:32 uint8:8 int64:64 string: bool:8 int16:16 complex64:64 int8:8 float64:64 complex128:128
 uint64:64 resource: variant: uint32:32 uint16:16 int4:4 bfloat16:16 int2:2 uint4:4 float8_e4m3fn:8 float8_e5m2:8

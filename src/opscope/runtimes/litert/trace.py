@@ -33,20 +33,24 @@ TRACE = "trace.litert.json"
 OPERATOR, DELEGATE_CALL, DELEGATE_OP, TELEMETRY = 2, 4, 8, 32
 INVOKE_TYPES = (1, 16)
 MICRO = 1_000
-_ROOT = "LiteRtRunCompiledModel"
+INVOKE = "Invoke"
+"""The event of a graph that runs: the one that is called, and those that its operators run."""
+COMPILED, INTERPRETER = "compiled", "interpreter"
+_ROOTS = {COMPILED: "LiteRtRunCompiledModel", INTERPRETER: "Interpreter.Invoke"}
 _DAMAGED = "the file was cut off or edited; run the model again"
 _LONGEST = 1 << 53
 _LATEST, _MOST = 1 << 62, 1 << 31
 _SLACK = 2 * MICRO
+_UNITS = (1, MICRO)
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True):
-    """An event as the C API gives it."""
+    """An event as the C API gives it, or as the calls of the Interpreter's operators were timed."""
 
     tag: str  # name
     type: int  # see the module
-    start: int  # in whole microseconds of the clock of the process; 0 for operators of a delegate
-    duration: int  # in whole microseconds
+    start: int  # in the unit of the trace, on the clock of the process; 0 for operators of a delegate
+    duration: int  # in the unit of the trace
     metadata1: int  # number of the operator; of a delegate's, in the delegate
     metadata2: int  # number of the subgraph
     source: int  # of the event
@@ -70,6 +74,8 @@ class LitertTrace(msgspec.Struct, frozen=True):
     threads: int  # that it was given
     method: str  # the signature that was called; the first of several
     inferences: list[LitertInference]  # in order, warm-up included
+    unit_ns: int = MICRO  # nanoseconds that a start or a duration of an event counts; delegates count microseconds
+    interface: str = COMPILED  # what ran it: `compiled`, the compiled-model API, or `interpreter`
 
 
 class LitertTraceReader:
@@ -90,6 +96,9 @@ class LitertTraceReader:
             raise TraceFormatError(f"not a LiteRT trace: {error}", where=path, hint=_DAMAGED) from error
         if trace.schema != SCHEMA:
             raise TraceFormatError(f"its schema is {trace.schema!r}, not {SCHEMA}", where=path, hint=_DAMAGED)
+        if trace.unit_ns not in _UNITS or trace.interface not in _ROOTS:
+            problem = f"times in units of {trace.unit_ns} ns by {trace.interface!r} are not known"
+            raise TraceFormatError(problem, where=path, hint=_DAMAGED)
         if not trace.inferences:
             raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; its log says more")
         try:
@@ -128,19 +137,20 @@ def _table(trace: LitertTrace) -> EventTable:
         clock = start + one.wall_ns
         if clock >= _LATEST:
             raise InvariantError(f"inference {number} ends at an impossible time")
-        _add(rows, one, number, start, one.method or trace.method)
-    return EventTable.build(columns_of(rows), Clock.NS, _warnings(rows))
+        _add(rows, trace, number, start)
+    return EventTable.build(columns_of(rows, trace.unit_ns), Clock.NS, _warnings(rows, trace.unit_ns))
 
 
-def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, method: str) -> None:
+def _add(rows: list[TraceRow], trace: LitertTrace, run: int, start: int) -> None:
     """The rows of one inference, parents before their children.
 
     A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
     in each part of the graph that the delegate took. The number of that part is their instruction. Graphs that an
     operator runs, as WHILE runs its body, lie in its event; their operators are numbered behind those of any graph.
     """
-    root = len(rows)
-    rows.append(TraceRow(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
+    root, one, name = len(rows), trace.inferences[run], _ROOTS[trace.interface]
+    method = one.method or trace.method
+    rows.append(TraceRow(run, method, Scope.EXECUTE, name, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
     measured = one.start_ns is not None
     stack, laid, graphs = [root], {root: start}, _Graphs()
     for event in one.events:
@@ -152,8 +162,9 @@ def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, metho
         elif event.type in {OPERATOR, DELEGATE_OP}:
             parent = graphs.enclosing(stack, rows, event)
         else:
-            parent = _enclosing(rows, stack, root, event.start * MICRO)
-        row = _row(event, rows[parent], laid[parent], parent, measured=measured and not inner)
+            parent = _enclosing(rows, stack, root, event.start * trace.unit_ns)
+        times = event.start * trace.unit_ns if measured and not inner else None, event.duration * trace.unit_ns
+        row = _row(event, times, rows[parent], laid[parent], parent)
         row = row._replace(instruction=graphs.instruction(event, row.instruction), chain=0 if inner else row.chain)
         laid[parent] = max(laid[parent], row.start + row.duration)
         if row.scope is not Scope.DELEGATE_OP and (measured or row.scope is not Scope.KERNEL):
@@ -163,8 +174,6 @@ def _add(rows: list[TraceRow], one: LitertInference, run: int, start: int, metho
         rows.append(row)
 
 
-_CALLED = "Invoke"
-"""The event of a graph that runs: the one that is called, and those that its operators run."""
 _STRIDE, _DELEGATED, _MOST_GRAPHS = 1 << 16, 1 << 15, 1 << 14
 
 
@@ -177,7 +186,7 @@ class _Graphs:
 
     def begin(self, event: EventRow, row: int) -> None:
         """An event that others can lie in, as a row of the table."""
-        if event.tag == _CALLED and event.type in INVOKE_TYPES:
+        if event.tag == INVOKE and event.type in INVOKE_TYPES:
             self._called[row] = self._of(event)
             self._parts.pop(self._of(event), None)
 
@@ -229,11 +238,19 @@ def _enclosing(rows: Sequence[TraceRow], stack: list[int], root: int, start: int
     return stack[-1]
 
 
-def _row(event: EventRow, parent: TraceRow, laid: int, at: int, *, measured: bool) -> TraceRow:
-    """An event inside of its parent: clocks of whole microseconds may be one off at its ends."""
+def _row(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid: int, at: int) -> TraceRow:
+    """An event inside of its parent: clocks of whole microseconds may be one off at its ends.
+
+    Args:
+        event: to place.
+        times: its start, or None for one that was not measured, and its duration, in nanoseconds.
+        parent: that it lies in.
+        laid: where it begins without a start of its own.
+        at: number of the parent.
+    """
+    began, duration = times
     first, last = parent.start, parent.start + parent.duration
-    duration = event.duration * MICRO
-    start = min(max(event.start * MICRO, first), last) if measured else laid
+    start = laid if began is None else min(max(began, first), last)
     if start + duration > last + _SLACK:
         raise InvariantError(f"the event {event.tag!r} ends behind the one that it lies in")
     duration = min(duration, max(0, last - start))
@@ -243,9 +260,9 @@ def _row(event: EventRow, parent: TraceRow, laid: int, at: int, *, measured: boo
         for value in (event.metadata1, event.metadata2)
     )
     own = event.metadata1 if event.type == DELEGATE_OP and 0 <= event.metadata1 < _LONGEST else -1
-    name = event.tag or "unnamed"
+    name, synthetic = event.tag or "unnamed", began is None
     return TraceRow(
-        parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=not measured
+        parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=synthetic
     )
 
 
@@ -256,12 +273,13 @@ _KINDS: dict[int, tuple[Scope, str | None]] = {
 }
 
 
-def columns_of(rows: Sequence[TraceRow]) -> dict[str, Values]:
-    """The columns of a table: durations of the runtime are whole microseconds, those of the calls are not."""
+def columns_of(rows: Sequence[TraceRow], unit_ns: int = MICRO) -> dict[str, Values]:
+    """The columns of a table: durations of events count units, those of a delegate whole microseconds."""
     columns: dict[str, Values] = {
         name: np.array([getattr(row, name) for row in rows], np.int64)
         for name in ("run", "chain", "instruction", "delegate_id", "start", "duration", "parent")
     }
+    units = [1 if row.parent < 0 else MICRO if row.scope is Scope.DELEGATE_OP else unit_ns for row in rows]
     return {
         **columns,
         "scope": coded_from([row.scope.value for row in rows]),
@@ -269,13 +287,16 @@ def columns_of(rows: Sequence[TraceRow]) -> dict[str, Values]:
         "name": coded_from([row.name for row in rows]),
         "backend": coded_from([row.backend for row in rows]),
         "synthetic_start": np.array([row.synthetic for row in rows], bool),
-        "resolution": np.array([1 if row.parent < 0 else MICRO for row in rows], np.int64),
+        "resolution": np.array(units, np.int64),
     }
 
 
-def _warnings(rows: Sequence[TraceRow]) -> list[TraceWarning]:
+def _warnings(rows: Sequence[TraceRow], unit_ns: int) -> list[TraceWarning]:
     if len(rows) == rows[-1].run + 1:
         message = "the profiler recorded no event below the calls of the model"
         return [TraceWarning("no_operators", message, "run it again with the LiteRT version that was tried")]
-    message = "LiteRT truncates durations of operators to whole microseconds; starts of a delegate's are not measured"
+    if unit_ns == 1 and not any(row.scope is Scope.DELEGATE_OP for row in rows):
+        return []
+    who = "XNNPACK truncates durations of its operators" if unit_ns == 1 else "LiteRT truncates durations of operators"
+    message = f"{who} to whole microseconds; starts of a delegate's are not measured"
     return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]

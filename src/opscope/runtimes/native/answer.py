@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
+from opscope.core.printable import uncoloured
 from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import ProcessSettings
 
@@ -105,6 +106,6 @@ _ERROR = re.compile(r"E \d|ERROR: ")
 
 def _complaint(log: Path) -> str:
     """The last error that the runtime logged, for the end of a message."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = uncoloured(log.read_text(encoding="utf-8", errors="replace")).splitlines()
     errors = [line for line in lines if _ERROR.match(line)]
     return f"; the runtime said: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""

@@ -164,7 +164,7 @@ def count_kernels(
     place, label = split_label(str(path))
     bundle = Bundle.open(place)
     bundle_sources(bundle, label)
-    where = target or recorded_target(bundle.manifest)
+    where = target or recorded_target(bundle.manifest, bundle.path)
     if where.describe().kind != bundle.manifest.target.kind:
         raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels are counted there only")
     counted = counted_library(backend_library(where), cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,7 @@ from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
+    asked_calls,
     asked_inputs,
     check_no_inputs,
     check_same_inputs,
@@ -73,11 +75,13 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if given is not None:
         return given
     if not experiment.variants:
-        return target_running(experiment.model, experiment.target)
+        others = experiment.all_models[1:]
+        return target_running(experiment.model, experiment.target, *others, asked=partial(asked_calls, experiment))
     models = experiment.models_by_variant
     # What is added to the variants of a file runs where the variant runs that it stands beside.
     every = {one: model for name, model in models.items() for one in (name, control_name(experiment, name))}
-    return targets_running({name: (model, experiment.target) for name, model in every.items()})
+    places = {name: (model, experiment.target) for name, model in every.items()}
+    return targets_running(places, partial(asked_calls, experiment))
 
 
 def check_runtime(experiment: Experiment) -> None:

@@ -153,7 +153,7 @@ def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTa
     """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
     own = means.given(experiment)
     begun = experiment.target == AUTO.name and own is None and is_bundle(path)
-    given = recorded_target(Bundle.open(path).manifest) if begun else own
+    given = recorded_target(Bundle.open(path).manifest, path) if begun else own
     return target_of(experiment, given=given)
 
 

@@ -113,7 +113,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     if begun is not None:
         check_agreement(begun, msgspec.structs.replace(experiment, rounds=settings.rounds), named)
     # A run is finished where it began.
-    given = recorded_target(begun.manifest) if begun and target is None else target
+    given = recorded_target(begun.manifest, begun.path) if begun and target is None else target
     if begun is None:
         check_request(path, experiment, given)
     place = target_of(experiment, given=given)

@@ -18,6 +18,7 @@ from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_d
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.runtime import AskedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,6 +67,13 @@ def check_no_inputs(experiment: Experiment) -> None:
     if any(asked_inputs(experiment)) or experiment.dim or experiment.guess_inputs:
         hint = "leave out options of inputs, or run it with --target local or native"
         raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
+
+
+def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
+    """What an experiment calls of a program that is one already, with the sizes of its inputs."""
+    calls = runtime_of(program).calls(program, experiment.methods)
+    made = made_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
+    return AskedCalls(calls, made.planned)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ Android devices are named by their addresses, and have settings and options of t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,10 +27,11 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.adb.adb import parse_address
 from opscope.hosts.target_kinds import ADB
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
+from opscope.runtimes.runtime import AskedCalls
 from opscope.workflows.measure.switching import chosen_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Conditions, Environment, Manifest, PhoneState
     from opscope.experiment.planned import Experiments
@@ -182,26 +184,35 @@ def _emulated(target: RunTarget) -> list[Check]:
     ]
 
 
-def target_running(model: str, name: str) -> RunTarget:
-    """The target of a name for a model: that of its runtime."""
-    return runtime_of(model).target(parse_target(name))
+def target_running(
+    model: str, name: str, *others: str, asked: Callable[[Path], AskedCalls] = lambda _: AskedCalls((), ())
+) -> RunTarget:
+    """The target of a name for a model, and for others of its runtime: that of the runtime.
+
+    ``asked`` tells what is called of a program that is one already.
+    """
+    return runtime_of(model).target_for(parse_target(name), [Path(one) for one in (model, *others)], asked)
 
 
-def recorded_target(manifest: Manifest) -> RunTarget:
-    """The target that a manifest tells of, for its program."""
+def recorded_target(manifest: Manifest, home: Path) -> RunTarget:
+    """The target that a manifest tells of, for its programs, which lie in the directory of the bundle."""
+    asked = AskedCalls(manifest.plan.calls, manifest.plan.inputs)
     if not manifest.programs:
-        return target_running(manifest.model.program, manifest.target.name)
-    return targets_running(
-        {v.name: (manifest.model_of(v.name).program, manifest.target_of(v.name).name) for v in manifest.variants}
-    )
+        return target_running(str(home / manifest.model.program), manifest.target.name, asked=lambda _: asked)
+    variants = {
+        v.name: (str(home / manifest.model_of(v.name).program), manifest.target_of(v.name).name)
+        for v in manifest.variants
+    }
+    return targets_running(variants, lambda _: asked)
 
 
-def targets_running(variants: Mapping[str, tuple[str, str]]) -> RunTarget:
+def targets_running(variants: Mapping[str, tuple[str, str]], asked: Callable[[Path], AskedCalls]) -> RunTarget:
     """The target of several variants: one for each runtime among their models."""
-    made: dict[tuple[str, str], RunTarget] = {}
+    models: dict[tuple[str, str], list[str]] = {}
     for model, name in variants.values():
-        if (runtime_of(model).name, name) not in made:
-            made[runtime_of(model).name, name] = target_running(model, name)
+        same = models.setdefault((runtime_of(model).name, name), [])
+        same += [] if model in same else [model]
+    made = {key: target_running(own[0], key[1], *own[1:], asked=asked) for key, own in models.items()}
     if len(made) == 1:
         return next(iter(made.values()))
     return VariantTargets({own: made[runtime_of(model).name, name] for own, (model, name) in variants.items()})

@@ -186,7 +186,7 @@ class LitertJobs:
         names = {("" if one.name == PLACEHOLDER else one.name): one for one in told}
         called = called_signatures(model, names, job.calls)
         numbers = {name: told.index(own.told) for name, own in called.items()}
-        inputs = input_tensors(called.values(), job.inputs)
+        inputs = input_tensors([own.declared for own in called.values()], job.inputs)
         arrays = input_arrays(job.values, job.seed, inputs)
         sizes = _write_inputs(called, arrays, inputs, open_sizes(model, job.calls, job.inputs), work)
         switch = self._switch().prepared(job, work) if is_switched_outside(job) else None

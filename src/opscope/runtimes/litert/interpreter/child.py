@@ -1,0 +1,195 @@
+"""The process that runs a .tflite in LiteRT's Interpreter, with the argument ``run REQUEST``.
+
+Times are those of Invoke alone. Variable tensors are set to zero before each call, outside of its time: every call then
+computes the same, however many came before, and no state drifts into numbers that are slow. One process serves one
+variant once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from importlib import import_module
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Tensor
+from opscope.core.errors import RunError
+from opscope.core.files import write_atomically
+from opscope.experiment.protocol import RunRequest
+from opscope.experiment.tensors import from_bytes
+from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.litert.c_api import DELEGATE, check_events
+from opscope.runtimes.litert.installed import installed_interpreter
+from opscope.runtimes.litert.interpreter.recorder import Recorder
+from opscope.runtimes.litert.signatures import input_tensors, read_callable
+from opscope.runtimes.litert.tflite import read_tflite
+from opscope.runtimes.litert.trace import INTERPRETER, SCHEMA, LitertInference, LitertTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.exported import Signature
+    from opscope.program.structure.plan import PlannedTensor
+    from opscope.runtimes.litert.tflite import TfliteModel
+
+_DELEGATED = "DELEGATE"
+_VALIDATION = "VALIDATION:"
+"""How names of graphs begin that no delegate is shown; converters put them behind the others."""
+
+
+class _Called(NamedTuple):
+    """A signature that is called, with the numbers of its tensors."""
+
+    declared: Signature
+    graph: int
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+
+class InterpreterRun(ProgramRun[_Called]):
+    """A .tflite, of which signatures are called."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._installed = request.job, installed_interpreter()
+        self._recorder = Recorder(request.recorder) if request.recorder and request.trace else None
+        self._inferences: list[LitertInference] = []
+        self._module: Any = import_module(f"{self._installed.module}.interpreter")
+
+    def load(self) -> None:
+        """Open the model, give inputs their sizes, and get the memory of what is called."""
+        job, model = self._job, read_tflite(Path(self._job.program))
+        self._delegate = job.delegate or DELEGATE
+        resolvers = self._module.OpResolverType
+        without = self._delegate == "none"
+        self._opened = self._module.Interpreter(
+            model_path=job.program,
+            num_threads=job.threads,
+            experimental_op_resolver_type=resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if without else resolvers.AUTO,
+            experimental_delegates=[self._recorder] if self._recorder else None,
+        )
+        self._called = _called(model, Path(job.program), job.calls)
+        self._tensors = input_tensors([own.declared for own in self._called.values()], job.inputs)
+        self._prepare()
+        if without and any(one["op_name"] == _DELEGATED for one in getattr(self._opened, _OPERATORS)()):
+            raise RunError("LiteRT's Interpreter uses a delegate, though it was made without any")
+        self._reset = any(tensor.variable for graph in model.subgraphs for tensor in graph.tensors)
+        if self._recorder:
+            self._recorder.watch(sum(not graph.name.startswith(_VALIDATION) for graph in model.subgraphs))
+
+    def _prepare(self) -> None:
+        for (own, one), tensor in zip(self._slots(), self._tensors, strict=True):
+            if tuple(tensor.shape) != tuple(one.sizes):
+                sizes = np.array(tensor.shape, np.int32)
+                place = own.inputs[one.name], sizes, False, own.graph
+                getattr(self._opened, _WRAPPER).ResizeInputTensor(*place)
+        self._opened.allocate_tensors()
+        # What Interpreter itself calls reaches the graphs of all signatures, in all releases that were tried. Until
+        # here it refuses to go on where somebody else knows it.
+        self._graphs: Any = getattr(self._opened, _WRAPPER)
+        for own in self._called.values():
+            if own.graph:
+                self._graphs.AllocateTensors(own.graph)
+
+    def _slots(self) -> list[tuple[_Called, PlannedTensor]]:
+        return [(own, one) for own in self._called.values() for one in own.declared.inputs]
+
+    def fill(self) -> list[Tensor]:
+        """As they are asked for, else as the model declares them."""
+        arrays = input_arrays(self._job.values, self._job.seed, self._tensors)
+        for (own, one), array in zip(self._slots(), arrays, strict=True):
+            self._graphs.SetTensor(own.inputs[one.name], array, own.graph)
+        return self._tensors
+
+    def calls(self) -> Iterator[_Called]:
+        """Signatures in turn."""
+        return (self._called[name] for name in cycle(self._job.calls or self._called))
+
+    def call(self, called: _Called) -> tuple[int, int, LitertInference | None]:
+        """Run a signature. Events are fetched between calls only."""
+        clock, run_model, graph = time.perf_counter_ns, self._graphs.Invoke, called.graph
+        if self._reset:
+            self._graphs.ResetVariableTensors()
+        if self._recorder:
+            self._recorder.forget()
+        before = clock()
+        run_model(graph)
+        after = clock()
+        if self._recorder is None:
+            return before, after, None
+        events = self._recorder.events()
+        check_events(events, after - before, unit_ns=1)
+        return before, after, LitertInference(after - before, events, before, called.declared.name)
+
+    def keep(self, called: _Called, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
+        """Keep the events."""
+        if left is not None:
+            self._inferences.append(left)
+
+    def versions(self) -> dict[str, str]:
+        """Of the package."""
+        return {self._installed.package: self._installed.version}
+
+    def write_trace(self, path: Path) -> None:
+        """The events as JSON."""
+        trace = LitertTrace(
+            SCHEMA,
+            self._installed.version,
+            self._delegate,
+            self._job.threads,
+            next(iter(self._called)),
+            self._inferences,
+            unit_ns=1,
+            interface=INTERPRETER,
+        )
+        write_atomically(path, msgspec.json.encode(trace))
+
+    def outputs(self) -> list[Array]:
+        """In the order of the file; sizes are those of the last call."""
+        found = []
+        for own in self._called.values():
+            for one in own.declared.outputs:
+                array = self._graphs.GetTensor(own.outputs[one.name], own.graph)
+                tensor = Tensor(list(array.shape), one.dtype.name)
+                found.append(from_bytes(array.tobytes(), tensor, range(array.ndim)))
+        return found
+
+
+_WRAPPER, _OPERATORS = "_interpreter", "_get_ops_details"
+
+
+def _called(model: TfliteModel, path: Path, calls: Sequence[str]) -> dict[str, _Called]:
+    """What is called, by name, in the order of the first calls."""
+    declared = read_callable(path)
+    own = {one.name: one for one in declared.signatures}
+    wrong = next((name for name in calls if name not in own), None)
+    if wrong is not None:
+        raise RunError(f"the model has no signature {wrong!r}; it has: {', '.join(sorted(own))}")
+    names = tuple(dict.fromkeys(calls)) or (declared.signatures[0].name,)
+    order = [one.name for one in declared.signatures]
+    return {name: _with_tensors(own[name], model, order.index(name)) for name in names}
+
+
+def _with_tensors(declared: Signature, model: TfliteModel, number: int) -> _Called:
+    """A signature with the tensors of the graph that it names; without any they are those of the first graph."""
+    if not model.signatures:
+        graph = model.subgraphs[0]
+        sides = [{graph.tensors[at].name: at for at in side} for side in (graph.inputs, graph.outputs)]
+        return _Called(declared, 0, *sides)
+    signature = model.signatures[number]
+    return _Called(declared, signature.subgraph, dict(signature.inputs), dict(signature.outputs))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, InterpreterRun), RuntimeError)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""The library that records when the Interpreter calls its operators: built here once, and asked through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from opscope.core.errors import RunError
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.runtimes.litert.tflite import BUILTIN_OPERATORS
+from opscope.runtimes.litert.trace import INVOKE, INVOKE_TYPES, EventRow
+from opscope.runtimes.native.building import build_key, compile_to, find_compiler
+
+SOURCE = Path(__file__).with_name("cpp") / "recorder.cpp"
+_FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("tag", ctypes.c_char_p),
+        ("code", ctypes.c_int32),
+        ("type", ctypes.c_int32),
+        ("start", ctypes.c_int64),
+        ("duration", ctypes.c_int64),
+        ("number", ctypes.c_int64),
+        ("graph", ctypes.c_int64),
+    )
+
+
+def recorder_library(cache: Path | None = None) -> Path:
+    """The library; built when there is none of this source and compiler."""
+    compiler = find_compiler()
+    path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, _FLAGS) / "librecorder.so"
+    if not is_whole(path):
+        with made_in_place(path) as built:
+            compile_to(built, compiler, _FLAGS)
+    return path
+
+
+class Recorder:
+    """Records the operators of one Interpreter of this process.
+
+    Args:
+        library: of :func:`recorder_library`.
+    """
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+        self._library.opscope_delegate.restype = ctypes.c_void_p
+        self._library.opscope_events.restype = ctypes.c_size_t
+
+    def _get_native_delegate_pointer(self) -> int:
+        """What the Interpreter asks each of its delegates for."""
+        return int(self._library.opscope_delegate())
+
+    def watch(self, graphs: int) -> None:
+        """Begin to look at the operators of all graphs of a file, which have their final memory by now."""
+        watched = self._library.opscope_watch()
+        if watched != graphs:
+            raise RunError(f"LiteRT gave a delegate {watched} graphs of {graphs}: its operators cannot be told")
+
+    def forget(self) -> None:
+        """Forget all events."""
+        self._library.opscope_forget()
+
+    def events(self) -> list[EventRow]:
+        """The events since :meth:`forget`, those that lie in others behind them; times in nanoseconds."""
+        found = ctypes.POINTER(_Event)()
+        count = self._library.opscope_events(ctypes.byref(found))
+        return [_row(found[number]) for number in range(count)]
+
+
+def _row(event: _Event) -> EventRow:
+    return EventRow(_name(event), event.type, event.start, event.duration, event.number, event.graph, 0)
+
+
+def _name(event: _Event) -> str:
+    if event.type in INVOKE_TYPES:
+        return INVOKE
+    if event.tag:
+        return str(event.tag.decode("utf-8", "replace"))
+    known = 0 <= event.code < len(BUILTIN_OPERATORS)
+    return BUILTIN_OPERATORS[event.code] if known else f"BUILTIN_{event.code}"
