@@ -171,7 +171,7 @@ def test_portable_operators_are_not_called_activations_that_could_be_cheaper() -
     dominant = next(one.title for one in analysis.ruled_out if one.rule == "bottleneck")
     assert dominant.endswith("are not delegated, which is a separate finding")
     portable = next(f for f in analysis.findings if f.rule == "portable_operators")
-    assert "masking" in portable.next_step
+    assert "finding on attention" in portable.next_step
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opscope.analysis.roofline.roofline import Roofline
     from opscope.core.table.places import Located, OperatorKey
     from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.operators.kinds import AttentionPart
     from opscope.program.partition.sme_support import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -67,6 +68,8 @@ class Evidence(NamedTuple):
     split: bool = True  # whether the latency is split into operators; without it there is one, the whole call
     # whether SME can run an operator, for those that multiply and accumulate and whose nodes are known
     sme: Mapping[OperatorKey, Eligibility] = {}
+    # kernels outside of delegates that belong to an attention; None where no program tells
+    attention: Mapping[OperatorKey, AttentionPart] | None = None
     # what joins the operators to the headline; None where it is not known, so that the mean stands for it
     headline: HeadlineSplit | None = None
     # why other processes took so much that no time is worth a finding; None where they did not
