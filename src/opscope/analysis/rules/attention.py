@@ -66,7 +66,7 @@ def attention_masking(evidence: Evidence) -> Message:
     members = attention_operators(evidence)
     masking = [operator for operator in members if _is_masking(evidence, operator)]
     if not members:
-        return passed(rule, "no portable operator belongs to an attention")
+        return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"portable operators inside of attention take {share_text(share)} ({count(members)})")
