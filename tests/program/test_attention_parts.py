@@ -64,6 +64,26 @@ def test_a_choice_that_others_read_is_not_told() -> None:
     assert set(attention_parts(method.plan(), GRAPHS)) == {0}
 
 
+def test_projections_with_weights_that_are_cut_out_belong_to_it() -> None:
+    """Attention to another sequence packs the weights of keys and values; a product with stored weights does not."""
+    packed, cut, rest, bias, x, query, stored = (tensor(8, 8) for _ in range(7))
+    method = Method(packed, bias, x)
+    method.call("aten::split_with_sizes_copy.out", packed, [4, 4], 0, out=[cut, rest])
+    key, value, scores, weights, result = (tensor(8, 8) for _ in range(5))
+    method.call("aten::relu.out", x, out=query)
+    method.call("aten::addmm.out", bias, query, cut, 1, 1, out=key)
+    method.call("aten::addmm.out", bias, query, rest, 1, 1, out=value)
+    method.call("aten::addmm.out", bias, query, tensor(8, 8, weight=True), 1, 1, out=stored)
+    method.call("aten::bmm.out", stored, key, out=scores)
+    method.call("aten::_softmax.out", scores, -1, 0, out=weights)
+    method.call("aten::bmm.out", weights, value, out=result)
+    assert attention_parts(method.plan(), {}) == {
+        0: AttentionPart.PREPARING,
+        2: AttentionPart.PROJECTING,
+        3: AttentionPart.PROJECTING,
+    }
+
+
 def test_a_plan_without_values_has_no_attention() -> None:
     """Such as one that was kept for its instructions."""
     plan = guarded()[0].plan()

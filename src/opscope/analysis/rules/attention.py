@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, passed
 from opscope.analysis.findings.rule import ATTENTION_MASKS, declare_rule
+from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
@@ -37,6 +38,7 @@ _FUNCTION = (
 )
 _CAUTION = "A row that is masked as a whole then gives the mean of v instead of 0"
 _BASIS = "if none of them is left: their own time, measured; a delegate adds the mask"
+_BASIS_WITH_PRODUCTS = "if none of them is left and the delegate runs their products as fast as its others of this run"
 
 
 def attention_operators(evidence: Evidence) -> list[Operator]:
@@ -54,40 +56,63 @@ def attention_operators(evidence: Evidence) -> list[Operator]:
     return [operator for own in whole for operator in own]
 
 
-def _is_masking(evidence: Evidence, operator: Operator) -> bool:
-    key = operator_key(operator)
-    return evidence.attention is None or (key is not None and evidence.attention[key] is AttentionPart.MASKING)
+def _doing(evidence: Evidence, members: Sequence[Operator], part: AttentionPart) -> list[Operator]:
+    """Those of some operators that do this for an attention; without a program all of them mask."""
+    known = evidence.attention
+    if known is None:
+        return [*members] if part is AttentionPart.MASKING else []
+    return [operator for operator in members if (key := operator_key(operator)) is not None and known[key] is part]
 
 
 @declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), LEAST_SHARE=LEAST_SHARE)
 def attention_masking(evidence: Evidence) -> Message:
-    """Operators outside of delegates that mask an attention, or scale and copy its factors, above 5 %."""
+    """Operators outside of delegates that mask an attention, or project, scale and copy its factors, above 5 %."""
     rule = "attention_masking"
     members = attention_operators(evidence)
-    masking = [operator for operator in members if _is_masking(evidence, operator)]
+    masking = _doing(evidence, members, AttentionPart.MASKING)
+    projecting = _doing(evidence, members, AttentionPart.PROJECTING)
     if not members:
         return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"portable operators inside of attention take {share_text(share)} ({count(members)})")
-    what = "Masks, scales and copies" if masking else "Scales and copies"
+    parts = [*(["projections"] if projecting else []), *(["masks"] if masking else []), "scales and copies"]
+    what = ", ".join(parts).capitalize()
     title = f"{what} inside of attention take {share_text(share)} of the latency, outside of delegates"
-    told = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms{_parts(masking, members)}"
+    told = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
+    told += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
     words = title, f"{told}; longest: {longest(members)}", _step(members)
-    saving = Saving(time, evidence.interval(members), _BASIS)
-    found = finding(rule, Severity.HIGH, words, evidence.saved(saving), places(members))
+    found = finding(rule, Severity.HIGH, words, _saving(evidence, members, projecting), places(members))
     return found.about(recipe=ATTENTION_MASKS)
 
 
-def _parts(masking: Sequence[Operator], members: Sequence[Operator]) -> str:
-    """How much of it masks, and by what: a guard for rows without any element is the exporter's."""
+def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequence[Operator]) -> Saving:
+    """Their time, without what a delegate needs for the products among them, at the rate of its others in this run.
+
+    Where it ran no others it is the limit.
+    """
+    if not projecting:
+        return evidence.saved(Saving(time_of(members), evidence.interval(members), _BASIS))
+    others = evidence.where(lambda o: is_delegated(o) and o.kind == projecting[0].kind and bool(o.macs))
+    work = [operator.macs or 0 for operator in projecting]
+    if not others or not all(work):
+        return evidence.limit(members)
+    left = sum(work) * time_of(others) / sum(operator.macs or 0 for operator in others)
+    ends = evidence.interval(members)
+    less = (max(0.0, ends[0] - left), max(0.0, ends[1] - left)) if ends else None
+    return evidence.saved(Saving(max(0.0, time_of(members) - left), less, _BASIS_WITH_PRODUCTS))
+
+
+def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:
+    """How much of it projects with weights that are cut out, how much masks, and by what."""
+    products = f"; products with weights that are cut out in every call: {milliseconds(time_of(projecting))} ms"
     if not masking:
-        return ""
+        return products if projecting else ""
     names = list(dict.fromkeys(aten_operator(operator.name) for operator in masking))
     guard = ", which the exporter adds to the softmax for rows that are masked as a whole"
     own = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
-    rest = len(members) - len(masking)
-    return f"; masks: {milliseconds(time_of(masking))} ms ({own}); {counted_text(rest, 'other')} scale, copy or reshape"
+    told = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
+    return f"{told}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else told
 
 
 def _step(members: Sequence[Operator]) -> str:

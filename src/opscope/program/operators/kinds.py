@@ -566,3 +566,5 @@ class AttentionPart(enum.Enum):
     """It makes or applies a mask, or guards the softmax."""
     PREPARING = "preparing"
     """It scales, copies or moves what is multiplied."""
+    PROJECTING = "projecting"
+    """It makes queries, keys or values with weights that are cut out in every call, which no delegate takes."""

@@ -35,6 +35,7 @@ _MOVING = frozenset(
     "StaticReshape StaticTranspose StaticSlice Copy Convert clone clone_dim_order to_dim_order expand permute "
     "repeat reshape select slice split split_with_sizes squeeze t transpose unbind unsqueeze view".split()
 )
+_PROJECTIONS = frozenset({"addmm", "linear", "mm"})
 _SCALING = frozenset({"mul.Scalar", "Multiply", "Div"})
 
 
@@ -59,10 +60,9 @@ def attention_parts(plan: MethodPlan, graphs: Mapping[int, XnnGraph]) -> dict[in
     around: set[int] = set()
     for number, node in enumerate(flow.nodes):
         if node.operator in _SOFTMAX:
-            between, beside = flow.attention(number)
-            around |= between | beside
-            found |= {at: AttentionPart.PREPARING for at in beside if flow.nodes[at].portable}
-            found |= {at: flow.part(at) for at in between if flow.nodes[at].portable}
+            parts = flow.attention(number)
+            around |= parts.keys()
+            found |= {at: part for at, part in parts.items() if flow.nodes[at].portable}
     kept = flow.without_others(found, around)
     return {flow.nodes[at].instruction: found[at] for at in sorted(kept)}
 
@@ -78,24 +78,31 @@ class _Flow:
             for value in dict.fromkeys(node.inputs):
                 self._readers.setdefault(value, []).append(at)
 
-    def attention(self, softmax: int) -> tuple[set[int], set[int]]:
+    def attention(self, softmax: int) -> dict[int, AttentionPart]:
         """What stands between both products of an attention, and around them; nothing where it is none."""
         below = self._reach([softmax], self._after, self._is_simple)
         second = {at for at in self._ends(below, self._after) if self._is_product(at)}
         above = self._reach([softmax], self._before, self._is_simple)
         first = {at for at in self._ends(above, self._before) if self._is_product(at)}
         if not first or not second:
-            return set(), set()
+            return {}
         weights = {at for product in second for at in self._before(product) if at in below}
-        between = above | self._reach(weights, self._before, self._is_simple) - {softmax}
-        outside = [at for product in (*first, *second) for at in self._before(product) if at not in between]
-        beside = self._reach((at for at in outside if self._moves(at)), self._before, self._moves)
+        between = (above | self._reach(weights, self._before, self._is_simple)) - {softmax}
+        factors = {at for product in (*first, *second) for at in self._before(product)} - between - {softmax}
+        beside = self._reach(filter(self._moves, factors), self._before, self._moves)
+        made = {at for at in factors | self._ends(beside, self._before) if self._cuts_weights(at)}
+        cut = {at for projection in made for at in self._before(projection) if self._moves(at)}
         results = [at for product in second for at in self._after(product)]
-        return between - {softmax}, beside | self._reach(filter(self._moves, results), self._after, self._moves)
+        beside |= self._reach(cut, self._before, self._moves)
+        beside |= self._reach(filter(self._moves, results), self._after, self._moves)
+        found = dict.fromkeys(made, AttentionPart.PROJECTING) | dict.fromkeys(beside, AttentionPart.PREPARING)
+        masks = {at: AttentionPart.PREPARING if self._moves(at) else AttentionPart.MASKING for at in between}
+        return found | masks
 
-    def part(self, number: int) -> AttentionPart:
-        """What a kernel between both products does."""
-        return AttentionPart.PREPARING if self._moves(number) else AttentionPart.MASKING
+    def _cuts_weights(self, number: int) -> bool:
+        """Whether it is a product outside of delegates of which more than one factor is computed."""
+        node = self.nodes[number]
+        return node.portable and node.operator in _PROJECTIONS and len(self._before(number)) > 1
 
     def without_others(self, wanted: Iterable[int], around: set[int]) -> set[int]:
         """Those whose values nothing reads but what belongs to an attention."""
