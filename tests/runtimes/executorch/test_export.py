@@ -42,6 +42,7 @@ ATTENTION = SUPPORT / "attention_models.py"
     ("model", "dtype", "error", "told", "hint"),
     [
         ("branching", "fp32", ExportError, "if x.sum() > 0", "torch.where"),
+        ("ordered", "fp32", ExportError, "self.encoder(x, self.mask)", "is_causal=False"),
         ("unsupported", "fp32", ExportError, "torch.linalg.svdvals(y)", "wrapper"),
         ("mixed", "fp16", ExportError, "aten.mm", "type of the input"),
         ("misfit", "fp32", UsageError, "forward(float32 [1, 5])", "number, shapes and types"),
