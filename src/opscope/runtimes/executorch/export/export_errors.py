@@ -25,8 +25,7 @@ _LOG = "the whole message is in the export log"
 _ADVICE = (
     (
         r"in _detect_is_causal_mask",
-        "PyTorch compares the mask of an encoder or decoder with a causal one: call it with is_causal=False (of a "
-        "decoder tgt_is_causal=False), which computes the same",
+        "PyTorch compares the mask with a causal one: call the encoder with is_causal=False (a decoder tgt_is_causal)",
     ),
     (
         r"data-dependent|GuardOnDataDependent|DynamicControlFlow|Could not extract specialized integer",
