@@ -37,7 +37,7 @@ _FUNCTION = (
     "so with attn_implementation='eager'. "
 )
 _CAUTION = "A row that is masked as a whole then gives the mean of v instead of 0"
-_BASIS = "if none of them is left: their own time, measured; a delegate adds the mask"
+_BASIS = "if none of them is left: their time and that of calling them, measured; a delegate adds the mask"
 _BASIS_WITH_PRODUCTS = "if none of them is left and the delegate runs their products as fast as its others of this run"
 
 
@@ -91,16 +91,17 @@ def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequenc
 
     Where it ran no others it is the limit.
     """
+    whole = [*members, *evidence.calls_of(members)]
     if not projecting:
-        return evidence.saved(Saving(time_of(members), evidence.interval(members), _BASIS))
+        return evidence.saved(Saving(time_of(whole), evidence.interval(whole), _BASIS))
     others = evidence.where(lambda o: is_delegated(o) and o.kind == projecting[0].kind and bool(o.macs))
     work = [operator.macs or 0 for operator in projecting]
     if not others or not all(work):
-        return evidence.limit(members)
+        return evidence.limit(whole)
     left = sum(work) * time_of(others) / sum(operator.macs or 0 for operator in others)
-    ends = evidence.interval(members)
+    ends = evidence.interval(whole)
     less = (max(0.0, ends[0] - left), max(0.0, ends[1] - left)) if ends else None
-    return evidence.saved(Saving(max(0.0, time_of(members) - left), less, _BASIS_WITH_PRODUCTS))
+    return evidence.saved(Saving(max(0.0, time_of(whole) - left), less, _BASIS_WITH_PRODUCTS))
 
 
 def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:

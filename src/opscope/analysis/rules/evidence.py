@@ -133,6 +133,11 @@ class Evidence(NamedTuple):
             for call in self.delegates
         }
 
+    def calls_of(self, operators: Iterable[Operator]) -> list[Operator]:
+        """The framework's own time in the instructions that these operators are all of, as kernels are."""
+        own = {(operator.method, operator.instruction) for operator in operators}
+        return [o for o in self.operators if o.position is None and (o.method, o.instruction) in own]
+
     def interval(self, operators: Sequence[Operator], *, copies: bool = False) -> tuple[float, float] | None:
         """95 % interval of the time of some operators, and of the copies, together; None with fewer than two processes.
 

@@ -29,7 +29,7 @@ _REWRITE = (
     "write the step of operators that a delegate takes: slices in place of split, chunk and x[:, t], reshape in place "
     "of squeeze and unsqueeze; all steps are one delegate then"
 )
-_BASIS = "if all steps ran in one call: their portable operators and the borders of their calls, measured"
+_BASIS = "if all steps ran in one call: their portable operators, and entering, leaving and making their calls"
 
 
 @declare_rule(Severity.MEDIUM, recipes=(RECURRENT_LAYERS,), LEAST_SHARE=LEAST_SHARE)
@@ -41,12 +41,10 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
         return passed(rule, "no recurrence was unrolled")
     inside = {(operator.method, operator.instruction) for one in found for operator in one.operators}
     portable = [o for one in found for o in one.operators if o.backend == PORTABLE_BACKEND]
-    kernels = {(operator.method, operator.instruction) for operator in portable}
-    framework = [o for o in evidence.operators if o.position is None]
-    around = [o for o in framework if (o.method, o.instruction) in kernels]
+    leaving = [*portable, *evidence.calls_of(portable)]
     borders = [cost for place, cost in evidence.borders().items() if place in inside]
     kept = (len(borders) - 1) / len(borders) if borders else 0.0
-    time = time_of([*portable, *around]) + sum(borders) * kept
+    time = time_of(leaving) + sum(borders) * kept + _between(evidence, inside)
     share, named = evidence.part(time), _named(found)
     figures = f"{counted_text(len(portable), 'portable operator')} and {counted_text(len(borders), 'delegate call')}"
     if share <= LEAST_SHARE:
@@ -58,12 +56,19 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
         f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
     )
     step = _step([operator for one in found for operator in one.operators])
-    calls = [o for o in framework if (o.method, o.instruction) in inside - kernels]
-    whole = [*portable, *around, *calls]
+    whole = [*portable, *evidence.calls_of(operator for one in found for operator in one.operators)]
     spread, more = evidence.interval(whole), time_of(whole) - time
     ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
     saving = evidence.saved(Saving(time, ends, _BASIS))
     return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
+
+
+def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
+    """The framework's time between the instructions of a recurrence, in proportion to how many of all these are."""
+    methods = {method for method, _ in inside}
+    every = {(o.method, o.instruction) for o in evidence.operators if o.instruction is not None and o.method in methods}
+    framework = [o for o in evidence.operators if o.instruction is None and o.method in methods]
+    return time_of(framework) * (len(inside) - 1) / len(every) if every else 0.0
 
 
 def _named(found: Sequence[Unrolled]) -> str:
