@@ -124,7 +124,7 @@ def _exported(record: Record, entry: Entry, place: Path) -> Record:
     choice, directory = Choice(record.dtype), place / "exported"
     directory.mkdir()
     done = serve(
-        ExportRequest(entry.source, entry.name, None, choice.dtype, choice.backend, str(directory)), lambda _: None
+        ExportRequest(entry.source, entry.name, None, choice.dtype, choice.backend, str(directory)), lambda _, __: None
     )
     program = directory / f"{choice.stem(entry.name)}.pte"
     etrecord = None if done.etrecord_problem else program.with_suffix(".etrecord")

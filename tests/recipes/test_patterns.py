@@ -114,6 +114,83 @@ class TestValues:
             torch.nn.functional.scaled_dot_product_attention(query, key, value),
         )
 
+    @pytest.mark.parametrize(
+        "options", [{}, {"batch_first": True}, {"batch_first": True, "bias": False}, {"kdim": 24, "vdim": 40}]
+    )
+    def test_attention_modules(self, options: dict) -> None:
+        """With masks of booleans and of numbers, for padding and for order, and the weights that are returned."""
+        import torch
+
+        theirs = torch.nn.MultiheadAttention(32, 4, **options).eval()
+        ours = patterns.MultiheadAttention(theirs)
+        sizes = (7, 32), (9, options.get("kdim", 32)), (9, options.get("vdim", 32))
+        given = [torch.randn(2, *size) for size in sizes]
+        if not options.get("batch_first"):
+            given = [one.transpose(0, 1) for one in given]
+        order = torch.ones(7, 9, dtype=torch.bool).triu(1)
+        padding = torch.zeros(2, 9, dtype=torch.bool)
+        padding[0, -2:] = True
+        numbers = torch.zeros(7, 9).masked_fill(order, float("-inf"))
+        for masks in ({}, {"attn_mask": order, "key_padding_mask": padding}, {"attn_mask": numbers}):
+            for needed in (True, False):
+                torch.testing.assert_close(
+                    ours(*given, need_weights=needed, **masks), theirs(*given, need_weights=needed, **masks)
+                )
+
+    def test_attention_without_a_batch(self) -> None:
+        """Two dimensions in, two out; the hint on causality needs its mask, as in PyTorch."""
+        import torch
+
+        theirs = torch.nn.MultiheadAttention(16, 2).eval()
+        ours, x = patterns.MultiheadAttention(theirs), torch.randn(5, 16)
+        torch.testing.assert_close(ours(x, x, x), theirs(x, x, x))
+        with pytest.raises(ValueError, match="needs attn_mask"):
+            ours(x, x, x, is_causal=True)
+
+    def test_attentions_of_an_encoder_and_a_decoder_are_replaced(self) -> None:
+        """One with a learnt bias of keys stays, and cannot be made from."""
+        import torch
+        from torch import nn
+
+        model = nn.Transformer(16, 2, 2, 2, 32, batch_first=True).eval()
+        source, target = torch.randn(2, 6, 16), torch.randn(2, 4, 16)
+        padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+        given = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        before = model(source, target, **given)
+        assert patterns.replace_attentions(model) == 6
+        torch.testing.assert_close(model(source, target, **given), before, atol=1e-5, rtol=1e-5)
+        other = nn.Sequential(nn.MultiheadAttention(16, 2, add_bias_kv=True))
+        assert patterns.replace_attentions(other) == 0
+        with pytest.raises(ValueError, match="add_bias_kv"):
+            patterns.MultiheadAttention(other[0])
+
+    @pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+    @pytest.mark.parametrize(
+        "options", [{}, {"batch_first": True, "bias": False}, {"num_layers": 2, "bidirectional": True}]
+    )
+    def test_recurrent_layers(self, kind: str, options: dict) -> None:
+        """From zeros and from a state, with a batch and without."""
+        import torch
+        from torch.utils import _pytree
+
+        theirs = getattr(torch.nn, kind)(8, 16, **options).eval()
+        model = torch.nn.ModuleList([theirs])
+        assert patterns.replace_recurrent(model) == 1
+        ours, x = model[0], torch.randn(3, 5, 8)
+        _, state = theirs(x)
+        for given in ((x,), (x, state), (x[0],)):
+            for mine, wanted in zip(*(_pytree.tree_leaves(layer(*given)) for layer in (ours, theirs)), strict=True):
+                torch.testing.assert_close(mine, wanted, atol=1e-5, rtol=1e-5)
+
+    def test_a_recurrent_layer_with_a_projection_stays(self) -> None:
+        """And cannot be made from."""
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.LSTM(8, 16, proj_size=4))
+        assert patterns.replace_recurrent(model) == 0
+        with pytest.raises(ValueError, match="proj_size"):
+            patterns.Recurrent(model[0])
+
     def test_spatial_mean(self) -> None:
         """Batch and channels are left."""
         import torch

@@ -83,7 +83,7 @@ def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnn
     from opscope.runtimes.executorch.export.child import serve
 
     directory.mkdir(exist_ok=True)
-    done: ExportFinished = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _: None)
+    done: ExportFinished = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _, __: None)
     stem = f"m_{backend}_{dtype}"
     etrecord = None if done.etrecord_problem else directory / f"{stem}.etrecord"
     return Exported(directory / f"{stem}.pte", etrecord, "m", done)

@@ -47,6 +47,20 @@ class Wrong(nn.Module):
         return x * 2 if torch.compiler.is_exporting() else x
 
 
+class Ordered(nn.Module):
+    """An encoder with a mask: PyTorch looks whether it is a causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.register_buffer("mask", torch.ones(4, 4, dtype=torch.bool).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A sequence of the same shape."""
+        return self.encoder(x, self.mask)
+
+
 def _linear() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
@@ -55,6 +69,11 @@ def _linear() -> nn.Module:
 def branching() -> Any:
     """Fails in torch.export."""
     return Branching(), _ROW
+
+
+def ordered() -> Any:
+    """Fails in torch.export, in PyTorch's own code."""
+    return Ordered(), (torch.randn(1, 4, 8),)
 
 
 def unsupported() -> Any:

@@ -314,6 +314,7 @@ def _evidence(
         headline=analysis,
         split=analysis.has_split and analysis.timed,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
+        attention={key: own.attention for key, own in facts.items() if own.attention is not None} if known else None,
         disturbed=disturbed,
     )
 

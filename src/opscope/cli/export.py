@@ -15,7 +15,7 @@ def command(
     model: Annotated[
         str,
         typer.Argument(
-            help="A registered model or one of your own (see `opscope models`), MODULE:CALLABLE, FILE.py:CALLABLE, "
+            help="A registered model or one of your own (see `opscope models`), MODULE:CALLABLE, FILE.py[:CALLABLE], "
             "transformers:CONFIGCLASS or executorch:NAME."
         ),
     ],

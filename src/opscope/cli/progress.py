@@ -95,11 +95,15 @@ class StageBar:
 
     def __init__(self, bars: Progress, name: str = "") -> None:
         self._bars, self._front = bars, f"{name}: " if name else ""
-        self._task = bars.add_task(self._cut("preparing"), total=None)
+        self._task, self._stage = bars.add_task(self._cut("preparing"), total=None), ""
         self._medians: dict[str, list[float]] = {}
 
     def stage(self, stage: str, detail: str) -> None:
         """Show it, with the time since its start."""
+        if stage == self._stage and detail:
+            self._bars.update(self._task, description=self._cut(_words(stage, detail)))
+            return
+        self._stage = stage
         self._bars.reset(self._task, description=self._cut(_words(stage, detail)))
         for task in self._bars.tasks:
             if task.id == self._task:
@@ -240,5 +244,6 @@ def steps_shown(*, shown: bool) -> Iterator[StepProgress]:
         yield lambda _: None
         return
     with ExitStack() as stack:
-        watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines()
+        watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines(steps=True)
+        stack.enter_context(heard_by(watch.stage))
         yield lambda step: watch.stage(step, "")

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.patterns.attention import MultiheadAttention, replace_attentions
     from opscope.patterns.modules import (
         ELU,
         MASKED,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         softplus,
         spatial_mean,
     )
+    from opscope.patterns.recurrent import Recurrent, replace_recurrent
 
 __all__ = [
     "ELU",
@@ -35,25 +37,33 @@ __all__ = [
     "InstanceNorm2d",
     "LayerNorm",
     "Mish",
+    "MultiheadAttention",
+    "Recurrent",
     "ReflectionPad2d",
     "Softplus",
     "additive_mask",
     "masked_attention",
     "replace_activations",
+    "replace_attentions",
     "replace_instance_norms",
     "replace_layer_norms",
     "replace_modules",
+    "replace_recurrent",
     "replace_reflection_pads",
     "softplus",
     "spatial_mean",
 ]
+_ELSEWHERE = {
+    **dict.fromkeys(("MultiheadAttention", "replace_attentions"), "attention"),
+    **dict.fromkeys(("Recurrent", "replace_recurrent"), "recurrent"),
+}
 
 if not TYPE_CHECKING:  # a checker would take any name for one that is there
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
         if name not in __all__:
             raise AttributeError(f"module 'opscope.patterns' has no attribute {name!r}")
-        return getattr(import_module("opscope.patterns.modules"), name)
+        return getattr(import_module(f"opscope.patterns.{_ELSEWHERE.get(name, 'modules')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.core.units import counted_text, macs_text, share_text, size_text
+from opscope.analysis.operators.unrolled import FEWEST_STEPS
+from opscope.core.units import counted_text, macs_text, share_text, size_text, time_text
 from opscope.reports.document.blocks import Block, Closing, Document, Format, Sentence, Tone, column, table
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.analysis.compare.outputs import OutputAgreement
-    from opscope.analysis.preflight.exported import Delegation, ExportRecord, MethodExport
+    from opscope.analysis.preflight.exported import Delegation, ExportRecord, ExportStage, MethodExport
+    from opscope.program.structure.exported import UnrolledLayer
     from opscope.reports.document.blocks import TableBlock
 
 _MOST_ROWS = 12
+_WEIGHTY = 0.03
+"""Share of an export's time from which a stage is told."""
+_MOST_STAGES = 5
+_SHORTER = (
+    "to shorten the export: opscope.patterns.replace_recurrent(model), whose steps are one delegate, or export a few "
+    "steps with the state as an input and an output, and call them in a loop"
+)
+_MINUTES = 180
+"""Seconds from which a time is told in minutes."""
 
 
 def export_document(record: ExportRecord, directory: str) -> Document:
@@ -24,6 +37,9 @@ def export_document(record: ExportRecord, directory: str) -> Document:
     told = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
     if record.etrecord_problem is not None:
         told.append(Sentence(f"warning: layers and source lines will not be known: {record.etrecord_problem}"))
+    if record.stages:
+        told.append(Sentence(stages_line(record.stages), Tone.DIM))
+    told += [Sentence(line) for one in record.methods for line in _unrolled(one)]
     path = f"{directory}/{record.program.name}"
     return Document(path, f"{path}, {size_text(record.program.size)}", [*blocks, *told], [])
 
@@ -53,6 +69,32 @@ def delegation_line(found: Delegation) -> str:
     stayed = f"; {counted_text(found.portable_operators, 'portable operator')}"
     unknown = f"; the work of {found.unknown} is not known" if found.unknown else ""
     return f"{text}{stayed}{unknown}"
+
+
+def stages_line(stages: Sequence[ExportStage]) -> str:
+    """What took how long, longest first, in one sentence; what took little is left out."""
+    whole = sum(stage.seconds for stage in stages)
+    longest = [s for s in sorted(stages, key=lambda s: -s.seconds) if s.seconds >= _WEIGHTY * whole][:_MOST_STAGES]
+    return f"took {_seconds(whole)}: {', '.join(f'{stage.name} {_seconds(stage.seconds)}' for stage in longest)}"
+
+
+def _seconds(seconds: float) -> str:
+    return time_text(seconds * 1e9) if seconds < _MINUTES else f"{seconds / 60:.1f} min"
+
+
+def _unrolled(one: MethodExport) -> list[str]:
+    """Why an export of a recurrent layer is long, and what shortens it."""
+    layers = [layer for layer in one.method.unrolled if layer.steps is None or layer.steps >= FEWEST_STEPS]
+    if not layers:
+        return []
+    named = ", ".join(f"{plain(layer.module, 60) or 'the model'} ({layer.kind}, {_steps(layer)})" for layer in layers)
+    work = one.delegation.operators + one.delegation.portable_operators
+    became = f"{counted_text(work, 'operator')} in {counted_text(one.delegation.calls, 'delegate call')}"
+    return [f"unrolled: {named}: {became}; every pass of the exporter visits all of them", _SHORTER]
+
+
+def _steps(layer: UnrolledLayer) -> str:
+    return "steps that can differ" if layer.steps is None else counted_text(layer.steps, "step")
 
 
 def agreement_line(other: str, found: OutputAgreement) -> str:

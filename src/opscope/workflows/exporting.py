@@ -52,7 +52,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     the log. When the export fails nothing is left but the log, beside the directory.
 
     Args:
-        model: a registered name, one of the user's own, ``MODULE:CALLABLE``, ``FILE.py:CALLABLE``,
+        model: a registered name, one of the user's own, ``MODULE:CALLABLE``, ``FILE.py[:CALLABLE]``,
             ``transformers:CONFIGCLASS`` or ``executorch:NAME``.
         dtype: ``fp32``, ``fp16``, ``int8``, ``dynamic-int8`` or ``8da4w``.
         backend: ``xnnpack`` or ``portable``.

@@ -39,10 +39,11 @@ def test_what_a_text_names(text: str, kind: SourceKind, place: str, target: str,
 
 
 def test_a_file_is_named_with_or_without_its_callable(tmp_path: Path) -> None:
-    """Without one it is ``build``, and the model is called like the file."""
+    """Without one the file tells when it is imported, and the model is called like it, as with ``build``."""
     file = tmp_path / "my net.py"
     file.write_text("")
-    assert source_of(str(file)) == (SourceKind.FILE, str(file), "build", "my_net")
+    assert source_of(str(file)) == (SourceKind.FILE, str(file), "", "my_net")
+    assert source_of(f"{file}:build") == (SourceKind.FILE, str(file), "build", "my_net")
     assert source_of(f"{file}:small") == (SourceKind.FILE, str(file), "small", "small")
 
 

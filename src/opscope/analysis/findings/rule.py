@@ -22,6 +22,7 @@ CHANNELS_LAST_INPUTS = "docs/recipes/channels-last-inputs.md"
 DYNAMIC_INT8 = "docs/recipes/dynamic-int8.md"
 LAYER_NORM = "docs/recipes/layer-norm.md"
 PADDING_AND_NORMS = "docs/recipes/padding-and-norms.md"
+RECURRENT_LAYERS = "docs/recipes/recurrent-layers.md"
 SPATIAL_MEAN = "docs/recipes/spatial-mean.md"
 SPLIT_AND_CAT = "docs/recipes/split-and-cat.md"
 PORTABLE = (ACTIVATIONS, LAYER_NORM, PADDING_AND_NORMS, SPATIAL_MEAN, SPLIT_AND_CAT)

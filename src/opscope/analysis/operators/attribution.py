@@ -18,6 +18,7 @@ from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.eligibility import eligibility
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
+from opscope.program.xnnpack.attention import attention_parts
 from opscope.program.xnnpack.attribution import match_events
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.program.xnnpack.value_uses import Links
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from opscope.core.table.places import SelfTimeKey
     from opscope.program.cost.operator_cost import Cost
     from opscope.program.model import ModelMethod, ProgramModel
+    from opscope.program.operators.kinds import AttentionPart
     from opscope.program.origin import OperatorOrigin, Origins
     from opscope.program.partition.portable_reason import PortableReason
     from opscope.program.partition.sme_support import Eligibility
@@ -392,6 +394,9 @@ class _MethodWalk:
     def __init__(self, method: ModelMethod, inputs: Sequence[Shape] | None) -> None:
         self._method = method
         self._links = Links(method.plan, method.graphs)
+        unknown_parts: dict[int, AttentionPart] = {}
+        parts = partial(attention_parts, method.plan, method.graphs)
+        self._attention = part("operators of attention", parts, unknown_parts)
         given = static_inputs(method.plan) if inputs is None else inputs
         self.guessing = is_dynamic(method.plan) and given is None
         self._known: Shapes | None = None
@@ -442,6 +447,7 @@ class _MethodWalk:
             dtype=self._dtype(step),
             shape=shape,
             elements=None if shape is None else math.prod(shape),
+            attention=self._attention.get(instruction),
         )
         if origin:
             known = with_origin(known, origin)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.operators.operators import sums
+from opscope.analysis.operators.unrolled import unrolled
 from opscope.core.grouping import grouped
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
 
 
-class ModuleTime(msgspec.Struct, frozen=True):
+class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
     """A module of the model, with everything below it.
 
     Attributes:
@@ -29,6 +30,7 @@ class ModuleTime(msgspec.Struct, frozen=True):
         self_share: ``self_ns`` of it.
         operators: number of its own operators.
         macs: of it and everything below; null when one of its operators' is not known.
+        steps: how many steps of it the exporter unrolled; left out where nothing repeats.
     """
 
     method: str
@@ -41,6 +43,7 @@ class ModuleTime(msgspec.Struct, frozen=True):
     operators: int
     macs: int | None
     self_share: float
+    steps: int | None = None
 
 
 class SourceTime(msgspec.Struct, frozen=True):
@@ -64,7 +67,9 @@ def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str])
     for row in known:
         for path in _prefixes(row.module or ""):
             below.setdefault((row.method, path), []).append(row)
-    return [_module(method, path, types, below) for method, path in _tree(below, types)]
+    steps = {(one.method, one.module): one.steps for one in unrolled(rows)}
+    found = [_module(method, path, types, below) for method, path in _tree(below, types)]
+    return [msgspec.structs.replace(one, steps=steps.get((one.method, one.path))) for one in found]
 
 
 def source_times(rows: Sequence[Operator]) -> list[SourceTime]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.program.cost.operator_cost import Cost
-from opscope.program.operators.kinds import Attribution
+from opscope.program.operators.kinds import AttentionPart, Attribution
 from opscope.program.operators.taxonomy import OperatorClass
 from opscope.program.partition.sme_support import Eligibility
 
@@ -58,6 +58,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
         elements: of its first input, or of its output when that is larger; of one call.
         taps: positions of a depthwise filter.
         sme: whether XNNPACK can run it with SME; None when it is not a product, or not known.
+        attention: what it does for an attention as a kernel outside of delegates; None for all others.
     """
 
     operator_class: OperatorClass | None = None
@@ -80,6 +81,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     elements: int | None = None
     taps: int | None = None
     sme: Eligibility | None = None
+    attention: AttentionPart | None = None
 
 
 def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = True) -> OperatorFacts:

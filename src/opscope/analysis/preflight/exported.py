@@ -81,6 +81,13 @@ class ExportedFile(msgspec.Struct, frozen=True):
     size: int
 
 
+class ExportStage(msgspec.Struct, frozen=True):
+    """A stage of an export, and the seconds that it took."""
+
+    name: str
+    seconds: float
+
+
 class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.export/1"):
     """What an export made, and how it was checked.
 
@@ -99,6 +106,7 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
         versions: of the packages that made it.
         partition_rules: release that the reasons of portable operators are of.
         etrecord_problem: why the .etrecord cannot be used; null when it was read back and fits the program.
+        stages: what took how long, in order, without the checks at the end; empty in records of older versions.
     """
 
     opscope: str
@@ -114,6 +122,7 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
     versions: dict[str, str]
     partition_rules: str
     etrecord_problem: str | None = None
+    stages: list[ExportStage] = []
 
 
 def delegation(method: MethodPreflight) -> Delegation:

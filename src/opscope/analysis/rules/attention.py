@@ -1,69 +1,122 @@
-"""What the masks of an attention cost: operators that ExecuTorch puts into scaled_dot_product_attention."""
+"""What ExecuTorch's exporter puts around the products of an attention, outside of delegates: masks, scales, copies."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.message import Severity, finding, passed
+from opscope.analysis.findings.message import Saving, Severity, finding, passed
 from opscope.analysis.findings.rule import ATTENTION_MASKS, declare_rule
+from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
-from opscope.core.units import milliseconds, share_text
+from opscope.core.table.places import operator_key
+from opscope.core.units import counted_text, milliseconds, share_text
+from opscope.program.operators.kinds import AttentionPart
+from opscope.program.operators.taxonomy import aten_operator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import Evidence
 
 # Where it comes from: docs/design/rules.md.
-_ATTENTION = "scaled_dot_product_attention"
 # A softmax that gives 0 for a row whose every element is masked: torch/_decomp/decompositions.py, _safe_softmax.
-_SAFE_SOFTMAX = frozenset({"eq.Scalar", "logical_not", "any", "full_like", "where.self"})
-_INSIDE = _SAFE_SOFTMAX | {"scalar_tensor", "full", "bitwise_not", "le.Scalar", "logical_and", "mul.Scalar"}
-STEP = (
+_SAFE_SOFTMAX = frozenset({"eq", "logical_not", "any", "full_like", "where"})
+_MODULES = (
+    "put opscope.patterns.replace_attentions(model) behind loading the weights: it replaces every "
+    "torch.nn.MultiheadAttention, those of TransformerEncoder and TransformerDecoder with them, by one that a delegate "
+    "takes as a whole; give masks as numbers that are made once (opscope.patterns.additive_mask). "
+)
+_FUNCTION = (
     "write the attention out with a mask of numbers, 0 or -1e4, that is made once "
     "(opscope.patterns.masked_attention): "
     "torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v, which a delegate takes; models of Hugging Face do "
-    "so with attn_implementation='eager'. A row that is masked as a whole then gives the mean of v instead of 0"
+    "so with attn_implementation='eager'. "
 )
+_CAUTION = "A row that is masked as a whole then gives the mean of v instead of 0"
+_BASIS = "if none of them is left: their time and that of calling them, measured; a delegate adds the mask"
+_BASIS_WITH_PRODUCTS = "if none of them is left and the delegate runs their products as fast as its others of this run"
 
 
-def masking_operators(evidence: Evidence) -> list[Operator]:
-    """Portable operators that scale and mask an attention's products, or keep its softmax from dividing by zero.
+def attention_operators(evidence: Evidence) -> list[Operator]:
+    """Portable operators that mask an attention, or scale and copy what it multiplies.
 
-    By the line of the model that caused them; where no line is known, by the five that the softmax is made of, which
-    nothing else brings together.
+    The program tells by what surrounds the softmax. Without one, the five that the softmax of
+    ``scaled_dot_product_attention`` is made of tell, which nothing else brings together.
     """
-    candidates = evidence.where(lambda o: o.backend == PORTABLE_BACKEND and _name(o) in _INSIDE)
-    found = []
-    for own in grouped(candidates, lambda operator: operator.method).values():
-        unknown = [o for o in own if o.code is None and _name(o) in _SAFE_SOFTMAX]
-        found += unknown if {_name(operator) for operator in unknown} == _SAFE_SOFTMAX else []
-        found += [operator for operator in own if _ATTENTION in (operator.code or "")]
-    return found
+    if evidence.attention is not None:
+        known = evidence.attention
+        return evidence.where(lambda o: o.backend == PORTABLE_BACKEND and operator_key(o) in known)
+    candidates = evidence.where(lambda o: o.backend == PORTABLE_BACKEND and aten_operator(o.name) in _SAFE_SOFTMAX)
+    methods = grouped(candidates, lambda operator: operator.method).values()
+    whole = [own for own in methods if {aten_operator(operator.name) for operator in own} == _SAFE_SOFTMAX]
+    return [operator for own in whole for operator in own]
 
 
-def _name(operator: Operator) -> str:
-    """The aten operator of a portable kernel: ``eq.Scalar`` of ``native_call_eq.Scalar_out``."""
-    name = operator.name.removeprefix("native_call_")
-    return name.removesuffix("_out") if name.endswith("_out") else name.removesuffix(".out")
+def _doing(evidence: Evidence, members: Sequence[Operator], part: AttentionPart) -> list[Operator]:
+    """Those of some operators that do this for an attention; without a program all of them mask."""
+    known = evidence.attention
+    if known is None:
+        return [*members] if part is AttentionPart.MASKING else []
+    return [operator for operator in members if (key := operator_key(operator)) is not None and known[key] is part]
 
 
 @declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), LEAST_SHARE=LEAST_SHARE)
 def attention_masking(evidence: Evidence) -> Message:
-    """Operators that scale and mask the products inside of scaled_dot_product_attention, above 5 % of the latency."""
+    """Operators outside of delegates that mask an attention, or project, scale and copy its factors, above 5 %."""
     rule = "attention_masking"
-    members = masking_operators(evidence)
+    members = attention_operators(evidence)
+    masking = _doing(evidence, members, AttentionPart.MASKING)
+    projecting = _doing(evidence, members, AttentionPart.PROJECTING)
     if not members:
         return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
     if share <= LEAST_SHARE:
-        return passed(rule, f"masking inside of attention takes {share_text(share)} ({count(members)})")
-    title = f"Masking and scaling inside of {_ATTENTION} take {share_text(share)} of the latency"
-    told = (
-        f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms; longest: {longest(members)}; "
-        "the exporter writes the softmax of this function so that it allows for rows without any element"
-    )
-    found = finding(rule, Severity.HIGH, (title, told, STEP), evidence.limit(members), places(members))
+        return passed(rule, f"portable operators inside of attention take {share_text(share)} ({count(members)})")
+    parts = [*(["projections"] if projecting else []), *(["masks"] if masking else []), "scales and copies"]
+    what = ", ".join(parts).capitalize()
+    title = f"{what} inside of attention take {share_text(share)} of the latency, outside of delegates"
+    told = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
+    told += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
+    words = title, f"{told}; longest: {longest(members)}", _step(members)
+    found = finding(rule, Severity.HIGH, words, _saving(evidence, members, projecting), places(members))
     return found.about(recipe=ATTENTION_MASKS)
+
+
+def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequence[Operator]) -> Saving:
+    """Their time, without what a delegate needs for the products among them, at the rate of its others in this run.
+
+    Where it ran no others it is the limit.
+    """
+    whole = [*members, *evidence.calls_of(members)]
+    if not projecting:
+        return evidence.saved(Saving(time_of(whole), evidence.interval(whole), _BASIS))
+    others = evidence.where(lambda o: is_delegated(o) and o.kind == projecting[0].kind and bool(o.macs))
+    work = [operator.macs or 0 for operator in projecting]
+    if not others or not all(work):
+        return evidence.limit(whole)
+    left = sum(work) * time_of(others) / sum(operator.macs or 0 for operator in others)
+    ends = evidence.interval(whole)
+    less = (max(0.0, ends[0] - left), max(0.0, ends[1] - left)) if ends else None
+    return evidence.saved(Saving(max(0.0, time_of(whole) - left), less, _BASIS_WITH_PRODUCTS))
+
+
+def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:
+    """How much of it projects with weights that are cut out, how much masks, and by what."""
+    products = f"; products with weights that are cut out in every call: {milliseconds(time_of(projecting))} ms"
+    if not masking:
+        return products if projecting else ""
+    names = list(dict.fromkeys(aten_operator(operator.name) for operator in masking))
+    guard = ", which the exporter adds to the softmax for rows that are masked as a whole"
+    own = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
+    told = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
+    return f"{told}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else told
+
+
+def _step(members: Sequence[Operator]) -> str:
+    """What to do: a call where torch's own module is used, else the function to write in its place."""
+    modules = any((operator.module_type or "").endswith("MultiheadAttention") for operator in members)
+    return f"{_MODULES if modules else _FUNCTION}{_CAUTION}"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opscope.analysis.roofline.roofline import Roofline
     from opscope.core.table.places import Located, OperatorKey
     from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.operators.kinds import AttentionPart
     from opscope.program.partition.sme_support import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -67,6 +68,8 @@ class Evidence(NamedTuple):
     split: bool = True  # whether the latency is split into operators; without it there is one, the whole call
     # whether SME can run an operator, for those that multiply and accumulate and whose nodes are known
     sme: Mapping[OperatorKey, Eligibility] = {}
+    # kernels outside of delegates that belong to an attention; None where no program tells
+    attention: Mapping[OperatorKey, AttentionPart] | None = None
     # what joins the operators to the headline; None where it is not known, so that the mean stands for it
     headline: HeadlineSplit | None = None
     # why other processes took so much that no time is worth a finding; None where they did not
@@ -112,6 +115,28 @@ class Evidence(NamedTuple):
         """What would be saved if these operators, and the copies of inputs and outputs where asked, took no time."""
         time_ns = time_of(operators) + (self.copies_ns if copies else 0.0)
         return self.saved(Saving(time_ns, self.interval(operators, copies=copies), "at most, if removed entirely"))
+
+    def borders(self) -> dict[tuple[str, int | None], float]:
+        """What entering and leaving each delegate call costs, by method and instruction.
+
+        Without what was cut off the durations of its operators: half a unit on average.
+        """
+        lost: dict[tuple[str, int | None], float] = {}
+        for operator in self.operators:
+            if operator.position is not None:
+                place = operator.method, operator.instruction
+                lost[place] = lost.get(place, 0.0) + operator.uncertainty_ns / 2
+        return {
+            (call.method, call.instruction): max(
+                0.0, (call.boundary_ns or 0.0) - lost.get((call.method, call.instruction), 0.0)
+            )
+            for call in self.delegates
+        }
+
+    def calls_of(self, operators: Iterable[Operator]) -> list[Operator]:
+        """The framework's own time in the instructions that these operators are all of, as kernels are."""
+        own = {(operator.method, operator.instruction) for operator in operators}
+        return [o for o in self.operators if o.position is None and (o.method, o.instruction) in own]
 
     def interval(self, operators: Sequence[Operator], *, copies: bool = False) -> tuple[float, float] | None:
         """95 % interval of the time of some operators, and of the copies, together; None with fewer than two processes.

@@ -10,6 +10,7 @@ from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, P
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operator_facts import GIVEN
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.operators.unrolled import unrolled
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
@@ -28,6 +29,8 @@ DATA_MOVEMENT_SHARE = 0.10
 MANY_CALLS = 8
 _NAMED = 3
 _WEIGHTY = 0.05
+_MOSTLY = 2 / 3
+"""Share of the borders from which a recurrence is what to change."""
 
 
 @declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE)
@@ -169,12 +172,16 @@ def fragmentation(evidence: Evidence) -> Message:
     """Many delegate calls, whose borders cost more than 5 % of the latency."""
     rule = "fragmentation"
     calls = evidence.delegates
-    cost = sum(_borders(evidence))
+    borders = evidence.borders()
+    cost = sum(borders.values())
     share = evidence.part(cost)
     spent = f"{milliseconds(cost)} ms ({share_text(share)}) at boundaries"
     figures = f"{counted_text(len(calls), 'delegate call')}, {spent}"
     if len(calls) < MANY_CALLS or share <= LEAST_SHARE:
         return passed(rule, figures)
+    steps = {(o.method, o.instruction) for one in unrolled(evidence.operators) for o in one.operators}
+    if sum(own for place, own in borders.items() if place in steps) > _MOSTLY * cost:
+        return passed(rule, f"{figures}, most of them of an unrolled recurrence, which is a separate finding")
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
@@ -188,19 +195,6 @@ def fragmentation(evidence: Evidence) -> Message:
     found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
     known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
     return found.about(recipe=max((one for one in known if one), key=known.count, default=None))
-
-
-def _borders(evidence: Evidence) -> list[float]:
-    """Cost of each call's border, without what was cut off the durations of its operators: half a unit on average."""
-    lost: dict[tuple[str, int | None], float] = {}
-    for operator in evidence.operators:
-        if operator.position is not None:
-            place = operator.method, operator.instruction
-            lost[place] = lost.get(place, 0.0) + operator.uncertainty_ns / 2
-    return [
-        max(0.0, (call.boundary_ns or 0.0) - lost.get((call.method, call.instruction), 0.0))
-        for call in evidence.delegates
-    ]
 
 
 @declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), LEAST_SHARE=LEAST_SHARE)

@@ -23,6 +23,7 @@ from opscope.analysis.rules.movement import (
     quantisation_overhead,
 )
 from opscope.analysis.rules.operators import below_expectation, slowed_operators, unhelped_operators
+from opscope.analysis.rules.recurrence import unrolled_recurrence
 from opscope.analysis.rules.runtime import (
     costly_activations,
     framework_time,
@@ -70,6 +71,7 @@ RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     layout_tax,
     layout_churn,
     fragmentation,
+    unrolled_recurrence,
     quantisation_overhead,
     unfused_operators,
     bottleneck,

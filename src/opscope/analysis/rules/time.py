@@ -11,7 +11,7 @@ from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTAB
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant, limit_without
 from opscope.analysis.roofline.operator_ceiling import Bound
-from opscope.analysis.rules.attention import masking_operators
+from opscope.analysis.rules.attention import attention_operators
 from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
     NO_CEILINGS,
@@ -90,16 +90,16 @@ def _plain(row: PortableTime) -> str:
 
 def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     """What to do about those that take most, by the reason for each, and the first recipe for it."""
-    masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
-    rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
-    steps = ["those inside of attention: see the finding on its masking"] if masking else []
+    attention = {(operator.method, operator.instruction) for operator in attention_operators(evidence)}
+    rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in attention])[:2]
+    steps = ["those inside of attention: see the finding on attention"] if attention else []
     steps += [
         f"{display_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
         for row in rows
         if row.cause
     ]
     known = [recipe_of(row.name, Cause(row.cause)) for row in rows if row.cause]
-    recipes = [*([ATTENTION_MASKS] if masking else []), *filter(None, known)]
+    recipes = [*([ATTENTION_MASKS] if attention else []), *filter(None, known)]
     unknown = _ASK_THE_FILE if _of_litert(evidence) else _ASK_THE_PARTITIONER
     step = "; ".join(steps) or unknown
     return step, next(iter(recipes), None)

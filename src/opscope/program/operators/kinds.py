@@ -556,3 +556,14 @@ class Attribution(str, enum.Enum):
     ALIGNED = "aligned"
     AMBIGUOUS = "ambiguous"
     NAME = "name"
+
+
+class AttentionPart(enum.Enum):
+    """What a kernel outside of delegates does for an attention."""
+
+    MASKING = "masking"
+    """It makes or applies a mask, or guards the softmax."""
+    PREPARING = "preparing"
+    """It scales, copies or moves what is multiplied."""
+    PROJECTING = "projecting"
+    """It makes queries, keys or values with weights that are cut out in every call, which no delegate takes."""

@@ -22,6 +22,20 @@ class TensorSpec(msgspec.Struct, frozen=True):
     dtype: str
 
 
+class UnrolledLayer(msgspec.Struct, frozen=True):
+    """A recurrent layer, which the exporter turns into operators for each of its steps.
+
+    Attributes:
+        module: its path in the model; empty for the model itself.
+        kind: ``gru``, ``lstm`` or ``rnn``.
+        steps: how many; null where that can differ between calls.
+    """
+
+    module: str
+    kind: str
+    steps: int | None
+
+
 class ExportedMethod(msgspec.Struct, frozen=True):
     """One method as it was exported.
 
@@ -34,6 +48,7 @@ class ExportedMethod(msgspec.Struct, frozen=True):
         tokens: tokens of a call, as the model's author says; null where that means nothing.
         calibration: batches that static quantisation was calibrated on; null without.
         calibration_made: they were made from the example inputs, so that they say nothing about accuracy.
+        unrolled: recurrent layers, whose steps make an export long.
     """
 
     name: str
@@ -44,6 +59,7 @@ class ExportedMethod(msgspec.Struct, frozen=True):
     tokens: int | None = None
     calibration: int | None = None
     calibration_made: bool | None = None
+    unrolled: list[UnrolledLayer] = []
 
 
 class Signature(NamedTuple):

@@ -14,9 +14,11 @@ from opscope.analysis.findings.finding import advice_of, limits_of
 from opscope.analysis.findings.message import Message, note, warning
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
-from opscope.analysis.operators.operators import longest_first, sums
+from opscope.analysis.operators.operators import longest_first, program_order, sums
+from opscope.analysis.operators.unrolled import unrolled
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
+from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.operators.unrolled import Unrolled
     from opscope.reports.document.blocks import Value
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
@@ -491,6 +494,8 @@ class OperatorRow(NamedTuple):
     operator: Operator
     cumulative: float
     change: OperatorChange | None
+    members: int = 1  # operators of the program that it stands for
+    steps: int = 0  # of a recurrence that was unrolled, whose operators it sums up
 
 
 def operator_rows(content: ReportContent) -> list[OperatorRow]:
@@ -507,6 +512,33 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
         running += operator.share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows
+
+
+def steps_together(rows: Sequence[OperatorRow]) -> list[OperatorRow]:
+    """The rows with one for each recurrence that was unrolled, longest first; times and shares add up as before."""
+    found = unrolled(sorted((row.operator for row in rows), key=program_order))
+    inside = {id(operator) for one in found for operator in one.operators}
+    kept = [row for row in rows if id(row.operator) not in inside]
+    return sorted([*kept, *map(_summed_up, found)], key=lambda row: (-row.operator.share, -row.operator.traced_ns))
+
+
+def _summed_up(found: Unrolled) -> OperatorRow:
+    """A recurrence as one operator of its module, of the category and the backends that take most of it."""
+    time_ns, share = sums(found.operators)
+    longest = longest_first(found.operators)
+    backends = dict.fromkeys(operator.backend for operator in longest)
+    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own)[1])[0]
+    whole = msgspec.structs.replace(
+        first,
+        module=found.module or "the model",
+        backend=", ".join(backends),
+        time_ns=time_ns,
+        share=share,
+        traced_ns=sum(operator.traced_ns for operator in found.operators),
+        change=None,
+        candidates=(),
+    )
+    return OperatorRow(whole, 0.0, None, len(found.operators), found.steps)
 
 
 def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Closing]]:

@@ -24,6 +24,7 @@ from opscope.reports.content.content import (
     side_names,
     speedup_text,
     split_sentence,
+    steps_together,
     threads_text,
     trust_text,
 )
@@ -118,10 +119,14 @@ def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = (
 
 
 def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, compared: bool = False) -> TableBlock:
-    """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum."""
-    work = [row for row in rows if row.operator.kind != "framework"]
+    """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum.
+
+    The steps of a recurrence are one row; each operator has its own in the table of all operators.
+    """
+    work = steps_together([row for row in rows if row.operator.kind != "framework"])
     framework = [row for row in rows if row.operator.kind == "framework"]
-    rest = [(f"{counted_text(len(work) - _TOP, 'more operator')}", work[_TOP:]), ("framework, no operator", framework)]
+    more = counted_text(sum(row.members for row in work[_TOP:]), "more operator")
+    rest = [(more, work[_TOP:]), ("framework, no operator", framework)]
     together = [(name, sums(row.operator for row in own)) for name, own in rest if own]
     below = [Closing(name, {"ms": time, "share": share}) for name, (time, share) in together]
     return table(
@@ -154,7 +159,8 @@ def analysed_split(analysis: Analysis) -> list[Block]:
 
 def _named(row: OperatorRow) -> TableCell:
     own = row.operator
-    return TableCell(layer_text(own) or own.name, own.kind, own.category)
+    kind = f"{row.steps} steps, {counted_text(row.members, 'operator')}" if row.steps else own.kind
+    return TableCell(layer_text(own) or own.name, kind, own.category)
 
 
 def _how_split(shown: Analysis) -> str:

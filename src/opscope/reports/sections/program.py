@@ -120,7 +120,11 @@ def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
     of = method_of(analysis)
     return table(
         rows,
-        column("module", Format.NAME, lambda row: TableCell(f"{of(row.module)}{row.label}", depth=row.depth)),
+        column(
+            "module",
+            Format.NAME,
+            lambda row: TableCell(f"{of(row.module)}{row.label}", _steps(row.module), depth=row.depth),
+        ),
         column("class", Format.NAME, lambda row: (row.module.type or "").rpartition(".")[2]),
         column("self ms", Format.MS, lambda row: row.module.self_ns),
         column("total ms", Format.MS, lambda row: row.module.total_ns),
@@ -129,6 +133,11 @@ def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
         column("", Format.BAR, lambda row: (row.module.self_share, row.module.share - row.module.self_share)),
         tree=True,
     )
+
+
+def _steps(module: ModuleTime) -> str:
+    """That the exporter unrolled a module, in a few words; empty where it did not."""
+    return f"{module.steps} steps" if module.steps else ""
 
 
 def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:

@@ -67,6 +67,7 @@ def checked(
         versions=done.done.versions,
         partition_rules=found.partition_rules,
         etrecord_problem=problem,
+        stages=done.stages,
     )
     _check_agreement(record, directory / EXPORT_LOG)
     shutil.rmtree(directory / CHECKS, ignore_errors=True)
@@ -154,7 +155,7 @@ def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path: 
     choice = Choice(dtype)
     program = directory / f"{choice.stem(name)}.pte"
     places = Places(program, program.with_suffix(".etrecord"), directory / "graph.json")
-    export(_copied(module, inputs), name, choice, places, lambda _: None)
+    export(_copied(module, inputs), name, choice, places, lambda _, __: None)
     return program
 
 

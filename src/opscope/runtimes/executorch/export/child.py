@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.core.system.stages import StepProgress
+    from opscope.core.system.stages import StageProgress
     from opscope.runtimes.executorch.export.eager import EagerMethod
 
     Array: TypeAlias = NDArray[Any]
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ExportRequest)
     try:
-        _say(answer, serve(request, lambda name: _say(answer, ExportStep(name))))
+        _say(answer, serve(request, lambda name, detail: _say(answer, ExportStep(name, detail))))
     except OpscopeError as error:
         traceback.print_exc()
         _say(answer, Refusal(error.problem, error.hint, type(error).__name__, error.where))
@@ -154,16 +154,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve(request: ExportRequest, heard: StepProgress) -> ExportFinished:
+def serve(request: ExportRequest, heard: StageProgress) -> ExportFinished:
     """Export a model, run what came of it, and leave both outputs to be compared."""
     directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
     stem = choice.stem(request.name)
     places = Places(directory / f"{stem}.pte", directory / f"{stem}.etrecord", directory / "graph.json")
     checks = directory / CHECKS
     checks.mkdir()
-    heard("building the model")
+    heard("building the model", "")
     model = load(request.model, Path(request.models) if request.models else None)
-    heard("running the model in PyTorch")
+    heard("running the model in PyTorch", "")
     eager = eager_outputs(model.methods)
     _save(checks, "eager", eager)
     lowered = export(model, request.name, choice, places, heard)

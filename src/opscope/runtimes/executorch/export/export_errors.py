@@ -24,6 +24,10 @@ _LOG = "the whole message is in the export log"
 # What to try, by what torch or ExecuTorch says; the first that fits.
 _ADVICE = (
     (
+        r"in _detect_is_causal_mask",
+        "PyTorch compares the mask with a causal one: call the encoder with is_causal=False (a decoder tgt_is_causal)",
+    ),
+    (
         r"data-dependent|GuardOnDataDependent|DynamicControlFlow|Could not extract specialized integer",
         "a branch or a size depends on a tensor's value: write it with torch.where or torch.cond, or fix it",
     ),
@@ -67,11 +71,12 @@ def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) ->
         parts.append(f" at {place}")
     if operator and operator not in first_line(error):
         parts.append(f", operator {operator}")
-    return ExportError(f"{''.join(parts)}: {first_line(error)}", hint=f"{advice(said)}; {_LOG}")
+    called = "\n".join(f"in {frame.f_code.co_name}" for one in _chain(error) for frame, _ in _frames(one))
+    return ExportError(f"{''.join(parts)}: {first_line(error)}", hint=f"{advice(f'{called}{said}')}; {_LOG}")
 
 
 def advice(said: str) -> str:
-    """What to try, by what was said."""
+    """What to try, by what was said, and by the functions in which."""
     for pattern, hint in _ADVICE:
         if re.search(pattern, said):
             return hint

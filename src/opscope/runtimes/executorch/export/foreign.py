@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import inspect
 import re
 import sys
 from pathlib import Path
@@ -21,6 +20,13 @@ from opscope.core.errors import (
 )
 from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
 from opscope.runtimes.executorch.export.export_errors import export_error, place_of
+from opscope.runtimes.executorch.export.found_model import (
+    INPUTS,
+    callable_name,
+    example_input,
+    inputs_beside,
+    needed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
 
 _PACKAGE = "__init__.py"
 _WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
-_INPUTS = "(torch.randn(1, 3, 224, 224),)"
 _INTERFACE = ("get_eager_model", "get_example_inputs")
 
 
@@ -132,37 +137,42 @@ def _free_name(stem: str) -> str:
 
 
 def called(module: ModuleType, name: str, where: str) -> EagerModel:
-    """The model that a callable of a module builds."""
+    """The model that a callable of a module builds, or is; without a name the one that the module has."""
+    name = name or callable_name(module, where)
     found = getattr(module, name, None)
     if found is None:
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise NotFoundError(f"the module has no {name!r}", where=where, hint=did_you_mean(name, callables))
+    if hasattr(found, "named_modules") and not isinstance(found, type):
+        return as_model(_with_inputs(found, module, name, where), where)
     if not callable(found):
         problem = f"{name} must be callable, got {type(found).__name__}"
         raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
-    if hasattr(found, "named_modules") and not isinstance(found, type):
-        raise _no_inputs(f"{name} is a {type(found).__name__}", name, where)
-    if needed := _needed(found):
-        call = f"{name}({', '.join(f'{argument}=...' for argument in needed)})"
-        hint = f"write a function without arguments, and name that: def build(): return {call}, {_INPUTS}"
-        raise UsageError(f"{name} needs arguments: {', '.join(needed)}", where=where, hint=hint)
-    return built(found, where)
+    if missing := needed(found):
+        call = f"{name}({', '.join(f'{argument}=...' for argument in missing)})"
+        hint = f"write a function without arguments, and name that: def build(): return {call}, (torch.randn(...),)"
+        raise UsageError(f"{name} needs arguments: {', '.join(missing)}", where=where, hint=hint)
+    return built(lambda: _complete(found(), module, where), where)
 
 
-def _needed(found: Callable[..., Any]) -> list[str]:
-    """The arguments without which it cannot be called; none where Python cannot tell."""
-    try:
-        parameters = inspect.signature(found).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind not in variable]
+def _complete(value: Any, module: ModuleType, where: str) -> Any:  # noqa: ANN401 - whatever the user's code returned
+    """A module without inputs gets those that stand beside it; all else is as it was returned."""
+    if not hasattr(value, "named_modules") or all(hasattr(value, name) for name in _INTERFACE):
+        return value
+    return _with_inputs(value, module, f"{type(value).__name__}(...)", where)
 
 
-def _no_inputs(problem: str, call: str, where: str) -> UsageError:
+def _with_inputs(model: Any, module: ModuleType, call: str, where: str) -> tuple[Any, ...]:  # noqa: ANN401 - likewise
     """The exporter runs a module once with inputs, which nothing but its author knows."""
-    hint = f"write a function that returns both, and name that: def build(): return {call}, {_INPUTS}"
-    return UsageError(f"{problem} without example inputs", where=where, hint=hint)
+    inputs = inputs_beside(module)
+    if inputs is not None:
+        return model, inputs
+    example, taken = example_input(model), ", ".join(needed(model.forward))
+    hint = (
+        f"write {INPUTS} = ({example},) beside it, with a tensor for each argument of forward ({taken}), or a function "
+        f"that returns both: def build(): return {call}, ({example},)"
+    )
+    raise UsageError(f"{type(model).__name__} has no example inputs", where=where, hint=hint)
 
 
 def built(builder: Callable[[], Any], where: str) -> EagerModel:
@@ -195,7 +205,8 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
     elif isinstance(value, tuple) and len(value) in (2, 3):
         value = EagerModel.of(*value)
     elif hasattr(value, "named_modules"):
-        raise _no_inputs(f"the builder returned a {type(value).__name__}", f"{type(value).__name__}(...)", where)
+        hint = f"return both: return {type(value).__name__}(...), ({example_input(value)},)"
+        raise UsageError(f"the builder returned a {type(value).__name__} without inputs", where=where, hint=hint)
     if not isinstance(value, EagerModel) or not value.methods:
         problem = f"the builder returned {type(value).__name__}, not a model with example inputs"
         raise UsageError(problem, where=where, hint=_WANTED)

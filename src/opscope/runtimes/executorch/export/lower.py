@@ -12,6 +12,7 @@ from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_m
 from opscope.core.files import write_atomically
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
+from opscope.runtimes.executorch.export.stages import LOWERING, Lowering, of_methods, told
 from opscope.runtimes.exports import (
     DYNAMIC,
     DYNAMIC_INT8,
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.core.system.stages import StepProgress
+    from opscope.core.system.stages import StageProgress
+    from opscope.program.structure.exported import UnrolledLayer
     from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel, Inputs, Quantisation
 
 
@@ -227,9 +229,9 @@ class Places(NamedTuple):
 
 
 @contextlib.contextmanager
-def step(name: str, heard: StepProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
+def step(name: str, heard: StageProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
     """A step of an export: what it raises becomes an error that names it."""
-    heard(name)
+    heard(name, "")
     try:
         yield
     except OpscopeError:
@@ -238,25 +240,30 @@ def step(name: str, heard: StepProgress, graphs: Iterable[Any] = ()) -> Iterator
         raise export_error(name, error, graphs) from error
 
 
-def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: StepProgress) -> Lowered:
+def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: StageProgress) -> Lowered:
     """Export a model and write its files."""
     import torch
 
     with torch.no_grad():
         methods = _converted(model.methods, choice.dtype)
         programs = {key: _exported(key, one, model, choice, heard) for key, one in methods.items()}
-        with step(f"lowering for {choice.backend}", heard, programs.values()):
+        layers = of_methods(programs)
+        lowering = Lowering(heard)
+        with step(LOWERING, heard, programs.values()), lowering.counted():
             from executorch.exir import to_edge_transform_and_lower
 
-            partitioner = {name: _partitioners(choice) for name in programs}
+            if why := told([one for own in layers.values() for one in own]):
+                heard(LOWERING, why)
+            partitioner = {name: [lowering.announced(one) for one in _partitioners(choice)] for name in programs}
             edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
+        with step("planning memory", heard, programs.values()):
             lowered = edge.to_executorch()
         with step("serialising", heard, programs.values()):
             lowered.save(str(places.program))
             problem = record_written(lowered, places.etrecord)
             graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
             write_atomically(places.graph, msgspec.json.format(graph, indent=1) + b"\n")
-    return Lowered(methods, programs, problem)
+    return Lowered(methods, programs, problem, layers)
 
 
 def record_written(lowered: Any, path: Path) -> str | None:  # noqa: ANN401 - torch is not typed here
@@ -276,6 +283,7 @@ class Lowered(NamedTuple):
     methods: Mapping[str, EagerMethod]  # with inputs in the exported number type
     programs: Mapping[str, Any]  # exported programs by method
     etrecord_problem: str | None  # why there is no ETRecord; None when there is
+    unrolled: Mapping[str, list[UnrolledLayer]]  # recurrent layers by method
 
     def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
         """What the record of the export says about a method; its outputs come from running it."""
@@ -291,6 +299,7 @@ class Lowered(NamedTuple):
             tokens=method.tokens,
             calibration=len(calibration_inputs(method, model.quantisation)) if static else None,
             calibration_made=model.quantisation.calibration is None if static else None,
+            unrolled=self.unrolled[name],
         )
 
 
@@ -315,7 +324,7 @@ def halved(method: EagerMethod) -> EagerMethod:
     return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
 
 
-def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: StepProgress) -> Any:  # noqa: ANN401
+def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: StageProgress) -> Any:  # noqa: ANN401
     import torch
 
     def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here

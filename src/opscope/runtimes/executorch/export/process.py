@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.preflight.exported import ExportStage
 from opscope.core import errors
 from opscope.core.errors import ExportError, MissingDependencyError, OpscopeError
 from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
+from opscope.core.system.stages import enter
 from opscope.core.system.stop import on_stop
 from opscope.hosts.process import last_line
+from opscope.machine.clock import SystemClock
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
 from opscope.runtimes.exports import EXPORT_LOG, Choice, check_choice
@@ -40,6 +43,7 @@ class Exported(msgspec.Struct, frozen=True):
     etrecord: Path | None  # the .etrecord; None when it could not be written
     name: str  # of the model, as in the names of files
     done: ExportFinished  # methods and versions
+    stages: list[ExportStage] = []  # what took how long, in order
 
 
 def _deaf(step: str) -> None:
@@ -67,13 +71,14 @@ def export_into(
     request = ExportRequest(model, source.name, place, choice.dtype, choice.backend, str(directory))
     asked, log = directory / _REQUEST, directory / EXPORT_LOG
     asked.write_bytes(msgspec.json.encode(request))
+    stages = _Stages(heard)
     try:
-        done = _answered(asked, log, model, heard)
+        done = _answered(asked, log, model, stages)
     finally:
         asked.unlink(missing_ok=True)
     stem = directory / choice.stem(source.name)
     etrecord = None if done.etrecord_problem else stem.with_name(f"{stem.name}.etrecord")
-    return Exported(stem.with_name(f"{stem.name}.pte"), etrecord, source.name, done)
+    return Exported(stem.with_name(f"{stem.name}.pte"), etrecord, source.name, done, stages.ended())
 
 
 def check_installed() -> None:
@@ -84,22 +89,48 @@ def check_installed() -> None:
         raise MissingDependencyError(problem, hint=f"install them with: {install_command('executorch')}")
 
 
-def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> ExportFinished:
+class _Stages:
+    """How long each stage took, the loading of torch first; somebody hears of them."""
+
+    def __init__(self, heard: StepProgress) -> None:
+        self._heard, self._clock = heard, SystemClock()
+        self._found: list[ExportStage] = []
+        self.at, self._since = "loading torch", self._clock.monotonic()
+        heard(self.at)
+
+    def enter(self, stage: str, detail: str) -> None:
+        """A stage begins; or, with a detail, one goes on."""
+        if detail:
+            enter(stage, detail)
+            return
+        self.ended()
+        self.at = stage
+        self._heard(stage)
+
+    def ended(self) -> list[ExportStage]:
+        """All stages up to now, each once; one that comes back is told together."""
+        now = self._clock.monotonic()
+        took, self._since = now - self._since, now
+        before = next((one.seconds for one in self._found if one.name == self.at), 0.0)
+        self._found = [*(one for one in self._found if one.name != self.at), ExportStage(self.at, before + took)]
+        return self._found
+
+
+def _answered(asked: Path, log: Path, model: str, stages: _Stages) -> ExportFinished:
     """What the process answers at last."""
     command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
-    at, last = "starting", None
+    last = None
     with capped_log(log) as errors_, _process(command, errors_) as process, on_stop(process.kill):
         for line in _lines(process):
             last = line
             if isinstance(line, ExportStep):
-                at = line.name
-                heard(at)
+                stages.enter(line.name, line.detail)
         code = process.wait()
     if isinstance(last, ExportFinished) and code == 0:
         return last
     if isinstance(last, Refusal):
         raise _refused(model, last, log)
-    raise _ended(model, at, code, log)
+    raise _ended(model, stages.at, code, log)
 
 
 @contextlib.contextmanager

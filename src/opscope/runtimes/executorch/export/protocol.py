@@ -21,9 +21,10 @@ class ExportRequest(msgspec.Struct, frozen=True):
 
 
 class ExportStep(msgspec.Struct, frozen=True, tag=True):
-    """The step that begins."""
+    """The step that begins, or something on one that goes on."""
 
     name: str
+    detail: str = ""  # how far it is; empty at its beginning
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):

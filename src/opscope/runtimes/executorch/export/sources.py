@@ -1,7 +1,7 @@
 """What MODEL on the command line names: where it comes from, what it is called, and how it is built.
 
 NAME                      a registered model, or NAME.py in the user's directory of models
-FILE.py[:CALLABLE]        a file; the callable is ``build`` unless it is named
+FILE.py[:CALLABLE]        a file; without a callable its ``build``, its ``model``, or its one class of modules
 DIR:CALLABLE              a package, by its directory
 MODULE:CALLABLE           an importable module
 transformers:CONFIGCLASS  a small random model of Hugging Face's transformers
@@ -43,7 +43,8 @@ class ModelSource(NamedTuple):
 
     kind: SourceKind  # where it comes from
     place: str  # registered name, path of the file, or name of the module
-    target: str  # callable, configuration class or name in a registry; empty for registered models
+    # callable, configuration class or name in a registry; empty for registered models, and where a file tells
+    target: str
     name: str  # for files and directories: letters, digits, `_`, `-` and `.` only
 
 
@@ -56,7 +57,7 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
     """What a text names; nothing is imported."""
     place, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
     if place.endswith(".py"):
-        return _file(Path(place), target if colon else BUILD)
+        return _file(Path(place), target)
     if colon and (Path(place) / "__init__.py").is_file():
         return _file(Path(place) / "__init__.py", target)
     if colon:
@@ -72,7 +73,7 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
         return ModelSource(SourceKind.REGISTERED, model, "", _plain(model))
     file = model_file(models_directory(models), model)
     if file is not None:
-        return _file(file, BUILD)
+        return _file(file, "")
     raise _unknown(model, models)
 
 
@@ -101,7 +102,7 @@ def load(model: str, models: Path | None = None) -> EagerModel:
 def _file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
         raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init --model NAME")
-    return ModelSource(SourceKind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
+    return ModelSource(SourceKind.FILE, str(path), target, _plain(path.stem if target in {"", BUILD} else target))
 
 
 def _unknown(model: str, models: Path | None) -> NotFoundError:

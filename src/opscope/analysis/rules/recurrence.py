@@ -1,0 +1,81 @@
+"""What it costs that an unrolled recurrence leaves its delegate in every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.message import Saving, Severity, finding, passed
+from opscope.analysis.findings.rule import RECURRENT_LAYERS, declare_rule
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.operators.unrolled import unrolled
+from opscope.analysis.rules.evidence import LEAST_SHARE, longest, places, time_of
+from opscope.core.units import counted_text, milliseconds, share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.findings.message import Message
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.operators.unrolled import Unrolled
+    from opscope.analysis.rules.evidence import Evidence
+
+# Where it comes from: docs/design/rules.md.
+_MODULES = ("GRU", "LSTM", "RNN")
+_REPLACE = (
+    "put opscope.patterns.replace_recurrent(model) behind loading the weights: it replaces every torch.nn.GRU, LSTM "
+    "and RNN by one whose steps are slices, products and sums, so that all of them are one delegate"
+)
+_REWRITE = (
+    "write the step of operators that a delegate takes: slices in place of split, chunk and x[:, t], reshape in place "
+    "of squeeze and unsqueeze; all steps are one delegate then"
+)
+_BASIS = "if all steps ran in one call: their portable operators, and entering, leaving and making their calls"
+
+
+@declare_rule(Severity.MEDIUM, recipes=(RECURRENT_LAYERS,), LEAST_SHARE=LEAST_SHARE)
+def unrolled_recurrence(evidence: Evidence) -> Message:
+    """Steps of a recurrence that leave their delegate: what is portable in them and the borders of calls, above 5 %."""
+    rule = "unrolled_recurrence"
+    found = unrolled(evidence.operators)
+    if not found:
+        return passed(rule, "no recurrence was unrolled")
+    inside = {(operator.method, operator.instruction) for one in found for operator in one.operators}
+    portable = [o for one in found for o in one.operators if o.backend == PORTABLE_BACKEND]
+    leaving = [*portable, *evidence.calls_of(portable)]
+    borders = [cost for place, cost in evidence.borders().items() if place in inside]
+    kept = (len(borders) - 1) / len(borders) if borders else 0.0
+    time = time_of(leaving) + sum(borders) * kept + _between(evidence, inside)
+    share, named = evidence.part(time), _named(found)
+    figures = f"{counted_text(len(portable), 'portable operator')} and {counted_text(len(borders), 'delegate call')}"
+    if share <= LEAST_SHARE:
+        return passed(rule, f"{named}: leaving the delegate in between takes {share_text(share)} ({figures})")
+    title = f"Steps of {named} leave their delegate, which takes {share_text(share)} of the latency"
+    own = f": {longest(portable)}" if portable else ""
+    told = (
+        f"{figures} in {counted_text(sum(one.steps for one in found), 'step')}; portable: "
+        f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
+    )
+    step = _step([operator for one in found for operator in one.operators])
+    whole = [*portable, *evidence.calls_of(operator for one in found for operator in one.operators)]
+    spread, more = evidence.interval(whole), time_of(whole) - time
+    ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
+    saving = evidence.saved(Saving(time, ends, _BASIS))
+    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
+
+
+def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
+    """The framework's time between the instructions of a recurrence, in proportion to how many of all these are."""
+    methods = {method for method, _ in inside}
+    every = {(o.method, o.instruction) for o in evidence.operators if o.instruction is not None and o.method in methods}
+    framework = [o for o in evidence.operators if o.instruction is None and o.method in methods]
+    return time_of(framework) * (len(inside) - 1) / len(every) if every else 0.0
+
+
+def _named(found: Sequence[Unrolled]) -> str:
+    return ", ".join(f"{one.module or 'the model'} ({one.steps} steps)" for one in found)
+
+
+def _step(operators: Sequence[Operator]) -> str:
+    """What to do: a call where torch's own layer is used, else how to write the step."""
+    types = {(operator.module_type or "").rpartition(".")[2] for operator in operators}
+    return _REPLACE if types & set(_MODULES) else _REWRITE

@@ -1,0 +1,128 @@
+"""Recurrent layers of operators that XNNPACK delegates: all steps are then part of one delegate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from opscope.patterns.modules import replace_modules
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+class _Direction(nn.Module):
+    """One layer in one direction: a product with all inputs at once, and one with the state in every step."""
+
+    def __init__(self, mode: str, weights: list[Tensor], *, backwards: bool) -> None:
+        super().__init__()
+        given, state, *biases = weights
+        self.mode, self.backwards, self.width = mode, backwards, state.shape[1]
+        self.given = _linear(given, biases[0] if biases else None)
+        self.state = _linear(state, biases[1] if biases else None)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs of all steps, and the state behind the last one; step, batch, number."""
+        steps, batch, _ = x.shape
+        products = self.given(x)
+        found = []
+        for number in reversed(range(steps)) if self.backwards else range(steps):
+            own = products.narrow(0, number, 1).view(batch, -1)
+            hidden, cell = self._step(own, self.state(hidden), hidden, cell)
+            found.append(hidden.view(1, batch, self.width))
+        return torch.cat(found[::-1] if self.backwards else found), hidden, cell
+
+    def _step(self, given: Tensor, state: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        if self.mode == "GRU":
+            own, before = self._gates(given), self._gates(state)
+            reset, update = (torch.sigmoid(own[at] + before[at]) for at in (0, 1))
+            new = torch.tanh(own[2] + reset * before[2])
+            return new + update * (hidden - new), cell
+        if self.mode == "LSTM":
+            enter, forget, new, leave = self._gates(given + state)
+            cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
+            return torch.sigmoid(leave) * torch.tanh(cell), cell
+        total = given + state
+        return torch.tanh(total) if self.mode == "RNN_TANH" else torch.relu(total), cell
+
+    def _gates(self, numbers: Tensor) -> list[Tensor]:
+        return [numbers.narrow(1, at * self.width, self.width) for at in range(_GATES[self.mode])]
+
+
+class Recurrent(nn.Module):
+    """What ``torch.nn.GRU``, ``LSTM`` or ``RNN`` computes in evaluation mode, without ``proj_size``.
+
+    PyTorch's own layers are unrolled by the exporter, too, but into operators such as ``split`` and ``squeeze``, which
+    end a delegate in every step.
+
+    Args:
+        layer: what to compute.
+    """
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        if layer.proj_size:
+            raise ValueError("a layer with proj_size has no delegated counterpart")
+        self.batch_first, self.is_lstm, self.width = layer.batch_first, layer.mode == "LSTM", layer.hidden_size
+        self.sides = 2 if layer.bidirectional else 1
+        self.parts = nn.ModuleList(
+            _Direction(layer.mode, weights, backwards=layer.bidirectional and number % 2 == 1)
+            for number, weights in enumerate(layer.all_weights)
+        )
+        self.train(layer.training)
+
+    def forward(
+        self, x: Tensor, hx: Tensor | tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor | tuple[Tensor, Tensor]]:
+        """Outputs and last state, as of the layer that it stands for."""
+        batched = x.dim() == 3  # noqa: PLR2004 - batch, step, number
+        x = (x.transpose(0, 1) if self.batch_first else x) if batched else x.unsqueeze(1)
+        first = self._first(x, hx)
+        states: list[tuple[Tensor, Tensor]] = []
+        for layer in range(0, len(self.parts), self.sides):
+            made = [self.parts[at](x, *first[at]) for at in range(layer, layer + self.sides)]
+            x = torch.cat([own[0] for own in made], -1) if self.sides > 1 else made[0][0]
+            states += [own[1:] for own in made]
+        hidden, cell = (torch.cat([own[at].unsqueeze(0) for own in states]) for at in (0, 1))
+        if not batched:
+            x, hidden, cell = x.squeeze(1), hidden.squeeze(1), cell.squeeze(1)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        return x, (hidden, cell) if self.is_lstm else hidden
+
+    def _first(self, x: Tensor, hx: Tensor | tuple[Tensor, Tensor] | None) -> list[tuple[Tensor, Tensor]]:
+        """The states to begin with, of each layer and direction; batch, number."""
+        if hx is None:
+            zeros = x.new_zeros(x.shape[1], self.width)
+            return [(zeros, zeros)] * len(self.parts)
+        pair = hx if isinstance(hx, tuple) else (hx, hx)
+        hidden, cell = ([one.narrow(0, at, 1).reshape(-1, self.width) for at in range(len(self.parts))] for one in pair)
+        return list(zip(hidden, cell, strict=True))
+
+
+def replace_recurrent(model: nn.Module) -> int:
+    """Put delegated recurrence in the place of every ``torch.nn.GRU``, ``LSTM`` and ``RNN`` of a model.
+
+    Load weights before. A model that is such a layer itself stays: wrap it, or make a :class:`Recurrent` of it.
+
+    Returns:
+        How many were replaced.
+    """
+    replaced = 0
+
+    def made(layer: nn.RNNBase) -> nn.Module:
+        nonlocal replaced
+        if layer.proj_size:
+            return layer
+        replaced += 1
+        return Recurrent(layer)
+
+    replace_modules(model, nn.RNNBase, made)
+    return replaced
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    made.weight = nn.Parameter(weight.detach())
+    if bias is not None:
+        made.bias = nn.Parameter(bias.detach())
+    return made
