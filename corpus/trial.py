@@ -21,7 +21,7 @@ _SHORT = "--rounds 1 --runs 3 --warmup 1 --no-ceilings --lock warn"
 _SECONDS = 900
 _LONGEST = 300
 _OPEN, _GUESS = "sizes of its inputs are open", "--guess-inputs"
-_FAULTS = ("Traceback", "bug of opscope")
+_FAULTS = ("Traceback", "bug in opscope")
 
 
 class Measured(msgspec.Struct, frozen=True):

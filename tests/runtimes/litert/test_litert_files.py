@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.api import preflight
+from opscope.core.errors import EmptyTraceError, TraceFormatError, UsageError
 from opscope.core.table import EventTable
 from opscope.program.structure.plan import Dynamism
-from opscope.runtimes.litert.signatures import decode_callable, read_callable
+from opscope.runtimes.litert.signatures import check_callable, decode_callable, read_callable
 from opscope.runtimes.litert.trace import INTERPRETER, SCHEMA, EventRow, LitertInference, LitertTrace, LitertTraceReader
 
 MODELS = Path(__file__).parents[2] / "data" / "litert"
@@ -50,6 +51,19 @@ def test_sizes_that_are_not_fixed_and_foreign_operators_are_seen() -> None:
     (signature,) = read_callable(MODELS / "dynamic.tflite").signatures
     assert signature.inputs[0].dynamism is Dynamism.UNBOUNDED
     assert read_callable(MODELS / "flex.tflite").custom == ("FlexMatrixInverse",)
+    with pytest.raises(UsageError, match="FlexMatrixInverse"):
+        preflight(MODELS / "flex.tflite")
+
+
+@pytest.mark.parametrize(
+    ("operator", "told"), [("ethos-u", "Ethos-U"), ("edgetpu-custom-op", "Edge TPU"), ("DISPATCH_OP", "LiteRT plugin")]
+)
+def test_a_model_that_was_compiled_for_an_npu_is_told(operator: str, told: str) -> None:
+    """By the operator that its compiler wrote."""
+    path = MODELS / "tiny_fp32.tflite"
+    with pytest.raises(UsageError, match=told) as caught:
+        check_callable(read_callable(path)._replace(custom=(operator,)), path)
+    assert "compiler of the NPU" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["tiny_int8", "two_signatures"])

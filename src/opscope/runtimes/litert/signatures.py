@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph, TfliteTensor
 
 _FLEX = "Flex"
+_NPUS = {
+    "ethos-u": "an Arm Ethos-U",
+    "edgetpu-custom-op": "a Google Edge TPU",
+    "DISPATCH_OP": "an NPU of a LiteRT plugin",
+}
+"""Operators that compilers for NPUs write: Vela, the Edge TPU compiler, and LiteRT's own for its dispatch."""
 _ONLY = "serving_default"
 """What a model without signatures is called by; LiteRT makes one of its first subgraph."""
 
@@ -53,6 +59,10 @@ def decode_callable(data: bytes | memoryview, where: str) -> CallableModel:
 
 def check_callable(model: CallableModel, path: Path) -> None:
     """Refuse a model that the runtime of the wheel cannot run, with or without its delegate."""
+    compiled = next((name for name in model.custom if name in _NPUS), None)
+    if compiled:
+        problem = f"it was compiled for {_NPUS[compiled]}, which alone has its operator {compiled}"
+        raise UsageError(problem, where=path, hint="give the .tflite that the compiler of the NPU was given")
     flex = [name for name in model.custom if name.startswith(_FLEX)]
     if flex:
         problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"

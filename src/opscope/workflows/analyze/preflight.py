@@ -27,13 +27,16 @@ def preflight(path: str | Path) -> PreflightResult:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is none of these, truncated, or damaged.
+        UsageError: it cannot be run here whatever is asked, as `opscope profile` says.
         RunError: ONNX Runtime does not run it.
     """
     from opscope.measurements.notebook import shown_as
     from opscope.measurements.results import PreflightResult
 
     place = Path(path)
-    return shown_as(PreflightResult, _runtime(place).preflight(place))
+    runtime = _runtime(place)
+    runtime.check(place)
+    return shown_as(PreflightResult, runtime.preflight(place))
 
 
 def _runtime(path: Path) -> Runtime:
