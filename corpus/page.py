@@ -44,10 +44,10 @@ def sections() -> Iterator[str]:
     equal = sum(len(trial.measured.macs) == 1 for trial in reports if trial.measured)
     yield (
         f"**{len(reports)} of {len(results.trials)} models of {packages} packages end in a report**, {first} of them "
-        f"at the first command, the others at the second, with `--guess-inputs`. {len(refused)} are refused, "
-        f"{unlike} of them although the runtime runs them; {faults} faults of opscope.\n"
+        f"at the first command, the others at the second, with `--guess-inputs`. Refused: {len(refused)}; of these, "
+        f"although the runtime runs them: {unlike}. Faults of opscope: {faults}.\n"
         f"In {len(exact)} at least {share_text(ENOUGH)} of the time of operators is attributed exactly; in {equal} the "
-        "multiply-accumulates are equal with acceleration on and off.\n"
+        "multiply-accumulates are known, and in each of these they are equal with acceleration on and off.\n"
     )
     versions = ", ".join(f"{name} {number}" for name, number in results.versions.items())
     yield (
@@ -60,7 +60,7 @@ def sections() -> Iterator[str]:
     for trial in reports:
         assert trial.measured is not None  # noqa: S101 - chosen so
         found = trial.measured
-        macs = " or ".join(f"{count / 1e6:,.3f}" for count in found.macs)
+        macs = " or ".join(f"{count / 1e6:,.3f}" for count in found.macs) or "not known"
         agree = {True: "agree", False: "differ", None: "not compared"}[found.agree]
         row = (
             trial.package, trial.model, size_text(trial.size), "first" if trial.commands == 1 else "second",

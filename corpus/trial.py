@@ -21,6 +21,7 @@ _SHORT = "--rounds 1 --runs 3 --warmup 1 --no-ceilings --lock warn"
 _SECONDS = 900
 _LONGEST = 300
 _OPEN, _GUESS = "sizes of its inputs are open", "--guess-inputs"
+_PRODUCTS = {"Convolution", "GEMM"}
 _FAULTS = ("Traceback", "bug in opscope")
 
 
@@ -30,7 +31,8 @@ class Measured(msgspec.Struct, frozen=True):
     Attributes:
         operators: that ran, each of its runs once.
         exact: share of their time that is attributed exactly.
-        macs: multiply-accumulates of one inference, with acceleration and without it; each figure once.
+        macs: multiply-accumulates of one inference, with acceleration and without it, each figure once;
+            empty where those of a product are not known.
         split: sum of the split of the latency, over the latency.
         agree: outputs with acceleration off are those with it on; null where that was not compared.
     """
@@ -124,11 +126,13 @@ def _measured(answer: Mapping[str, Any]) -> Measured:
     times = {exact: sum(one["traced_ns"] for one in operators if (one["attribution"] == "exact") is exact)
              for exact in (True, False)}  # fmt: skip
     outputs = [one["outputs"] for one in answer["comparisons"] if one["outputs"]]
+    unknown = any(one["macs"] is None and one["category"] in _PRODUCTS for one in operators)
+    counts = {sum(one["macs"] or 0 for one in own["operators"]) for own in analyses}
     split = sum(one["share"] for one in (*first["backends"], *first["outside"]))
     return Measured(
         operators=len(operators),
         exact=times[True] / (sum(times.values()) or 1),
-        macs=sorted({sum(one["macs"] or 0 for one in own["operators"]) for own in analyses}),
+        macs=[] if unknown else sorted(counts),
         split=split,
         agree=all(one["agree"] for one in outputs) if outputs else None,
     )

@@ -41,7 +41,7 @@ def test_every_model_of_a_package_ends_as_it_has_to(package: Package, wheels: Pa
         pytest.skip(str(error))
     assert trials
     assert [trial.refusal for trial in trials if not trial.kept] == []
-    assert [trial.model for trial in trials if trial.measured and len(trial.measured.macs) != 1] == []
+    assert [trial.model for trial in trials if trial.measured and len(trial.measured.macs) > 1] == []
 
 
 @needs_onnxruntime
