@@ -20,7 +20,7 @@ from opscope.analysis.work.counted import READ_NS, CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import Work
 from opscope.api import count
-from opscope.core.errors import MissingDependencyError, TraceFormatError
+from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError, UsageError
 from opscope.core.table import EventTable
 from opscope.readers.registry import read_trace
 
@@ -159,3 +159,26 @@ def test_a_trace_of_a_clock_is_not_counted() -> None:
     with pytest.raises(TraceFormatError, match="counted clock"):
         CountedReads(table)
     assert READ_NS == 1_000_000
+
+
+@pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
+@pytest.mark.parametrize(("name", "operators"), [("tiny_fp32", 6), ("partial", 4)])
+def test_a_litert_model_is_counted(name: str, operators: int) -> None:
+    """Every product holds the multiplications that it needs, also between operators of LiteRT's own; twice the same."""
+    program = ROOT / "tests" / "data" / "litert" / f"{name}.tflite"
+    found = count(program)
+    assert len(found.operators) == operators
+    products = [one for one in found.operators if one.macs]
+    assert products
+    assert all(one.mac_capacity >= (one.macs or 0) for one in products)
+    assert all(not one.mac_capacity for one in found.operators if not one.macs)
+    assert count(program).operators == found.operators
+    with pytest.raises(FeatureError, match="which Valgrind does not run"):
+        count(program, ablate=["avx2"])
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+def test_a_runtime_without_a_native_runner_is_refused() -> None:
+    """Python's own instructions would be counted, too."""
+    with pytest.raises(UsageError, match="not on native"):
+        count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx")

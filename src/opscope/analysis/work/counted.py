@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.table.scope import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from opscope.core.table import EventTable
     from opscope.core.table.nesting import Ints
@@ -70,17 +69,29 @@ def _intervals(segment: Segment) -> tuple[Ints, Ints]:
     if (segment.start % READ_NS).any() or (segment.duration % READ_NS).any():
         raise TraceFormatError("a time does not count clock reads: the trace was not written with the counted clock")
     start, length = segment.start // READ_NS, segment.duration // READ_NS
-    for owner in np.flatnonzero(segment.columns["scope"].equals(Scope.DELEGATE_CALL.value)):
-        own = np.flatnonzero((segment.parent == owner) & segment.columns["synthetic_start"])
-        if len(own):
-            start[:, own] = _within(start[:, owner], length[:, owner], length[:, own])
+    for run, owner in _unplaced(segment):
+        start[:, run] = _within(segment, start, length, run, owner)
     return start, start + length
 
 
-def _within(start: Ints, length: Ints, each: Ints) -> Ints:
-    """Starts of a delegate's operators, of which durations alone are recorded; its last read ends the call."""
-    lead = length - each.sum(axis=1) - 1
+def _unplaced(segment: Segment) -> Iterator[tuple[Ints, int]]:
+    """Operators of a delegate in a row, of which durations alone are recorded, and the row of the event around them."""
+    synthetic = segment.columns["synthetic_start"]
+    for owner in np.unique(segment.parent[synthetic]):
+        children = np.flatnonzero(segment.parent == owner)
+        ends = np.flatnonzero(np.diff(synthetic[children].astype(np.int64))) + 1
+        yield from ((run, int(owner)) for run in np.split(children, ends) if synthetic[run[0]])
+
+
+def _within(segment: Segment, start: Ints, length: Ints, run: Ints, owner: int) -> Ints:
+    """Starts of such operators: between the events around them, of which the last read ends their delegate."""
+    children = np.flatnonzero(segment.parent == owner)
+    before, behind = children[children < run[0]], children[children > run[-1]]
+    low = start[:, before[-1]] + length[:, before[-1]] if len(before) else start[:, owner]
+    high = start[:, behind[0]] if len(behind) else start[:, owner] + length[:, owner]
+    each = length[:, run]
+    lead = high - low - each.sum(axis=1) - 1
     if (lead < 0).any():
         raise TraceFormatError("the operators of a delegate take more clock reads than its call")
-    found: Ints = (start + lead)[:, None] + np.cumsum(each, axis=1) - each
+    found: Ints = (low + lead)[:, None] + np.cumsum(each, axis=1) - each
     return found

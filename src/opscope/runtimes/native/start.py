@@ -12,6 +12,7 @@ from opscope.experiment.protocol import LOG
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
 from opscope.machine import isa
+from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.native.answer import ANSWER, INPUT, OUTPUT, Answer, judged
 from opscope.runtimes.native.folder import RUNNER, RuntimeFolder
 from opscope.runtimes.switching import LibrarySwitch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.runtimes.native.answer import RunnerCall
 
+_COUNTER = "libopscope_counter.so"
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
 
@@ -93,6 +95,12 @@ class RunnerStarter(Generic[Answer]):
         """Path on the host of a library of the runtime."""
         there = self._folder_there()
         return f"{there}/{library.name}" if there else str(library)
+
+    def counting(self, counter: str | None) -> Mapping[str, str]:
+        """Variables of a process with a library that counts; calls of kernels go to its file :data:`COUNTS`."""
+        if counter is None:
+            return {}
+        return counter_environment(self._host.provide("counters", {_COUNTER: Path(counter)})[_COUNTER], COUNTS)
 
     def switch(self, libraries: Sequence[Path], features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
         """What switches features for libraries of the runtime."""

@@ -12,10 +12,10 @@ import numpy as np
 from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import INSTRUCTIONS, RestWork, Work, operators_of
+from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
 from opscope.experiment.planned import Experiment
-from opscope.experiment.protocol import TRACE
 from opscope.machine import isa
 from opscope.machine.x86_instructions import CLASSES
 from opscope.measurements.analyses import analysis_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.side import Side
 
 _SECONDS = 1800.0
+_TRACES = "trace.*"
 _MACHINES = ("x86_64", "AMD64")
 
 
@@ -97,7 +98,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
             ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
-            side = with_program(trace_side(directory / TRACE, len(job.calls) or 1), files[0], record)
+            side = with_program(trace_side(next(directory.glob(_TRACES)), len(job.calls) or 1), files[0], record)
             found.append(_work(str(model), files[0], side, ran, counter, list(off)))
     return msgspec.structs.replace(found[0], others=found[1:])
 
@@ -120,7 +121,11 @@ def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tu
     """Feature groups to switch off in each further run, with the fields that do; of what Valgrind shows."""
     if not ablate and not ladder:
         return []
-    probed = chosen_switch(target).probe
+    chosen = chosen_switch(target)
+    if chosen.mechanism is not Mechanism.CPUINFO:
+        problem = f"features of this runtime are switched off by {chosen.mechanism.value}, which Valgrind does not run"
+        raise FeatureError(problem, hint="leave out --ablate and --ladder")
+    probed = chosen.probe
     fields = frozenset(probed.fields)
     if any(group.name == NOT_SHOWN for group in isa.present(probed.arch, fields)):
         fields -= set(isa.cleared_fields(probed.arch, [NOT_SHOWN], fields))

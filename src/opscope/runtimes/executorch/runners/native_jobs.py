@@ -24,7 +24,7 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
-from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
+from opscope.runtimes.counting.kernel_counter import COUNTS
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.hosted import ended_by
@@ -126,7 +126,6 @@ def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array],
 _SHORT_SECONDS = 60.0
 _PROGRAM, _DATA = "program.pte", "program.ptd"
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
-_COUNTER = "libopscope_counter.so"
 _MAC = sys.platform == "darwin"
 _LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
 _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
@@ -325,12 +324,6 @@ class NativeStarter(RunnerStarter[NativeAnswer]):
         named = [f"{one.library}{_SUFFIX}" for one in extra_kernels(program) if one.library]
         prefix = "@rpath/" if _MAC and not self._program.brought else ""
         return [f"{prefix}{name}" for name in named if name in known]
-
-    def counting(self, counter: str | None) -> Mapping[str, str]:
-        """Variables of a process whose calls of kernels are counted, in its file :data:`COUNTS`."""
-        if counter is None:
-            return {}
-        return counter_environment(self._host.provide("counters", {_COUNTER: Path(counter)})[_COUNTER], COUNTS)
 
     def switching(self, features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
         """What switches features for the libraries that ask the CPU for those by which kernels are chosen."""

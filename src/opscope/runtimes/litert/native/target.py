@@ -37,7 +37,7 @@ from opscope.runtimes.litert.trace import SCHEMA, TRACE, EventRow, LitertInferen
 from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile
 from opscope.runtimes.native.building import build_key, compile_runner, find_compiler, host_architecture, source_flags
 from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
-from opscope.runtimes.native.start import NativeProgram, RunnerStarter, program_for
+from opscope.runtimes.native.start import NativeProgram, RunnerStarter, joined_variables, program_for
 from opscope.runtimes.native.target import RunnerTarget
 from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 from opscope.runtimes.switching import brought_by, is_switched_outside, nothing_to_clear, variables_of
@@ -213,7 +213,7 @@ class LitertJobs:
                 inputs=len(inputs),
                 outputs=True,
                 brought={_CALLS: traced, **brought_by(switch)},
-                variables=variables_of(switch),
+                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
             )
         )
         if isinstance(heard, Failure):
