@@ -39,6 +39,7 @@ _CLASS_NAMES = {
 def work_document(work: Work) -> Document:
     """What a model executes in one inference, and how much of it the operators need."""
     told = [
+        *([f"inputs: {', '.join(work.inputs)}"] if work.inputs else []),
         f"counted by {work.counter}: {work.processor}; one thread",
         _rest(work.rest),
         "note: work, not time: waiting for memory and for results does not count",

@@ -78,6 +78,7 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
         runtime: that ran it, with its version.
         processor: that the counter shows programs.
         counter: what counted, with its version.
+        inputs: that were asked for or guessed; empty where all are as the program declares them.
         off: feature groups that were switched off.
         others: the same model with feature groups off, in the order asked for.
         operators: in the order in which they run.
@@ -89,6 +90,7 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
     runtime: str
     processor: str
     counter: str
+    inputs: list[str]
     off: list[str]
     operators: list[OperatorWork]
     rest: RestWork

@@ -93,13 +93,16 @@ def count(  # noqa: PLR0913 - all but the model are by name
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         files, job = counting_job(asked, target, Path(work))
         record = next((file for file in files if file.suffix == ".etrecord"), None)
+        given = [own.source for own in job.inputs if own.source]
         found = []
         for number, (off, clear) in enumerate([((), None), *steps]):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
             ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
             side = with_program(trace_side(next(directory.glob(_TRACES)), len(job.calls) or 1), files[0], record)
-            found.append(_work(str(model), files[0], side, ran, counter, list(off)))
+            made = _work(files[0], side, ran)
+            about = {"model": str(model), "counter": counter, "inputs": given, "off": list(off)}
+            found.append(msgspec.structs.replace(made, **about))
     return msgspec.structs.replace(found[0], others=found[1:])
 
 
@@ -133,7 +136,8 @@ def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tu
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
 
 
-def _work(model: str, program: Path, side: Side, ran: WorkRun, counter: str, off: list[str]) -> Work:
+def _work(program: Path, side: Side, ran: WorkRun) -> Work:
+    """The work of a run, without how it was asked for."""
     reads = CountedReads(side.table)
     tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
@@ -143,12 +147,13 @@ def _work(model: str, program: Path, side: Side, ran: WorkRun, counter: str, off
     start, end = int(before[first + 1]), int(before[last + 1])
     runtime = runtime_of(program)
     return Work(
-        model=model,
+        model="",
         sha256=sha256_of(program),
         runtime=f"{runtime.title} {ran.versions.get(runtime.package(), '')}".strip(),
         processor=PROCESSOR,
-        counter=counter,
-        off=off,
+        counter="",
+        inputs=[],
+        off=[],
         operators=operators,
         rest=RestWork(
             framework=end - start - sum(one.instructions for one in operators),
