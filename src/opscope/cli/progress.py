@@ -245,5 +245,4 @@ def steps_shown(*, shown: bool) -> Iterator[StepProgress]:
         return
     with ExitStack() as stack:
         watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines(steps=True)
-        stack.enter_context(heard_by(watch.stage))
-        yield lambda step: watch.stage(step, "")
+        yield lambda step: watch.stage(*step.partition(": ")[::2])

@@ -13,7 +13,6 @@ import pytest
 
 from exports import record_of
 from opscope.analysis.preflight.exported import ExportStage
-from opscope.core.system.stages import heard_by
 from opscope.reports.document.blocks import Sentence
 from opscope.reports.exporting import export_document, stages_line
 from opscope.workflows.exporting import export
@@ -50,10 +49,9 @@ def test_stages_are_told_longest_first() -> None:
 def test_an_export_tells_its_stages_and_what_makes_it_long(tmp_path: Path) -> None:
     """While it goes on, in its record, and in what is printed at the end."""
     (tmp_path / "net.py").write_text(LOOP)
-    steps: list[str] = []
-    details: list[str] = []
-    with heard_by(lambda stage, detail: details.append(f"{stage}: {detail}")):
-        record = export(str(tmp_path / "net.py"), out=tmp_path / "out", heard=steps.append).record
+    heard: list[str] = []
+    record = export(str(tmp_path / "net.py"), out=tmp_path / "out", heard=heard.append).record
+    steps, details = ([one for one in heard if (": " in one) is detail] for detail in (False, True))
     assert [stage.name for stage in record.stages] == steps[:-1]
     assert steps[0] == "loading torch"
     assert steps[-4:] == ["planning memory", "serialising", "running the program", "checking what was written"]

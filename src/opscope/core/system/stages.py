@@ -28,7 +28,7 @@ class StepProgress(Protocol):
     """Hears which step a piece of work is at, where it has no stages."""
 
     def __call__(self, step: str) -> None:
-        """Called before each step."""
+        """Called before each step, and with ``STEP: DETAIL`` while a long one goes on."""
         ...
 
 

@@ -17,7 +17,6 @@ from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
-from opscope.core.system.stages import enter
 from opscope.core.system.stop import on_stop
 from opscope.hosts.process import last_line
 from opscope.machine.clock import SystemClock
@@ -101,7 +100,7 @@ class _Stages:
     def enter(self, stage: str, detail: str) -> None:
         """A stage begins; or, with a detail, one goes on."""
         if detail:
-            enter(stage, detail)
+            self._heard(f"{stage}: {detail}")
             return
         self.ended()
         self.at = stage
