@@ -39,6 +39,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.GateResult,
     opscope.ValidationResult,
     opscope.PreflightResult,
+    opscope.WorkResult,
     opscope.KernelsResult,
     opscope.CombinedResult,
     opscope.AddReport,

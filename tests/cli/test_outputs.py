@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("duckdb")
 MINE = b"mine, and of no format that opscope writes\n"
-MEASURES = {("profile", ""), ("export", ""), ("run", ""), ("check", "--out")}
+MEASURES = {("profile", ""), ("count", ""), ("export", ""), ("run", ""), ("check", "--out")}
 """Commands that measure: what is refused before they begin is tried, and a pipe or /dev/null is not."""
 
 
@@ -62,6 +62,7 @@ _WORDS = {
     "export": ("toy_cnn",),
     "run": ("lab.toml",),
     "preflight": ("trace.pte",),
+    "count": ("trace.pte",),
     "kernels": ("bundle",),
     "aie": ("tiles.json",),
     "history": ("latency", "--store", "store"),

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("iced_x86")
 
-from opscope.machine.x86_instructions import CLASSES, UNKNOWN, Instruction, Instructions
+from opscope.analysis.work.work import CLASSES
+from opscope.machine.x86_instructions import UNKNOWN, Instruction, Instructions
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,13 @@ from aie_traces import json_text
 from fakes import FakeClock, FakeTarget
 from kernel_files import REPORT
 from many_bundles import Made, Mint
+from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.fleet.reports.answer import answer_parts
 from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
+from opscope.measurements.results import WorkResult
 from programs import write_tiny_program
 from texts import WITHOUT_ITS_PROGRAM
 from traces import etdump
@@ -52,6 +54,23 @@ DOCUMENTED = (
 )
 
 
+COUNTED = CountedOperator(
+    "forward",
+    0,
+    0,
+    "Conv",
+    "block.conv",
+    "Convolution",
+    "convolution",
+    9,
+    {"multiply_add": 5, "load": 4},
+    64,
+    8,
+    0,
+    40,
+    36,
+)
+WORK = Work("tiny.pte", "00", "ExecuTorch", "x86-64", "Valgrind", [], [], [COUNTED], RestWork(3, 2, 1))
 RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "read": lambda: opscope.read("trace.etdump"),
     "analyze": lambda: opscope.analyze("out"),
@@ -60,6 +79,7 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "check": lambda: opscope.check("out#accelerated", "out#baseline"),
     "validate": lambda: opscope.validate("out"),
     "preflight": lambda: opscope.preflight("tiny.pte"),
+    "count": lambda: shown_as(WorkResult, WORK),
     "kernels": lambda: opscope.kernels(["kernels.txt"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),
     "combined": lambda: opscope.combined(["out", "nights/00"]),

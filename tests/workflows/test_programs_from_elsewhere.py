@@ -103,7 +103,7 @@ def test_arrays_of_a_file(programs: Path, tmp_path: Path, target: str) -> None:
     [
         ("scaled", ("default", "4"), "input 1 is 4, the program was exported for the int 3"),
         ("scaled", ("default", "true"), "input 1 is true, the program was exported for the int 3"),
-        ("scaled", ("5",), r"input 0 is 5, the program takes the tensor float32\[2,8\]"),
+        ("scaled", ("none",), r"input 0 is none, the program takes the tensor float32\[2,8\]"),
         ("scaled", ("default",) * 5, r"5 inputs are given, the program takes 4: float32\[2,8\], the int 3"),
         ("masked", ("default", "float32[2,8]"), r"input 1 is float32\[2,8\], the program was exported for none"),
         ("rows", ("float32[65,8]",), r"input 0 has the sizes \[65,8\], the program takes up to float32\[64,8\]"),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         PreflightResult,
         Profiled,
         ValidationResult,
+        WorkResult,
     )
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.sides import TilesComparisonResult, TilesGateResult, check_tiles, compare_tiles
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.counting import check_work, count
+    from opscope.workflows.measure.counting import count
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import default_directory, profile
@@ -101,6 +102,7 @@ __all__ = [
     "TilesRequest",
     "ValidationResult",
     "Where",
+    "WorkResult",
     "acknowledge_changes",
     "add_to_store",
     "analyze",
@@ -112,7 +114,6 @@ __all__ = [
     "check_new_changes",
     "check_programs",
     "check_tiles",
-    "check_work",
     "combined",
     "combined_report",
     "compact_store",
@@ -196,6 +197,7 @@ _MODULES = {
         "GateResult",
         "KernelsResult",
         "PreflightResult",
+        "WorkResult",
         "Profiled",
         "ValidationResult",
     ),
@@ -238,7 +240,7 @@ _MODULES = {
         "export",
         "write_model",
     ),
-    "opscope.workflows.measure.counting": ("check_work", "count"),
+    "opscope.workflows.measure.counting": ("count",),
     "opscope.workflows.kernels.kernel_view": (
         "count_kernels",
         "kernel_filter",

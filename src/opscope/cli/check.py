@@ -151,7 +151,7 @@ def command(
         refuse(
             beside, "work is counted, not measured", "leave it out; --threshold is the share of more work that passes"
         )
-        from opscope.api import check_work
+        from opscope.workflows.measure.counting import check_work
 
         report = check_work(candidate, against, limit=share or 0.0)
     elif check_kinds(candidate, against):

@@ -29,13 +29,13 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Count what each operator executes in one inference: exact, whatever else runs.
+    """Count what each operator executes, exactly.
 
     Example: opscope count model.pte --ablate avx2
 
-    Instructions by class, bytes loaded and stored, and how far the model's multiplications fill the lanes of the
-    instructions that make them. Needs Valgrind, which shows programs AVX2 at most. Sizes that the model leaves open are
-    guessed. Nothing here is in milliseconds: caches and waiting for memory do not count.
+    Of one inference, whatever else runs: instructions by class, bytes loaded and stored, and how far the model's
+    multiplications fill the lanes of the instructions that make them. Needs Valgrind, which shows programs AVX2 at
+    most. Sizes that the model leaves open are guessed. Nothing is in milliseconds: caches and waiting do not count.
     """
     from opscope.api import count
 

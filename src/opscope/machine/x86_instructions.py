@@ -1,6 +1,7 @@
 """What an instruction of x86-64 does: its class, the bytes that it loads and stores, the products that it can make.
 
-Decoded by iced-x86, an extra. A class is one of ``CLASSES``, the first that fits, so that classes add up.
+Decoded by iced-x86, an extra. Classes are those of counted work, see
+:data:`opscope.analysis.work.work.CLASSES`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from opscope.core.system.elf import read_code
 if TYPE_CHECKING:
     from opscope.core.system.elf import CodeSection
 
-CLASSES = ("multiply_add", "dot_product", "outer_product", "vector", "branch", "load", "store", "scalar", "unknown")
-"""Fused vector multiply-adds; integer dot products; tiles; other vector arithmetic; jumps, calls, returns; plain loads
-and stores of any register; the rest; and code that no file holds."""
 _LONGEST = 15
 _FUSED = re.compile(r"VFN?M(ADD|SUB)\w*?(PS|PD|PH|SS|SD|SH)$")
 _DOT = {"VPMADDWD": 32, "PMADDWD": 32, "VPMADDUBSW": 16, "PMADDUBSW": 16, "VPDPBUSD": 32, "VPDPBUSDS": 32}
@@ -34,7 +32,7 @@ _MOVES = re.compile(r"(V?MOV|V?LDDQU|V?BROADCAST|VPBROADCAST|V?PINSR|V?PEXTR|POP
 class Instruction(NamedTuple):
     """What one execution of an instruction does."""
 
-    kind: str  # of `CLASSES`
+    kind: str  # its class
     loaded: int  # bytes
     stored: int  # bytes
     products: int  # multiply-accumulates that it holds: lanes of a fused one, factors of a dot product

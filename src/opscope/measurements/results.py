@@ -14,6 +14,7 @@ from opscope.analysis.gate.decision import Decision
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.work.work import Work
 from opscope.bundle.validation import Validation
 from opscope.core.table import EventTable
 from opscope.measurements.notebook import NotebookResult, check_most
@@ -217,6 +218,21 @@ class PreflightResult(NotebookResult, Preflight, frozen=True):
         from opscope.reports.notebook.judged import preflight_card
 
         return preflight_card(self)
+
+
+class WorkResult(NotebookResult, Work, frozen=True):
+    """What the operators of a model execute, as :func:`opscope.count` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every operator in a row, in the order in which they run; a column for each class of instructions."""
+        from opscope.reports.formats.frames import work_frame
+
+        return work_frame(self)
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.judged import work_card
+
+        return work_card(self)
 
 
 class KernelsResult(NotebookResult, KernelView, frozen=True):

@@ -24,7 +24,7 @@ from opscope.reports.gate import GateText
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
-    from opscope.analysis.work.work import OperatorWork, RestWork, Work
+    from opscope.analysis.work.work import CountedOperator, RestWork, Work
     from opscope.reports.document.blocks import TableBlock, Value
 
 _MOST = 12
@@ -51,8 +51,8 @@ def work_document(work: Work) -> Document:
         blocks=[
             Sentence(_products(work)),
             *([Section("Features off", [_others(work)])] if work.others else []),
-            Section("Instructions by class", [_classes(work)]),
-            Section("Operators", [_operators(work)]),
+            Section("Instructions by class", [class_table(work)]),
+            Section("Operators", [operator_table(work)]),
             *(Sentence(one, Tone.DIM) for one in told),
         ],
         sections=[],
@@ -93,7 +93,8 @@ def _others(work: Work) -> TableBlock:
     )
 
 
-def _classes(work: Work) -> TableBlock:
+def class_table(work: Work) -> TableBlock:
+    """Instructions of all operators by class."""
     counts: Counter[str] = Counter()
     for one in work.operators:
         counts.update(one.classes)
@@ -106,7 +107,8 @@ def _classes(work: Work) -> TableBlock:
     )
 
 
-def _operators(work: Work) -> TableBlock:
+def operator_table(work: Work) -> TableBlock:
+    """The operators that execute most."""
     rows = sorted(work.operators, key=lambda one: -one.instructions)
     rest = rows[_MOST:]
     more: dict[str, Value] = {
@@ -128,7 +130,7 @@ def _operators(work: Work) -> TableBlock:
     )
 
 
-def _key(one: OperatorWork) -> tuple[str, int, int]:
+def _key(one: CountedOperator) -> tuple[str, int, int]:
     return one.method, one.instruction, one.position
 
 
@@ -140,7 +142,7 @@ def _ratio(work: Work, key: tuple[str, int, int]) -> str:
     return ratio_text(counts[1] / counts[0]) if all(counts) else ""
 
 
-def _filled(one: OperatorWork) -> float | None:
+def _filled(one: CountedOperator) -> float | None:
     """Share of the lanes of its multiplying instructions that the operator needs."""
     return one.macs / one.mac_capacity if one.macs and one.mac_capacity >= one.macs else None
 

@@ -17,7 +17,7 @@ from opscope.core.units import counted_text, signed_share_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.analysis.work.work import OperatorWork, Work
+    from opscope.analysis.work.work import CountedOperator, Work
 
 
 class WorkSide(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ def _reason(changed: list[WorkChange], share: float) -> str:
     return f"{signed_share_text(share)} instructions, exact: {first.label} {told}{others}"
 
 
-def _change(before: OperatorWork | None, after: OperatorWork | None) -> WorkChange:
+def _change(before: CountedOperator | None, after: CountedOperator | None) -> WorkChange:
     known = after or before
     assert known is not None  # noqa: S101 - one of both is there
     counts = (None if one is None else one.instructions for one in (before, after))
@@ -148,8 +148,8 @@ def _change(before: OperatorWork | None, after: OperatorWork | None) -> WorkChan
 
 
 def _matched(
-    before: list[OperatorWork], after: list[OperatorWork]
-) -> Iterator[tuple[OperatorWork | None, OperatorWork | None]]:
+    before: list[CountedOperator], after: list[CountedOperator]
+) -> Iterator[tuple[CountedOperator | None, CountedOperator | None]]:
     """Operators of both sides in order, by layer and kind; those that one side alone has stand alone."""
     old, new = ([(one.method, one.layer or one.name, one.kind) for one in side] for side in (before, after))
     for tag, low, high, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

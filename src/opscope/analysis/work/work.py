@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 
-class OperatorWork(msgspec.Struct, frozen=True):
+class CountedOperator(msgspec.Struct, frozen=True):
     """What an operator executes in one inference.
 
     Attributes:
@@ -92,7 +92,7 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
     counter: str
     inputs: list[str]
     off: list[str]
-    operators: list[OperatorWork]
+    operators: list[CountedOperator]
     rest: RestWork
     others: list[Work] = []
 
@@ -102,10 +102,13 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
         return sum(one.instructions for one in self.operators)
 
 
+CLASSES = ("multiply_add", "dot_product", "outer_product", "vector", "branch", "load", "store", "scalar", "unknown")
+"""Fused vector multiply-adds; integer dot products; tiles; other vector arithmetic; jumps, calls, returns; plain loads
+and stores of any register; the rest; and code that no file holds. An instruction is of the first that fits."""
 INSTRUCTIONS, LOADED, STORED, PRODUCTS = "instructions", "bytes_loaded", "bytes_stored", "mac_capacity"
 
 
-def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str]) -> list[OperatorWork]:
+def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str]) -> list[CountedOperator]:
     """Operators of an analysis with their counts.
 
     Args:
@@ -122,7 +125,7 @@ def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: 
         of = {name: table.get((key.instruction, key.position), 0) for name, table in counts.items()}
         told = {name: of[name] for name in classes if of[name]}
         found.append(
-            OperatorWork(
+            CountedOperator(
                 method=own.method,
                 instruction=key.instruction,
                 position=key.position,

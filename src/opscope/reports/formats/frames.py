@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD
+from opscope.analysis.work.work import CLASSES
 from opscope.core.errors import MissingDependencyError
 from opscope.core.table.scope import LEAVES
 from opscope.reports.formats.tables import OPERATOR_COLUMNS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.operators.operator_facts import OperatorFacts
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.analysis.work.work import Work
     from opscope.bundle.validation import Validation
     from opscope.core.table.places import OperatorKey
     from opscope.reports.combined.values import CombinedReport
@@ -55,6 +57,13 @@ _LIMITS: Schema = {
 _CHECKS: Schema = dict.fromkeys("check area status message action".split(), pl.String) | {"problems": pl.Int64}
 _GROUPS: Schema = dict.fromkeys("operators macs bytes unknown".split(), pl.Int64)
 _WORK: Schema = {"method": pl.String, "category": pl.String, "delegated": pl.Boolean, **_GROUPS}
+_WORK_COUNTS = "instructions bytes_loaded bytes_stored outer_products mac_capacity macs".split()
+_COUNTED: Schema = {
+    "method": pl.String,
+    **dict.fromkeys("instruction position".split(), pl.Int64),
+    **dict.fromkeys("name layer category kind".split(), pl.String),
+    **dict.fromkeys([*_WORK_COUNTS, *CLASSES], pl.Int64),
+}
 _KERNELS: Schema = {
     **dict.fromkeys("kernel isa library operator types tile variant evidence path state".split(), pl.String),
     "amount": pl.Int64,
@@ -160,6 +169,19 @@ def preflight_frame(preflight: Preflight) -> pl.DataFrame:
         if group.operators
     )
     return typed_frame(_WORK, rows)
+
+
+def work_frame(work: Work) -> pl.DataFrame:
+    """Operators in their order, with what they execute; a column for each class of instructions."""
+    rows = (
+        (
+            *(one.method, one.instruction, one.position, one.name, one.layer, one.category, one.kind),
+            *(getattr(one, name) for name in _WORK_COUNTS),
+            *(one.classes.get(name, 0) for name in CLASSES),
+        )
+        for one in work.operators
+    )
+    return typed_frame(_COUNTED, rows)
 
 
 def kernel_frame(view: KernelView) -> pl.DataFrame:

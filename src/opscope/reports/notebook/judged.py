@@ -14,12 +14,14 @@ from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 from opscope.reports.preflight import headline, partition_line, work_table
 from opscope.reports.sections.operator_kernels import KIND_TEXTS
 from opscope.reports.validation import actions, answer, checks_table
+from opscope.reports.work import class_table, operator_table, work_document
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
+    from opscope.analysis.work.work import Work
     from opscope.bundle.validation import Validation
     from opscope.reports.combined.values import CombinedReport
 
@@ -53,6 +55,12 @@ def preflight_card(preflight: Preflight) -> Card:
 
 def _told(method: MethodPreflight) -> list[str]:
     return [f"{method.name}: {partition_line(method)}", *map(sentence, method.findings)]
+
+
+def work_card(work: Work) -> Card:
+    """What the operators of a model execute: by class, and those that execute most."""
+    document = work_document(work)
+    return Card(work.model, document.answer, None, [class_table(work), operator_table(work)], [])
 
 
 def combined_card(report: CombinedReport) -> Card:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.work.work import INSTRUCTIONS, LOADED, PRODUCTS, STORED
+from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.compiler import usual_compiler
 from opscope.hosts.host import ProcessSettings
 from opscope.hosts.process import last_line
-from opscope.machine.x86_instructions import CLASSES, Instructions
+from opscope.machine.x86_instructions import Instructions
 from opscope.readers.callgrind import read_callgrind
 
 if TYPE_CHECKING:

@@ -11,15 +11,16 @@ import numpy as np
 
 from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
-from opscope.analysis.work.work import INSTRUCTIONS, RestWork, Work, operators_of
+from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
-from opscope.machine.x86_instructions import CLASSES
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
+from opscope.measurements.notebook import shown_as
+from opscope.measurements.results import WorkResult
 from opscope.measurements.trace_sides import trace_side
 from opscope.runtimes.counting.work_run import NOT_SHOWN, PROCESSOR, run_counted, valgrind_version
 from opscope.runtimes.registry import runtime_of
@@ -50,7 +51,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     methods: Sequence[str] = (),
     ablate: Sequence[str] = (),
     ladder: bool = False,
-) -> Work:
+) -> WorkResult:
     """What each operator of a model executes in one inference, counted exactly.
 
     It runs in the native runner under Valgrind, in one thread, twice; the second inference counts.
@@ -103,7 +104,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
             made = _work(files[0], side, ran)
             about = {"model": str(model), "counter": counter, "inputs": given, "off": list(off)}
             found.append(msgspec.structs.replace(made, **about))
-    return msgspec.structs.replace(found[0], others=found[1:])
+    return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
 
 
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
