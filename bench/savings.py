@@ -30,16 +30,22 @@ _MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end of measured -->)
 
 def row(found: Replay) -> str:
     """A line of the table."""
-    times = (time_text(ns) for ns in (found.before_ns, found.after_ns, found.predicted_ns, found.saved_ns))
-    return f"| `{found.model}` | `{found.rule}` | {' | '.join(times)} | {ratio_text(found.ratio)} |"
+    before, after, predicted, saved = (
+        time_text(ns) for ns in (found.before_ns, found.after_ns, found.predicted_ns, found.saved_ns)
+    )
+    told = (f"at most {predicted}", "") if found.is_limit else (predicted, ratio_text(found.ratio))
+    return f"| `{found.model}` | `{found.rule}` | {before} | {after} | {told[0]} | {saved} | {told[1]} |"
 
 
 def table(rows: list[Replay], silent: list[str]) -> str:
     """The table of a page, with what it was measured on."""
     lines = ["| model | finding | before | after | predicted | saved | predicted / saved |"]
     lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: |", *map(row, rows)]
-    close = sum(one.close for one in rows)
-    told = f"{close} of {len(rows)} predictions ({share_text(share_close(rows))}) are within {share_text(CLOSE)}."
+    predictions = [one for one in rows if not one.is_limit]
+    close = sum(one.close for one in predictions)
+    told = (
+        f"{close} of {len(predictions)} predictions ({share_text(share_close(rows))}) are within {share_text(CLOSE)}."
+    )
     where = cpu_name(text_of(Path("/proc/cpuinfo"))) or "the machine of this page"
     how = (
         f"{SETTINGS.rounds} interleaved rounds of {SETTINGS.runs} inferences on one thread, executorch 1.5.1, {where}."
