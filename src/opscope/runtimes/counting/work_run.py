@@ -6,6 +6,7 @@ Callgrind shows programs an x86-64 processor of its own, with AVX2 at most, what
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -63,12 +64,15 @@ class CountedProcess(ProcessSettings, frozen=True):
     """A process under Callgrind."""
 
     out: str = ""  # how names of the parts begin
+    clock: str = ""  # library with the clock
 
     @property
     def prefix(self) -> list[str]:
         """Valgrind, and how it is asked."""
         options = ("--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes", f"--dump-before={_READ}")
-        return ["valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
+        # Another environment moves the stack and the heap, and kernels take other ways by the alignment of their data.
+        clean = ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}", f"LD_PRELOAD={self.clock}"]
+        return [*clean, "valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
 
     @property
     def processor(self) -> ProcessSettings:
@@ -94,8 +98,9 @@ def run_counted(target: RunTarget, job: Job, directory: Path) -> WorkRun:
         MissingDependencyError: Valgrind or a C compiler is missing.
         RunError: the model does not run.
     """
-    own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS))
-    outcome = target.execute(msgspec.structs.replace(job, counter=str(_clock()), process=own), directory)
+    clock = str(_clock())
+    own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock)
+    outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
     if outcome.measurement is None:
         reason = outcome.failure.message if outcome.failure else "no result"
         raise RunError(f"it does not run under Valgrind: {reason}", where=job.program)
