@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.shared_inputs import SharedInputs
 
 
+_DATA = ".ptd"
+
+
 def runs_builds(experiment: Experiment) -> bool:
     """Whether its variants are builds of executor_runner, whose features are fixed and which may trace or not."""
     named = parse_target(experiment.target, builds_named=True)
@@ -229,20 +232,13 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
     return with_inputs(plan, experiment, path, work, program.inputs)
 
 
-_DATA = ".ptd"
-
-
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
     """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
 
     Raises:
         UsageError: what is asked for does not fit the program, or its operators are not there.
     """
-    program = _program(experiment, experiment.model, source, work, work)
-    _check_registered(program.files[0], target)
-    calls = _calls(experiment, target, program.files[0])
-    empty = Plan(rounds=0, runs=1, warmup=0, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
-    plan = _with_inputs(empty, experiment, target, program, work)
+    program, plan = _single_plan(experiment, target, source, work)
     return plan, _tried(plan, target, program, work)
 
 
@@ -253,14 +249,19 @@ def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple
         UsageError: what is asked for does not fit the program, or its operators are not there.
     """
     source = program_source(experiment.model, experiment.models)
-    program = _program(experiment, experiment.model, source, work, work)
-    _check_registered(program.files[0], target)
-    calls = _calls(experiment, target, program.files[0])
-    empty = Plan(rounds=0, runs=1, warmup=1, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
-    plan = _with_inputs(empty, experiment, target, program, work)
+    program, plan = _single_plan(experiment, target, source, work)
     each = len(plan.calls) or 1
     job = _single_job(plan, program, work)
     return program.files, msgspec.structs.replace(job, traced=True, inferences=2 * each, warmup=each)
+
+
+def _single_plan(experiment: Experiment, target: RunTarget, source: Path | None, work: Path) -> tuple[_Program, Plan]:
+    """A program and the plan of one run of it, with the inputs that an experiment asks for."""
+    program = _program(experiment, experiment.model, source, work, work)
+    _check_registered(program.files[0], target)
+    calls = _calls(experiment, target, program.files[0])
+    empty = Plan(rounds=0, runs=1, warmup=0, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
+    return program, _with_inputs(empty, experiment, target, program, work)
 
 
 def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
