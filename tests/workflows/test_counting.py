@@ -161,6 +161,13 @@ def test_a_trace_of_a_clock_is_not_counted() -> None:
     assert READ_NS == 1_000_000
 
 
+def test_what_valgrind_does_not_show_is_not_switched_off() -> None:
+    """Another reason than that of a CPU which does not have it."""
+    has = "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    with pytest.raises(FeatureError, match="avx512 is off in every count" if has else "avx512"):
+        count(PROGRAM, ablate=["avx512"])
+
+
 @pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 @pytest.mark.parametrize(("name", "operators"), [("tiny_fp32", 6), ("partial", 4)])
 def test_a_litert_model_is_counted(name: str, operators: int) -> None:

@@ -138,8 +138,13 @@ def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tu
         raise FeatureError(problem, hint="leave out --ablate and --ladder")
     probed = chosen.probe
     fields = frozenset(probed.fields)
-    if any(group.name == NOT_SHOWN for group in isa.present(probed.arch, fields)):
+    here = {group.name for group in isa.present(probed.arch, fields)}
+    if NOT_SHOWN in here:
         fields -= set(isa.cleared_fields(probed.arch, [NOT_SHOWN], fields))
+    hidden = here.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
+    if hidden:
+        problem = f"{', '.join(sorted(hidden))} is off in every count: Valgrind does not show it to programs"
+        raise FeatureError(problem, where="--ablate", hint="leave it out")
     offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
 
