@@ -13,7 +13,7 @@ from opscope.readers.compressed import inflated
 GIVEN = {
     "README.md": "activate my_model.pte trace.etdump before/ after/ new=bundle old=other out=bundle kit",
     "docs/tutorial.md": "activate",
-    "docs/how-to/check-a-model-before-running-it.md": "my_model.pte my_model.tflite",
+    "docs/how-to/check-a-model-before-running-it.md": "my_model.pte my_model.tflite my_model.onnx",
     "docs/how-to/choose-what-to-switch-off.md": "my_model.pte",
     "docs/how-to/compare-two-runs.md": "mb=bundle mb-int8=other before/ after/",
     "docs/how-to/compare-two-runtimes.md": "mobilenet_v3_small.pte mobilenet_v3_small.tflite",
@@ -77,6 +77,10 @@ def _tflite(_store: Store, path: Path) -> None:
     shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "cnn.tflite", path)
 
 
+def _onnx(_store: Store, path: Path) -> None:
+    shutil.copyfile(Path(__file__).parents[1] / "data" / "onnx" / "cnn.onnx", path)
+
+
 def _paired(_store: Store, path: Path) -> None:
     from exports import program
 
@@ -137,6 +141,7 @@ _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     "mobilenet_v3_small.tflite": _paired_tflite,
     ".pte": _program,
     ".tflite": _tflite,
+    ".onnx": _onnx,
     ".etdump": _trace,
     "activate": _activate,
     "kit": _kit,

@@ -16,6 +16,7 @@ from etrecords import GRAPH, SMALL, archive, graph, node
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, default_directory, profile
 from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.files import place_beside
 from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.program_files import kept_files, program_files
 from opscope.workflows.measure.model_files import program_source
@@ -30,9 +31,17 @@ def test_only_the_record_changes_on_its_way_into_a_bundle(tmp_path: Path) -> Non
     full = archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS})
     record.write_bytes(full)
     found = kept_files([program, record], tmp_path / "work")
-    assert found == [program, tmp_path / "work" / "slim" / "m.etrecord"]
+    assert found == [program, tmp_path / "work" / "m.etrecord"]
     assert found[1].read_bytes() == slim_etrecord(record)
     assert record.read_bytes() == full
+
+
+def test_an_exported_record_stays_beside_its_program(tmp_path: Path) -> None:
+    """Both lie in the directory that is thrown away; a bundle names them side by side."""
+    program = write_tiny_program(tmp_path)
+    program.with_suffix(".etrecord").write_bytes(archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS}))
+    found = kept_files([program, program.with_suffix(".etrecord")], tmp_path)
+    assert [place_beside(file, program) for file in found] == ["tiny.pte", "tiny.etrecord"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", SMALL[:-1]])

@@ -68,6 +68,7 @@ def test_an_export_tells_its_stages_and_what_makes_it_long(tmp_path: Path) -> No
 
 @pytest.mark.nightly  # exports
 @pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_nothing_is_unrolled_where_nothing_recurs(tmp_path: Path) -> None:
     """And records of older versions, which have no stages, are read."""
     record = record_of(tmp_path, "toy_cnn")
@@ -83,14 +84,14 @@ def test_nothing_is_unrolled_where_nothing_recurs(tmp_path: Path) -> None:
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
     """Not in the place that was asked for, and not beside it."""
     command = [sys.executable, "-m", "opscope", "export", "toy_cnn", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("running the model"):
-            process.send_signal(signal.SIGTERM)
-            break
-    process.stderr.read()
-    assert process.wait(60) != 0
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("running the model"):
+                process.send_signal(signal.SIGTERM)
+                break
+        process.stderr.read()
+        assert process.wait(60) != 0
     deadline = time.monotonic() + 10
     while list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 RECORD_SUFFIX = ".etrecord"
 DATA_SUFFIX = ".ptd"
 _SHOWN = 3
-_SLIM = "slim"
 _HOW = "name it with --data FILE.ptd; the exporter wrote it beside the program"
 _IDENTIFIER, _MAGIC = b"FT", b"FH01"
 _MAGIC_AT, _HEADER_AT, _HEADER_END = 8, 12, 48
@@ -122,7 +121,7 @@ def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: st
 
 def kept_files(files: Sequence[Path], work: Path) -> list[Path]:
     """The files to copy into a bundle, in the same order."""
-    return [_slim(file, work / _SLIM) if file.suffix == RECORD_SUFFIX else file for file in files]
+    return [_slim(file, work) if file.suffix == RECORD_SUFFIX else file for file in files]
 
 
 def _slim(record: Path, directory: Path) -> Path:
