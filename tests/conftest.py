@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--measure", metavar="FILE", help="write what tests cost, in CPU seconds")
     parser.addoption("--record-commands", action="store_true", help="record answers of dear commands of pages")
     parser.addoption("--slice", metavar="K/N", help="the K-th of N slices of the nightly tests, from 0")
+    parser.addoption("--begin-by", metavar="TIME", type=float, help="skip tests that would begin later, in Unix seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +59,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """It removes that directory when all of them have ended."""
     if not _is_worker(config):
         end_session()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave what does not fit into the time to another run."""
+    last = item.config.option.begin_by
+    if last is not None and time.time() > last:
+        pytest.skip("its time was over: left to the next commits")
 
 
 def _is_worker(config: pytest.Config) -> bool:
