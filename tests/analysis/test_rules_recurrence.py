@@ -50,6 +50,7 @@ def test_kernels_and_borders_of_the_steps_are_what_is_saved() -> None:
     assert found.kind is MessageKind.FINDING
     assert found.title.startswith("Steps of rnn (20 steps) leave their delegate, which takes 20.9 % of the latency")
     assert found.saving_ns == pytest.approx((STEPS * 3 + STEPS * 1 + (STEPS - 1) * 1.5) * 1000, rel=1e-3)
+    assert found.saving_basis == "if all steps ran in one call"
     assert found.recipe == "docs/recipes/recurrent-layers.md"
     assert "opscope.patterns.replace_recurrent(model)" in found.next_step
     assert len(found.operators) == STEPS
@@ -60,6 +61,7 @@ def test_a_loop_of_the_users_own_is_to_be_written_otherwise() -> None:
     found = unrolled_recurrence(evidence(3, 2, "nets.Cell"))
     assert "replace_recurrent" not in found.next_step
     assert "slices in place of split" in found.next_step
+    assert (found.saving_basis or "").startswith("at most, ")
 
 
 def test_little_time_is_no_finding() -> None:

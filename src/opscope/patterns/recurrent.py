@@ -7,45 +7,58 @@ from torch import Tensor, nn
 
 from opscope.patterns.modules import replace_modules
 
-_GATES = {"GRU": 3, "LSTM": 4, "RNN_TANH": 1, "RNN_RELU": 1}
+_GATES = {"GRU": ((0, 1), (2,)), "LSTM": ((0, 1, 3, 2),), "RNN_TANH": ((0,),), "RNN_RELU": ((0,),)}
+"""Gates whose products are made together, in groups, in the order in which their numbers lie."""
 
 
 class _Direction(nn.Module):
-    """One layer in one direction: a product with all inputs at once, and one with the state in every step."""
+    """One layer in one direction: products with all inputs at once, and with the state in every step.
+
+    Every operator of a step costs about as much as a whole gate computes, so gates share operators where they can.
+    """
 
     def __init__(self, mode: str, weights: list[Tensor], *, backwards: bool) -> None:
         super().__init__()
         given, state, *biases = weights
         self.mode, self.backwards, self.width = mode, backwards, state.shape[1]
-        self.given = _linear(given, biases[0] if biases else None)
-        self.state = _linear(state, biases[1] if biases else None)
+        self.given = self._linears(given, biases[0] if biases else None)
+        self.state = self._linears(state, biases[1] if biases else None)
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs of all steps, and the state behind the last one; step, batch, number."""
-        steps, batch, _ = x.shape
-        products = self.given(x)
+        steps, batch, size = x.shape
+        rows = x.reshape(steps * batch, size)
+        products = [linear(rows) for linear in self.given]
         found = []
         for number in reversed(range(steps)) if self.backwards else range(steps):
-            own = products.narrow(0, number, 1).view(batch, -1)
-            hidden, cell = self._step(own, self.state(hidden), hidden, cell)
-            found.append(hidden.view(1, batch, self.width))
-        return torch.cat(found[::-1] if self.backwards else found), hidden, cell
+            own = [one.narrow(0, number * batch, batch) for one in products]
+            hidden, cell = self._step(own, [linear(hidden) for linear in self.state], hidden, cell)
+            found.append(hidden)
+        together = torch.cat(found[::-1] if self.backwards else found)
+        return together.view(steps, batch, self.width), hidden, cell
 
-    def _step(self, given: Tensor, state: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, given: list[Tensor], state: list[Tensor], hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        total = given[0] + state[0]
         if self.mode == "GRU":
-            own, before = self._gates(given), self._gates(state)
-            reset, update = (torch.sigmoid(own[at] + before[at]) for at in (0, 1))
-            new = torch.tanh(own[2] + reset * before[2])
-            return new + update * (hidden - new), cell
+            both = torch.sigmoid(total)
+            new = torch.tanh(given[1] + self._gate(both, 0) * state[1])
+            return new + self._gate(both, 1) * (hidden - new), cell
         if self.mode == "LSTM":
-            enter, forget, new, leave = self._gates(given + state)
-            cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
-            return torch.sigmoid(leave) * torch.tanh(cell), cell
-        total = given + state
+            gates = torch.sigmoid(total.narrow(1, 0, 3 * self.width))
+            new = torch.tanh(self._gate(total, 3))
+            cell = self._gate(gates, 1) * cell + self._gate(gates, 0) * new
+            return self._gate(gates, 2) * torch.tanh(cell), cell
         return torch.tanh(total) if self.mode == "RNN_TANH" else torch.relu(total), cell
 
-    def _gates(self, numbers: Tensor) -> list[Tensor]:
-        return [numbers.narrow(1, at * self.width, self.width) for at in range(_GATES[self.mode])]
+    def _gate(self, numbers: Tensor, at: int) -> Tensor:
+        return numbers.narrow(1, at * self.width, self.width)
+
+    def _linears(self, weight: Tensor, bias: Tensor | None) -> nn.ModuleList:
+        gates, biases = weight.split(self.width), bias.split(self.width) if bias is not None else ()
+        return nn.ModuleList(
+            _linear(torch.cat([gates[at] for at in group]), torch.cat([biases[at] for at in group]) if biases else None)
+            for group in _GATES[self.mode]
+        )
 
 
 class Recurrent(nn.Module):

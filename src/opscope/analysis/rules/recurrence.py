@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.findings.message import Message
-    from opscope.analysis.operators.operators import Operator
     from opscope.analysis.operators.unrolled import Unrolled
     from opscope.analysis.rules.evidence import Evidence
 
@@ -29,8 +28,9 @@ _REWRITE = (
     "write the step of operators that a delegate takes: slices in place of split, chunk and x[:, t], reshape in place "
     "of squeeze and unsqueeze; all steps are one delegate then"
 )
-# What replaces the portable operators takes time of its own: of 3 stock layers that were replayed none saved half.
-_BASIS = "at most, if all steps ran in one call and what replaces their portable operators took no time"
+# Slices replace portable operators, joined gates save as many: docs/reference/predicted-savings.md.
+_REPLACED = "if all steps ran in one call"
+_REWRITTEN = "at most, if all steps ran in one call and what replaces their portable operators took no time"
 
 
 @declare_rule(Severity.MEDIUM, recipes=(RECURRENT_LAYERS,), LEAST_SHARE=LEAST_SHARE)
@@ -56,11 +56,12 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
         f"{figures} in {counted_text(sum(one.steps for one in found), 'step')}; portable: "
         f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
     )
-    step = _step([operator for one in found for operator in one.operators])
+    types = {(operator.module_type or "").rpartition(".")[2] for one in found for operator in one.operators}
+    step, basis = (_REPLACE, _REPLACED) if types & set(_MODULES) else (_REWRITE, _REWRITTEN)
     whole = [*portable, *evidence.calls_of(operator for one in found for operator in one.operators)]
     spread, more = evidence.interval(whole), time_of(whole) - time
     ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
-    saving = evidence.saved(Saving(time, ends, _BASIS))
+    saving = evidence.saved(Saving(time, ends, basis))
     return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
 
 
@@ -74,9 +75,3 @@ def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
 
 def _named(found: Sequence[Unrolled]) -> str:
     return ", ".join(f"{one.module or 'the model'} ({one.steps} steps)" for one in found)
-
-
-def _step(operators: Sequence[Operator]) -> str:
-    """What to do: a call where torch's own layer is used, else how to write the step."""
-    types = {(operator.module_type or "").rpartition(".")[2] for operator in operators}
-    return _REPLACE if types & set(_MODULES) else _REWRITE
