@@ -40,6 +40,7 @@ class Planned(NamedTuple):
     converts: bool = False  # it converts number types
     at_border: bool = False  # it is added, and no layer of the delegate stands before it, or none behind
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
+    kernel: str | None = None  # that this machine's CPU gets for it, where the runtime chooses by the CPU alone
 
     @property
     def delegated(self) -> bool:

@@ -61,6 +61,7 @@ class MatrixGroup(msgspec.Struct, frozen=True):
         source: of the rule; null when there is none.
         tried: the rule was tried under an emulator.
         advice: what would make them eligible; null when nothing simple does.
+        kernel: instructions of the kernel that this machine's CPU gets; null where that is not known before a run.
     """
 
     verdict: SmeSupport
@@ -73,6 +74,7 @@ class MatrixGroup(msgspec.Struct, frozen=True):
     source: str | None
     tried: bool
     advice: str | None
+    kernel: str | None = None
 
 
 class MatrixWork(msgspec.Struct, frozen=True):
@@ -192,8 +194,8 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
 
 
 def _matrix_key(operator: Planned) -> tuple[str, ...]:
-    found = operator.eligibility
-    return (found.verdict.value, found.form.value, found.types, found.reason) if found else ()
+    found, kernel = operator.eligibility, operator.kernel or ""
+    return (found.verdict.value, found.form.value, found.types, found.reason, kernel) if found else (kernel,)
 
 
 def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
@@ -209,6 +211,7 @@ def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
         source=found.source if found else None,
         tried=found.tried if found else True,
         advice=found.advice if found else None,
+        kernel=operators[0].kernel,
     )
 
 

@@ -17,16 +17,18 @@ from opscope.analysis.preflight.contents import TensorSummary
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
-from opscope.core.errors import RunError
+from opscope.core.errors import FeatureError, RunError
 from opscope.core.files import sha256_of
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
 from opscope.experiment.inputs import made_inputs
 from opscope.experiment.protocol import Job
+from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+from opscope.runtimes.onnxruntime.kernels import kernel_of
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import METHOD, index_limits, signature_of
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
@@ -45,6 +47,8 @@ _BITS = {"float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8, "float": 32}
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcFusedConv"})
 _PRODUCTS = frozenset({"Gemm", "MatMul", "FusedMatMul", "FusedGemm"})
 _INTEGERS = frozenset({"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm"})
+_FACTORS = {"QLinearConv": (0, 3), "QLinearMatMul": (0, 3), "QGemm": (0, 3)}
+"""Places of data and weights among the inputs, where they are not the first two."""
 _DYNAMIC = "DynamicQuantizeMatMul"
 _CONVERTS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 _LEAST_TAPS = 3
@@ -117,8 +121,26 @@ def _planned(one: NodeFacts) -> Planned:
         bits=_BITS.get(facts.dtype or ""),
         eligibility=_eligibility(one, op) if facts.cost is None or facts.cost.macs else None,
         added=facts.change is not None and known.category is Category.DATA_MOVEMENT,
+        kernel=_kernel(one, op),
         converts=one.node.op in _CONVERTS,
     )
+
+
+def _kernel(one: NodeFacts, op: str) -> str | None:
+    """What MLAS gives this machine's CPU for a product."""
+    convolution = op in _CONVOLUTIONS or op == "QLinearConv"
+    at = _FACTORS.get(one.node.op, (0, 1))
+    read = one.node.read
+    if not (convolution or op in _PRODUCTS or op in _INTEGERS) or len(read) <= at[1]:
+        return None
+    grouped = one.main is not None and one.main.attributes.get("group", 1) != 1
+    if grouped and read[at[0]].dtype != "float":
+        return None
+    try:
+        arch, fields = fields_here()
+    except FeatureError:
+        return None
+    return kernel_of(arch, fields, (read[at[0]].dtype, read[at[1]].dtype), convolution=convolution)
 
 
 def _eligibility(one: NodeFacts, op: str) -> Eligibility | None:
