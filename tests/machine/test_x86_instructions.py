@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("iced_x86")
 
 from opscope.analysis.work.work import CLASSES
-from opscope.machine.x86_instructions import UNKNOWN, Instruction, Instructions
+from opscope.machine.instruction import UNKNOWN, Instruction
+from opscope.machine.x86_instructions import X86Instructions
 
 
 @pytest.mark.parametrize(
@@ -38,11 +39,11 @@ from opscope.machine.x86_instructions import UNKNOWN, Instruction, Instructions
 )
 def test_an_instruction(code: str, found: Instruction) -> None:
     """Its class, its bytes, and the products that it holds."""
-    assert Instructions().of(bytes.fromhex(code)) == found
+    assert X86Instructions().of(bytes.fromhex(code)) == found
     assert found.kind in CLASSES
 
 
 def test_code_that_no_file_holds_is_not_known() -> None:
     """Neither without a file, nor beyond its code."""
-    assert Instructions().at("???", 0x1000) == UNKNOWN
-    assert Instructions().at("/proc/self/exe", 0) == UNKNOWN
+    assert X86Instructions().at("???", 0x1000) == UNKNOWN
+    assert X86Instructions().at("/proc/self/exe", 0) == UNKNOWN

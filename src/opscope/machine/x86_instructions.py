@@ -10,11 +10,12 @@ import re
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.elf import read_code
+from opscope.machine.instruction import UNKNOWN, Instruction
 
 if TYPE_CHECKING:
     from opscope.core.system.elf import CodeSection
@@ -29,19 +30,7 @@ _ELEMENT_BITS = {"S": 32, "D": 64, "H": 16}
 _MOVES = re.compile(r"(V?MOV|V?LDDQU|V?BROADCAST|VPBROADCAST|V?PINSR|V?PEXTR|POP|PUSH|V?MASKMOV|V?PMASKMOV)")
 
 
-class Instruction(NamedTuple):
-    """What one execution of an instruction does."""
-
-    kind: str  # its class
-    loaded: int  # bytes
-    stored: int  # bytes
-    products: int  # multiply-accumulates that it holds: lanes of a fused one, factors of a dot product
-
-
-UNKNOWN = Instruction("unknown", 0, 0, 0)
-
-
-class Instructions:
+class X86Instructions:
     """Instructions of ELF files by their addresses."""
 
     def __init__(self) -> None:
@@ -85,23 +74,23 @@ class Instructions:
             stored += size * (memory.access in _writes(iced))
         registers = [found.op_register(n) for n in range(found.op_count) if found.op_kind(n) == iced.OpKind.REGISTER]
         width = max((iced.RegisterExt.size(one) * 8 for one in registers if _is_vector(iced, one)), default=0)
-        return Instruction(*self._kind(found, name, width, bool(loaded), bool(stored)))._replace(
-            loaded=loaded, stored=stored
-        )
+        kind, products = self._kind(found, name, width, bool(loaded), bool(stored))
+        return Instruction(kind, loaded, stored, products)
 
-    def _kind(self, found: Any, name: str, width: int, loads: bool, stores: bool) -> tuple[str, int, int, int]:  # noqa: ANN401
+    def _kind(self, found: Any, name: str, width: int, loads: bool, stores: bool) -> tuple[str, int]:  # noqa: ANN401
+        """Its class, and the products that it holds."""
         if fused := _FUSED.match(name):
             bits = _ELEMENT_BITS[fused[2][1]]
-            return "multiply_add", 0, 0, width // bits if fused[2][0] == "P" else 1
+            return "multiply_add", width // bits if fused[2][0] == "P" else 1
         if name in _DOT:
-            return "dot_product", 0, 0, width // _FACTOR_BITS.get(name, 8)
+            return "dot_product", width // _FACTOR_BITS.get(name, 8)
         if name.startswith("TDP"):
-            return "outer_product", 0, 0, 0
+            return "outer_product", 0
         if found.flow_control != self._iced.FlowControl.NEXT:
-            return "branch", 0, 0, 0
+            return "branch", 0
         if _MOVES.match(name) and (loads or stores):
-            return ("store" if stores and not loads else "load"), 0, 0, 0
-        return ("vector" if width else "scalar"), 0, 0, 0
+            return ("store" if stores and not loads else "load"), 0
+        return ("vector" if width else "scalar"), 0
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.compiler import usual_compiler
 from opscope.hosts.host import ProcessSettings
 from opscope.hosts.process import last_line
-from opscope.machine.x86_instructions import Instructions
+from opscope.machine.x86_instructions import X86Instructions
 from opscope.readers.callgrind import read_callgrind
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _clock() -> Path:
 def _counts(directory: Path) -> dict[str, NDArray[np.int64]]:
     """What each part holds; the last one, which follows the last read, included."""
     files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
-    instructions, names = Instructions(), dict[int, str]()
+    instructions, names = X86Instructions(), dict[int, str]()
     rows = [_row(file, names, instructions) for file in [*files, directory / _PARTS] if file.exists()]
     return {name: np.array([row[name] for row in rows], np.int64) for name in (*_COUNTED, *CLASSES)}
 
@@ -134,7 +134,7 @@ def _counts(directory: Path) -> dict[str, NDArray[np.int64]]:
 _COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS)
 
 
-def _row(file: Path, names: dict[int, str], instructions: Instructions) -> Counter[str]:
+def _row(file: Path, names: dict[int, str], instructions: X86Instructions) -> Counter[str]:
     found: Counter[str] = Counter()
     for (where, address), times in read_callgrind(file, names).items():
         if where.endswith(_LIBRARY):

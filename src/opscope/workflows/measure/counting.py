@@ -18,7 +18,7 @@ from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
-from opscope.machine.x86_instructions import Instructions
+from opscope.machine.x86_instructions import X86Instructions
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.notebook import shown_as
@@ -74,7 +74,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
         UsageError: there are no inputs of that name, or its runtime has no native runner.
     """
     counter = valgrind_version()
-    Instructions()  # says that its package is missing before anything runs
+    X86Instructions()  # says that its package is missing before anything runs
     asked = Experiment(
         name="count",
         model=str(model),

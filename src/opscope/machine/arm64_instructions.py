@@ -1,0 +1,203 @@
+"""What an instruction of 64-bit Arm does: its class, the bytes that it loads and stores, the products that it can make.
+
+Decoded by Capstone, an extra, which knows SVE, SME and SME2; what is read here is its assembly text. Vectors without a
+fixed length are counted whole, also where a predicate leaves lanes out. Source of what instructions do: Arm's
+Architecture Reference Manual for A-profile, with its supplement for SME.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
+from opscope.machine.instruction import UNKNOWN, Instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class VectorLengths(NamedTuple):
+    """Lengths of vectors without a fixed one, in bits."""
+
+    vector: int  # of Z registers, in the mode that the processor is in
+    tile: int  # of a row of ZA
+
+
+_SIZES = {"b": 1, "h": 2, "s": 4, "d": 8, "q": 16}
+_REGISTER_BYTES = {**_SIZES, "w": 4, "x": 8, "v": 16}
+_OUTER = re.compile(r"(?:[fsub]|us|su|bf)mop[as]")
+_FUSED = re.compile(
+    r"(?:f|bf|[su]|us|su)?ml[as](?:l|ll|lb|lt|l2|lbb|lbt|ltb|ltt)?2?|fn?m(?:ad|sb|la|ls)|fn?m(?:add|sub)|m(?:ad|sb)"
+)
+_DOT = re.compile(r"(?:[suf]|us|su|bf)v?dot|(?:[suf]|us|su|bf)?mmla")
+_MULTIPLIES = re.compile(rf"{_OUTER.pattern}|{_FUSED.pattern}|{_DOT.pattern}")
+_BRANCH = re.compile(r"b|b\.\w+|bl|blr\w*|br\w*|ret\w*|cbn?z|tbn?z|bc\.\w+")
+_LOAD = re.compile(r"ld(?!g\b)\w+")
+_STORE = re.compile(r"st(?!g\b)\w+")
+_ATOMIC = re.compile(r"(?:cas|swp|ldadd|ldclr|ldeor|ldset|lds?max|lds?min|ldumax|ldumin|rcw)\w*")
+_ELEMENT = re.compile(r"(?:ld|st)(?:nt)?[1234](?:r|rq|ro)?s?([bhwdq])(?![a-z])")
+_WORD = {**_SIZES, "w": 4}
+_HALVED = re.compile(r"(?:ld|st)[a-z]*?(s?[bh]|sw)$")
+_LIST = re.compile(r"\{([^}]*)\}(\[\d+\])?")
+_NAMED = re.compile(r"(za|zt|[bhsdqvzpwx])(\d*)\w*?(?:\.(\d*)([bhsdq]))?(?![a-z])")
+_VECTOR_OPERAND = re.compile(r"(?<![\w#])(?:[bhsdqvzp]\d+|pn\d+|za|zt0)")
+_GROUP = re.compile(r"vgx([24])")
+_RANGE = re.compile(r"\[w\d+, (\d+):(\d+)")
+_SHOWN_AS = re.compile(r"\.(\d*)([bhsdq])")
+_PAIRED = ("ldp", "ldnp", "stp", "stnp", "ldxp", "ldaxp", "stxp", "stlxp", "ldpsw")
+_TABLE_BYTES = 64
+
+
+class Arm64Instructions:
+    """Instructions by their words, which need no file."""
+
+    def __init__(self) -> None:
+        try:
+            capstone: Any = import_module("capstone")
+        except ImportError:
+            problem = "instructions of 64-bit Arm cannot be decoded: capstone is not installed"
+            raise MissingDependencyError(problem, hint=install_command("count")) from None
+        if not hasattr(capstone, "CS_ARCH_AARCH64"):
+            problem = f"capstone {capstone.__version__} knows no SME2: 6 does"
+            raise MissingDependencyError(problem, hint=install_command("count"))
+        self._decoder = capstone.Cs(capstone.CS_ARCH_AARCH64, capstone.CS_MODE_ARM)
+        self._known: dict[tuple[int, VectorLengths], Instruction] = {}
+
+    def of(self, word: int, lengths: VectorLengths) -> Instruction:
+        """The instruction of a word of 32 bits."""
+        key = word, lengths
+        if key not in self._known:
+            found = next(self._decoder.disasm_lite(word.to_bytes(4, "little"), 0), None)
+            self._known[key] = described(found[2], found[3], lengths) if found else UNKNOWN
+        return self._known[key]
+
+
+def described(name: str, operands: str, lengths: VectorLengths) -> Instruction:
+    """An instruction by its text.
+
+    Args:
+        name: of the operation, as `fmla`.
+        operands: all of them.
+        lengths: of vectors.
+    """
+    if name == "smstart":
+        return Instruction("scalar", streaming=int("za" not in operands))
+    is_vector = _VECTOR_OPERAND.search(operands) is not None
+    return (
+        _multiplying(name, operands, lengths)
+        if is_vector and _MULTIPLIES.fullmatch(name)
+        else _other(name, operands, lengths, "vector" if is_vector else "scalar")
+    )
+
+
+def _multiplying(name: str, operands: str, lengths: VectorLengths) -> Instruction:
+    is_outer = _OUTER.fullmatch(name) is not None
+    kind = "outer_product" if is_outer else "dot_product" if _DOT.fullmatch(name) else "multiply_add"
+    held = (_outer if is_outer else partial(_products, name))(operands, lengths)
+    return Instruction(kind, products=held, tile_products=held if operands.startswith("za") else 0)
+
+
+def _other(name: str, operands: str, lengths: VectorLengths, kind: str) -> Instruction:
+    if _BRANCH.fullmatch(name):
+        return Instruction("branch")
+    is_atomic = _ATOMIC.fullmatch(name) is not None
+    loads, stores = is_atomic or _LOAD.fullmatch(name) is not None, is_atomic or _STORE.fullmatch(name) is not None
+    if not loads and not stores:
+        return Instruction(kind)
+    moved = _of_atomic(name, operands) if is_atomic else _moved(name, operands, lengths)
+    return Instruction("load" if loads else "store", moved * loads, moved * stores)
+
+
+def _of_atomic(name: str, operands: str) -> int:
+    """Bytes that an operation on memory reads and writes; those of fewer than a register end with their size."""
+    return _SIZES[name[-1]] if name[-1] in "bh" else _REGISTER_BYTES[operands[0]]
+
+
+def _outer(operands: str, lengths: VectorLengths) -> int:
+    """Products of an outer product: a tile of sums, each of as many factors as fit into it."""
+    shown = [_SIZES[size] for _, size in _SHOWN_AS.findall(operands)]
+    return (lengths.tile // (8 * shown[0])) ** 2 * (shown[0] // shown[-1])
+
+
+def _products(name: str, operands: str, lengths: VectorLengths) -> int:
+    """Products of an instruction that sums them up lane by lane, or in small matrices."""
+    shown = _SHOWN_AS.findall(operands)
+    if not shown or operands[0] not in "vz":
+        return 1  # of one number, as fmadd s0, s1, s2, s3
+    (count, made), (_, read) = shown[0], shown[1]
+    if operands.startswith("za"):
+        bits = lengths.tile * _vectors(operands)
+    else:
+        bits = int(count) * 8 * _SIZES[made] if count else lengths.vector
+    if name.endswith("mmla"):
+        return bits // _QUARTER_BITS * _IN_MATRICES.get((made, read), 0)
+    return bits // (8 * _SIZES[made]) * (_SIZES[made] // _SIZES[read] if "dot" in name else 1)
+
+
+_QUARTER_BITS = 128
+_IN_MATRICES = {("s", "b"): 32, ("s", "h"): 16, ("s", "s"): 8, ("d", "d"): 4}
+"""Products of 128 bits of matrices, by the numbers that are made and those that are multiplied."""
+
+
+def _vectors(operands: str) -> int:
+    """How many vectors of ZA an instruction adds to, of an operand such as ``za.s[w8, 0:1, vgx4]``."""
+    group, many = _GROUP.search(operands), _RANGE.search(operands)
+    return (int(group[1]) if group else 1) * (int(many[2]) - int(many[1]) + 1 if many else 1)
+
+
+def _moved(name: str, operands: str, lengths: VectorLengths) -> int:
+    """Bytes that a load or a store moves."""
+    if listed := _LIST.match(operands):
+        return _moved_of_list(name, listed[1], lengths, one=listed[2] is not None)
+    if name in _PAIRED:
+        first = operands.split(", ")[1 if name.startswith(("stxp", "stlxp")) else 0]
+        return 2 * (4 if name == "ldpsw" else _of_register(first, lengths))
+    values = operands.split(", ")
+    value = values[1] if name.startswith(("stxr", "stlxr")) and len(values) > 1 else values[0]
+    if (halved := _HALVED.match(name)) and not name.endswith(("ldtrs", "ldurs")):
+        return {"b": 1, "h": 2, "w": 4}[halved[1][-1]]
+    return _of_register(value, lengths)
+
+
+def _of_register(name: str, lengths: VectorLengths) -> int:
+    if name.startswith("za"):
+        return lengths.tile // 8
+    if name.startswith("zt"):
+        return _TABLE_BYTES
+    if name.startswith("z"):
+        return lengths.vector // 8
+    if name.startswith("p"):
+        return lengths.vector // 64
+    return _REGISTER_BYTES.get(name[0], 8)
+
+
+def _moved_of_list(name: str, text: str, lengths: VectorLengths, *, one: bool) -> int:
+    """Bytes of a list of registers, as ``z0.s - z3.s``; of ``one`` element of each, where an index follows it."""
+    registers = _registers(text)
+    first = _NAMED.match(text.strip())
+    if first is None or first[4] is None:
+        return len(registers) * _of_register(text.strip(), lengths)
+    size = _SIZES[first[4]]
+    if first[1] == "v":
+        whole = int(first[3] or 1) * size
+        return len(registers) * (size if one or re.fullmatch(r"ld[1234]r", name) else whole)
+    told = _ELEMENT.match(name)
+    each = _WORD[told[1]] if told else size
+    if re.match(r"ld1r[qo]", name):
+        return 16 if name[4] == "q" else 32
+    if re.match(r"ld1rs?[bhwd]", name):
+        return each
+    bits = lengths.tile if first[1] == "za" else lengths.vector
+    return len(registers) * (bits // 8 // size) * each
+
+
+def _registers(text: str) -> Sequence[int]:
+    parts = re.sub(r"\[[^]]*\]", "", text).split(",")
+    if " - " not in text:
+        return range(len(parts))
+    first, last = (int(re.sub(r"\D", "", one.partition(".")[0])) for one in text.split(" - "))
+    return range((last - first) % 32 + 1)
