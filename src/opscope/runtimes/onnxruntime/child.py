@@ -82,7 +82,7 @@ class OnnxRun(ProgramRun[int]):
         else:
             tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
         # The session reads them where they are: these names keep them there until the last call.
-        self._arrays = [np.ascontiguousarray(array) for array in input_arrays(job.values, job.seed, tensors)]
+        self._arrays = [np.asarray(array, order="C") for array in input_arrays(job.values, job.seed, tensors)]
         self._values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
         self._binding = self._session.io_binding()
         for one, value in zip(signature.inputs, self._values, strict=True):
@@ -164,7 +164,7 @@ class OnnxRun(ProgramRun[int]):
 
     def outputs(self) -> list[Array]:
         """Copied out of the binding."""
-        return [np.ascontiguousarray(array) for array in self._binding.copy_outputs_to_cpu()]
+        return [np.asarray(array, order="C") for array in self._binding.copy_outputs_to_cpu()]
 
     def _options(self) -> Options:
         runtime, choice = self._runtime, self._choice
