@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 PACKAGE = "onnxruntime"
 NEWEST = "1.32.0"
@@ -41,6 +46,12 @@ def installed_onnxruntime() -> InstalledOnnxRuntime:
             "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
         )
     return InstalledOnnxRuntime(_version(), library)
+
+
+def imported_onnxruntime() -> ModuleType:
+    """The package, without its telemetry: a thread beside what is measured, which tells of the user's model."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    return import_module(PACKAGE)
 
 
 def native_library() -> tuple[str, Path]:

@@ -411,6 +411,8 @@ void serve(const Flags& flags, int64_t began, Answer& answer) {
     answer.set("processor", processor(flags));
     return;
   }
+  // Telemetry would have a thread of its own beside what is measured, and tell of the user's model.
+  setenv("ORT_DISABLE_TELEMETRY", "1", 1);
   const std::string path = text(flags, "library");
   const Library library(path.empty() ? "libonnxruntime.so.1" : path, text(flags, "library_version"));
   run(flags, Runtime(library), number(flags, "spawned_ns", began), answer);
