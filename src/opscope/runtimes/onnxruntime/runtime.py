@@ -93,6 +93,12 @@ class OnnxRuntime(Runtime):
 
         return onnx_preflight(program, installed=self.is_installed())
 
+    def clock_start(self, trace: Path) -> int:
+        """As the runner left it beside the profile."""
+        from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+
+        return read_session_graph(trace.with_name(GRAPH)).started_ns
+
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graph that the sessions ran, which is kept beside their traces."""
         from opscope.runtimes.onnxruntime.attribution import session_graph_of, with_nodes
