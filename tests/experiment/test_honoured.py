@@ -23,6 +23,7 @@ from opscope.runtimes.executorch.runners.python import PythonTarget
 from opscope.runtimes.litert.interpreter.target import MODULES as INTERPRETER
 from opscope.runtimes.litert.native.target import NativeLitertTarget
 from opscope.runtimes.litert.target import MODULES as LITERT
+from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
 from opscope.runtimes.onnxruntime.target import MODULES as ONNXRUNTIME
 from programs import tiny_program
 
@@ -46,8 +47,9 @@ RUNNERS = {
     "litert's Interpreter": (INTERPRETER.honours, [INTERPRETER.child, *CHILDREN]),
     "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
     "onnxruntime from Python": (ONNXRUNTIME.honours, [ONNXRUNTIME.child, *CHILDREN]),
+    "onnxruntime native": (NativeOnnxTarget.honours, ["opscope.runtimes.onnxruntime.native.target"]),
 }
-ALONE = {("onnxruntime from Python", "calls"), ("onnxruntime from Python", "data")}
+ALONE = {(f"onnxruntime {way}", name) for way in ("from Python", "native") for name in ("calls", "data")}
 """A .onnx has one graph, which is called whatever its name, and the library finds its weights beside it."""
 
 
@@ -107,7 +109,7 @@ def test_all_settings_with_a_usual_value_are_known() -> None:
 
 def test_every_runner_is_here() -> None:
     """Those of the product that run jobs themselves."""
-    kept = {PythonTarget, NativeTarget, ExecutorRunnerTarget, NativeLitertTarget}
+    kept = {PythonTarget, NativeTarget, ExecutorRunnerTarget, NativeLitertTarget, NativeOnnxTarget}
     declared = {one for one in _below(RunTarget) if "honours" in vars(one) and one.__module__.startswith("opscope.")}
     assert declared == kept
 

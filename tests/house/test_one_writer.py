@@ -31,6 +31,7 @@ OTHERS = {
     "runtimes/counting/kernel_counter.py": SCRATCH,
     "runtimes/executorch/runners/native_jobs.py": SCRATCH,
     "runtimes/litert/native/target.py": SCRATCH,
+    "runtimes/onnxruntime/native/target.py": SCRATCH,
     "runtimes/native/wheels.py": SCRATCH,
     "runtimes/litert/ceilings/child.py": SCRATCH,
     "runtimes/package_target.py": SCRATCH,

@@ -18,7 +18,8 @@ Body = NewType("Body", bytes)
 Attribute: TypeAlias = "int | float | str | list[int] | np.ndarray | Body"
 Sizes: TypeAlias = "Sequence[int | str] | None"
 
-_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+_WHOLE = {"uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "uint32": 12, "uint64": 13}
+_TYPES = {**_WHOLE, "float32": 1, "float16": 10, "float64": 11, "string": 8}
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 

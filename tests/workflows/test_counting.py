@@ -20,7 +20,7 @@ from opscope.analysis.work.counted import READ_NS, CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import Work
 from opscope.api import count
-from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError, UsageError
+from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError
 from opscope.core.table import EventTable
 from opscope.readers.registry import read_trace
 
@@ -35,9 +35,9 @@ pytestmark = [
 ]
 
 
-def counted(*words: str, cwd: Path, **variables: str) -> Work:
+def counted(*words: str, cwd: Path, program: Path = PROGRAM, **variables: str) -> Work:
     """What the command writes."""
-    command = [sys.executable, "-m", "opscope", "count", str(PROGRAM), "--json", "-", *words]
+    command = [sys.executable, "-m", "opscope", "count", str(program), "--json", "-", *words]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=cwd, env={**os.environ, **variables}
     )
@@ -185,7 +185,29 @@ def test_a_litert_model_is_counted(name: str, operators: int) -> None:
 
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
-def test_a_runtime_without_a_native_runner_is_refused() -> None:
-    """Python's own instructions would be counted, too."""
-    with pytest.raises(UsageError, match="not on native"):
-        count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx")
+@pytest.mark.parametrize(
+    ("name", "operators", "products"), [("cnn", 9, 5), ("quantised", 4, 1), ("branch", 3, 0), ("external", 1, 1)]
+)
+def test_an_onnx_model_is_counted(name: str, operators: int, products: int, tmp_path: Path) -> None:
+    """Every product executes the multiplications that it needs; those in blocks of channels execute no others."""
+    program = ROOT / "tests" / "data" / "onnx" / f"{name}.onnx"
+    found = counted(program=program, cwd=tmp_path)
+    assert len(found.operators) == operators
+    own = [one for one in found.operators if one.macs]
+    assert len(own) == products
+    assert all(one.mac_capacity >= (one.macs or 0) - one.padding_macs > 0 for one in own)
+    blocked = [one for one in own if one.name.startswith("Conv: ")]
+    assert all(one.mac_capacity == (one.macs or 0) - one.padding_macs for one in blocked)
+    assert not any(one.mac_capacity for one in found.operators if not one.macs and "Exp" not in one.name)
+    if name == "cnn":
+        elsewhere = tmp_path / ("long" * 40)
+        elsewhere.mkdir()
+        again = counted(program=program, cwd=elsewhere, A_LONG_VARIABLE="x" * 3000)
+        assert again.operators == found.operators
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+def test_features_of_onnx_runtime_cannot_be_switched_off_in_a_count() -> None:
+    """The trap needs an audit library, which Valgrind does not load."""
+    with pytest.raises(FeatureError, match="switched off by trap, which Valgrind does not run"):
+        count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx", ablate=["avx2"])

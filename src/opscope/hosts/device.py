@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import DeviceError, UsageError
 from opscope.core.files import sha256_of
+from opscope.core.grouping import grouped
 from opscope.core.system.capped_log import trim_log
 from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 from opscope.hosts.facts import conditions_of, environment_of, parts
@@ -238,10 +239,14 @@ class Device:
         try:
             self._must(self._sh('mkdir -p "${1%/*}" && mkdir "$1"', part))
             with tempfile.TemporaryDirectory(prefix="opscope-") as named:
-                links = [Path(named) / name for name in files]
-                for link in links:
-                    link.symlink_to(files[link.name].resolve())
-                self._shell.push(links, part)
+                for folder, names in grouped(files, lambda name: name.rpartition("/")[0]).items():
+                    links = [Path(named) / name for name in names]
+                    for link, name in zip(links, names, strict=True):
+                        link.parent.mkdir(parents=True, exist_ok=True)
+                        link.symlink_to(files[name].resolve())
+                    if folder:
+                        self._must(self._sh('mkdir -p "$1"', f"{part}/{folder}"))
+                    self._shell.push(links, f"{part}/{folder}".removesuffix("/"))
             self._must(self._sh('[ -d "$2" ] || mv "$1" "$2"', part, place))
         except DeviceError as error:
             raise self._explained(error, part_own) from error

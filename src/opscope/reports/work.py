@@ -71,10 +71,10 @@ def _operators_of(work: Work) -> str:
 def _products(work: Work) -> str:
     """How many multiplications were executed for those that the model needs."""
     needed = sum(one.macs or 0 for one in work.operators)
-    own = [one for one in work.operators if one.macs and one.mac_capacity >= one.macs]
+    own = [one for one in work.operators if one.held_macs]
     if not needed or not own:
         return ""
-    held, used = sum(one.mac_capacity for one in own), sum(one.macs or 0 for one in own)
+    held, used = sum(one.mac_capacity for one in own), sum(one.held_macs or 0 for one in own)
     share = share_text(sum(one.macs or 0 for one in own) / needed)
     return (
         f"{share} of {count_text(needed)} multiply-accumulates run in fused or dot product instructions, "
@@ -144,7 +144,7 @@ def _ratio(work: Work, key: tuple[str, int, int]) -> str:
 
 def _filled(one: CountedOperator) -> float | None:
     """Share of the lanes of its multiplying instructions that the operator needs."""
-    return one.macs / one.mac_capacity if one.macs and one.mac_capacity >= one.macs else None
+    return one.held_macs / one.mac_capacity if one.held_macs else None
 
 
 def work_gate_text(decision: Decision[WorkEvidence]) -> GateText:

@@ -325,6 +325,10 @@ class Runtime:
         model, record, problem = self.usable_model(program, record, delegated=delegated)
         return attributed_by_model(side, model, self.first_calls(side, model))._replace(record=record, problem=problem)
 
+    def clock_start(self, trace: Path) -> int:  # noqa: ARG002 - where it is not the process's
+        """What the clock of a process read, in ns, where the times of its trace count from; 0: they are its own."""
+        return 0
+
     def first_calls(self, side: Side, model: ProgramModel) -> Mapping[str, int]:  # noqa: ARG002 - where they are counted
         """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
         return {}

@@ -31,19 +31,13 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
-from opscope.runtimes.litert.native.target import (
-    LitertJobs,
-    NativeLitertTarget,
-    native_litert_emulated,
-    native_litert_here,
-    native_litert_on,
-    runner_for,
-)
+from opscope.runtimes.litert.native.target import LitertJobs, NativeLitertTarget
 from opscope.runtimes.litert.signatures import read_callable
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.native.building import find_compiler, host_architecture
 from opscope.runtimes.native.start import NativeProgram
+from opscope.runtimes.native.wheel_runner import WheelTarget
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
@@ -58,13 +52,13 @@ pytestmark = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-
 
 
 @pytest.fixture
-def here() -> NativeLitertTarget:
+def here() -> WheelTarget:
     """The runner on this machine, built once for all tests."""
     try:
         find_compiler()
     except MissingDependencyError:
         pytest.skip("needs a C++ compiler")
-    return native_litert_here(native_cache())
+    return NativeLitertTarget.here(litert_here(), native_cache())
 
 
 @pytest.fixture
@@ -77,10 +71,10 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sshd.Sshd:
         yield server
 
 
-def on_device(server: sshd.Sshd) -> NativeLitertTarget:
+def on_device(server: sshd.Sshd) -> WheelTarget:
     """The device as a place where models run."""
     place = parse_address(server.address)
-    return native_litert_on(Device(SshShell(place), str(server.home)), native_cache())
+    return NativeLitertTarget.on(Device(SshShell(place), str(server.home)), native_cache())
 
 
 def job(program: Path, *, traced: bool = True, calls: tuple[str, ...] = (), delegate: str = "xnnpack") -> Job:
@@ -115,9 +109,7 @@ RUNNABLE = [
 
 
 @pytest.mark.parametrize("program", RUNNABLE, ids=lambda path: path.stem)
-def test_the_runner_computes_and_traces_what_python_does(
-    here: NativeLitertTarget, program: Path, tmp_path: Path
-) -> None:
+def test_the_runner_computes_and_traces_what_python_does(here: WheelTarget, program: Path, tmp_path: Path) -> None:
     """Inputs, outputs bit by bit, and the operators in their order; every call has the duration that is answered."""
     native = measured(here, job(program), tmp_path / "native")
     python = measured(litert_here(), job(program), tmp_path / "python")
@@ -130,7 +122,7 @@ def test_the_runner_computes_and_traces_what_python_does(
 
 
 @pytest.mark.parametrize("delegate", ["xnnpack", "none"])
-def test_sizes_that_the_file_leaves_open_are_given(here: NativeLitertTarget, delegate: str, tmp_path: Path) -> None:
+def test_sizes_that_the_file_leaves_open_are_given(here: WheelTarget, delegate: str, tmp_path: Path) -> None:
     """Of inputs, from which those of the outputs follow; without them the file's own are taken."""
     asked = msgspec.structs.replace(
         job(SMALL / "dynamic.tflite", delegate=delegate), inputs=(PlannedInput([3, 32, 32, 3], "float32"),)
@@ -141,7 +133,7 @@ def test_sizes_that_the_file_leaves_open_are_given(here: NativeLitertTarget, del
     assert native.output_sha256 == python.output_sha256
 
 
-def test_signatures_are_called_in_turn(here: NativeLitertTarget, tmp_path: Path) -> None:
+def test_signatures_are_called_in_turn(here: WheelTarget, tmp_path: Path) -> None:
     """Each on inputs of its own, and each call is told with its name."""
     done = measured(here, job(SMALL / "two_signatures.tflite", calls=("decode", "encode")), tmp_path)
     assert [one.shape for one in done.inputs] == [[2, 8], [2, 8], [2, 16]]
@@ -149,7 +141,7 @@ def test_signatures_are_called_in_turn(here: NativeLitertTarget, tmp_path: Path)
     assert [methods[row] for row in range(CALLS)] == ["decode", "encode"] * 3
 
 
-def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: NativeLitertTarget, tmp_path: Path) -> None:
+def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: WheelTarget, tmp_path: Path) -> None:
     """A file that LiteRT refuses, one that is gone, and a signature that is not there."""
     cut, other = tmp_path / "cut.tflite", tmp_path / "other.tflite"
     other.write_bytes(b"TFL3" * 500)
@@ -167,7 +159,7 @@ def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: NativeLitertT
         assert failure.kind in (FailureKind.EXIT, FailureKind.STORAGE, FailureKind.SIGNAL)
 
 
-def switched(target: NativeLitertTarget, program: Path, tmp_path: Path, mechanism: Mechanism, group: str) -> None:
+def switched(target: WheelTarget, program: Path, tmp_path: Path, mechanism: Mechanism, group: str) -> None:
     """The mechanism alone changes nothing, and with features off the proof has answers that were masked."""
     probe = target.offer(mechanism).probe
     clear = isa.cleared_fields(probe.arch, [group], frozenset(probe.fields))
@@ -192,7 +184,7 @@ def strongest() -> str:
     return isa.default_ablation(arch, frozenset(fields)).name
 
 
-def trap_or_skip(target: NativeLitertTarget) -> None:
+def trap_or_skip(target: WheelTarget) -> None:
     """Without the trap the test is skipped."""
     try:
         target.offer(Mechanism.TRAP)
@@ -200,7 +192,7 @@ def trap_or_skip(target: NativeLitertTarget) -> None:
         pytest.skip(str(error))
 
 
-def test_features_are_switched_off_here(here: NativeLitertTarget, tmp_path: Path) -> None:
+def test_features_are_switched_off_here(here: WheelTarget, tmp_path: Path) -> None:
     """By the trap, as for Python."""
     trap_or_skip(here)
     switched(here, SMALL / "tiny_fp32.tflite", tmp_path, Mechanism.TRAP, strongest())
@@ -230,18 +222,18 @@ def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> NativeLitertTarget:
+def arm(monkeypatch: pytest.MonkeyPatch) -> WheelTarget:
     """64-bit Arm under QEMU; without a part of it the test is skipped."""
     use_emulator(monkeypatch)
     try:
-        target = native_litert_emulated(native_cache())
+        target = NativeLitertTarget.emulated(native_cache())
         target.offer(Mechanism.HWCAP)
     except MissingDependencyError as error:
         pytest.skip(f"needs the runtime for aarch64: {error}; {error.hint}")
     return target
 
 
-def test_features_are_switched_off_under_an_emulator(arm: NativeLitertTarget, tmp_path: Path) -> None:
+def test_features_are_switched_off_under_an_emulator(arm: WheelTarget, tmp_path: Path) -> None:
     """By the hardware capabilities, which the C library tells; the trap is for another processor."""
     switched(arm, SMALL / "tiny_int8.tflite", tmp_path, Mechanism.HWCAP, "sme")
     assert arm.environment().machine == "aarch64"
@@ -250,7 +242,7 @@ def test_features_are_switched_off_under_an_emulator(arm: NativeLitertTarget, tm
         arm.offer(Mechanism.TRAP)
 
 
-def test_sme_runs_under_an_emulator_and_not_without(arm: NativeLitertTarget, tmp_path: Path) -> None:
+def test_sme_runs_under_an_emulator_and_not_without(arm: WheelTarget, tmp_path: Path) -> None:
     """The names of the kernels say it: those with packed int8 inputs are SME's. The report says so of each variant."""
     settings = Settings(rounds=1, runs=2, warmup=1, ablate=("sme",), lock="warn")
     profile(str(MODELS / "cnn_int8.tflite"), settings=settings, out=tmp_path / "out", target=arm)
@@ -295,9 +287,9 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     other = "x86_64" if host_architecture() == "aarch64" else "aarch64"
     monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(tmp_path / "none"))
     with pytest.raises(MissingDependencyError, match=f"{NO_COMPILER_FOR} {other}"):
-        runner_for(other, tmp_path)
+        NativeLitertTarget.runner.folder(other, tmp_path)
     with pytest.raises(FeatureError, match="no prebuilt runtime for Linux on riscv64"):
-        runner_for("riscv64", tmp_path)
+        NativeLitertTarget.runner.folder("riscv64", tmp_path)
     compiler = tmp_path / "cxx"
     compiler.write_text("#!/bin/sh\necho fake 1\n")
     compiler.chmod(0o755)
@@ -305,7 +297,7 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     for variable, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path))):
         monkeypatch.setenv(variable, value)
     with pytest.raises(MissingDependencyError, match=f"the runtime for {other} {NOT_DOWNLOADED}") as caught:
-        runner_for(other, tmp_path)
+        NativeLitertTarget.runner.folder(other, tmp_path)
     assert "PIP_FIND_LINKS" in str(caught.value.hint)
 
 

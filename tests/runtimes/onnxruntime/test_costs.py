@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +60,41 @@ def cost_of(ran: SessionNode, given: OnnxNode) -> Cost | None:
 def test_work_follows_from_shapes(op: str, read: list[tuple[int, ...]], made: tuple[int, ...], wanted: int) -> None:
     """Also where the filter is not stored in the model."""
     assert macs(op, read, made) == wanted
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(["pads", "SAME_UPPER", "SAME_LOWER"]))
+def test_products_with_padding_are_those_of_taps_that_lie_outside(data: st.DataObject, how: str) -> None:
+    """Counted one by one, along two dimensions."""
+    size, taps, stride, dilation, before, behind = (
+        [data.draw(st.integers(low, high)) for _ in range(2)]
+        for low, high in ((5, 9), (1, 3), (1, 3), (1, 2), (0, 3), (0, 3))
+    )
+    reach = [(one - 1) * step + 1 for one, step in zip(taps, dilation, strict=True)]
+    if how == "pads":
+        made = [(size[i] + before[i] + behind[i] - reach[i]) // stride[i] + 1 for i in range(2)]
+        attributes: dict[str, Attribute] = {"pads": (*before, *behind)}
+    else:
+        made = [-(-size[i] // stride[i]) for i in range(2)]
+        around = [max(0, (made[i] - 1) * stride[i] + reach[i] - size[i]) for i in range(2)]
+        before = [one // 2 if how == "SAME_UPPER" else one - one // 2 for one in around]
+        attributes = {"auto_pad": how}
+    attributes |= {"strides": tuple(stride), "dilations": tuple(dilation)}
+    outside = sum(
+        not all(0 <= at[i] * stride[i] - before[i] + tap[i] * dilation[i] < size[i] for i in range(2))
+        for at in product(*map(range, made))
+        for tap in product(*map(range, taps))
+    )
+    names = ("x", "w")
+    tensors = tuple(
+        SessionTensor("float", (2, 4, *one) if place == 0 else (6, 2, *one)) for place, one in enumerate((size, taps))
+    )
+    node = OnnxNode("n", "Conv", "", names, ("o",), {**attributes, "group": 2}, {})
+    left = (SessionTensor("float", (2, 6, *made)),)
+    cost = cost_of(SessionNode("n", "Conv", "", names, ("o",), tensors, left), node)
+    assert cost is not None
+    assert cost.padding_macs == 2 * 6 * 2 * outside
+    assert cost.macs == 2 * 6 * 2 * math.prod(made) * math.prod(taps)
 
 
 @pytest.mark.parametrize(

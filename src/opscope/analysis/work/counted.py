@@ -29,21 +29,22 @@ class CountedReads:
 
     Args:
         table: of the trace.
+        start: what the clock read where the times of the trace count from.
 
     Raises:
         TraceFormatError: a time is no number of reads, or the operators of a delegate do not fit into its call.
     """
 
-    def __init__(self, table: EventTable) -> None:
-        self._table = table
-        self._intervals = [[_intervals(segment) for segment in trace] for trace in table.traces]
+    def __init__(self, table: EventTable, start: int = 0) -> None:
+        self._table, self._start = table, start
+        self._intervals = [[_intervals(segment, start) for segment in trace] for trace in table.traces]
 
     @property
     def measured(self) -> tuple[int, int]:
         """First and last read of the inferences that are not set aside."""
         times = self._table.inference_times()
         first, last = times.start[~times.warmup], (times.start + times.duration)[~times.warmup]
-        return int(first.min()) // READ_NS, int(last.max()) // READ_NS
+        return (int(first.min()) + self._start) // READ_NS, (int(last.max()) + self._start) // READ_NS
 
     def counted(self, parts: Sequence[int] | Ints) -> EventTable:
         """The table with a count in place of every time.
@@ -64,11 +65,11 @@ def _counted(segment: Segment, reads: tuple[Ints, Ints], before: Ints) -> Segmen
     return replace(segment, start=first, duration=last - first)
 
 
-def _intervals(segment: Segment) -> tuple[Ints, Ints]:
+def _intervals(segment: Segment, began: int) -> tuple[Ints, Ints]:
     """First and last read of every event; shape (repeats, events) each."""
-    if (segment.start % READ_NS).any() or (segment.duration % READ_NS).any():
+    if ((segment.start + began) % READ_NS).any() or (segment.duration % READ_NS).any():
         raise TraceFormatError("a time does not count clock reads: the trace was not written with the counted clock")
-    start, length = segment.start // READ_NS, segment.duration // READ_NS
+    start, length = (segment.start + began) // READ_NS, segment.duration // READ_NS
     for run, owner in _unplaced(segment):
         start[:, run] = _within(segment, start, length, run, owner)
     return start, start + length

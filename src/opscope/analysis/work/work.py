@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.core.table import EventTable
+    from opscope.core.table.places import OperatorKey
 
 
 class CountedOperator(msgspec.Struct, frozen=True):
@@ -37,6 +38,8 @@ class CountedOperator(msgspec.Struct, frozen=True):
         outer_products: on tiles of a matrix unit.
         mac_capacity: multiply-accumulates that its multiply-add, dot product and outer product instructions hold.
         macs: that the model needs; null when not known.
+        padding_macs: of these, with zeros around the input of a convolution, which kernels may leave out; 0 where they
+            are not counted apart.
     """
 
     method: str
@@ -53,6 +56,15 @@ class CountedOperator(msgspec.Struct, frozen=True):
     outer_products: int
     mac_capacity: int
     macs: int | None
+    padding_macs: int = 0
+
+    @property
+    def held_macs(self) -> int | None:
+        """Multiply-accumulates that its multiplying instructions hold; None where it has none, or others do some."""
+        least = (self.macs or 0) - self.padding_macs
+        if not self.macs or self.mac_capacity < least:
+            return None
+        return self.macs if self.mac_capacity >= self.macs else least
 
 
 class RestWork(msgspec.Struct, frozen=True):
@@ -108,13 +120,16 @@ and stores of any register; the rest; and code that no file holds. An instructio
 INSTRUCTIONS, LOADED, STORED, PRODUCTS = "instructions", "bytes_loaded", "bytes_stored", "mac_capacity"
 
 
-def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str]) -> list[CountedOperator]:
+def operators_of(
+    analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str], padding: Mapping[OperatorKey, int]
+) -> list[CountedOperator]:
     """Operators of an analysis with their counts.
 
     Args:
         analysis: of the table of instructions, whose one measured inference is counted.
         tables: of each count, by its name: those above, and the classes of instructions.
         classes: of instructions, in the order in which they are told.
+        padding: multiply-accumulates with zeros around an input, of one call of an operator.
     """
     counts = {name: _by_operator(table) for name, table in tables.items()}
     found = []
@@ -140,6 +155,7 @@ def operators_of(analysis: Analysis, tables: Mapping[str, EventTable], classes: 
                 outer_products=of["outer_product"],
                 mac_capacity=of[PRODUCTS],
                 macs=own.macs,
+                padding_macs=round(padding.get(key, 0) * own.calls) if own.macs else 0,
             )
         )
     return sorted(found, key=lambda one: (one.method, one.instruction, one.position))

@@ -16,6 +16,8 @@ class Cost(msgspec.Struct, frozen=True):
         read_bytes: of the tensors that it is given, without weights.
         written_bytes: of the tensors that it leaves.
         weight_bytes: of constants with their scales.
+        padding_macs: of the multiply-accumulates those with zeros around the input, which kernels may leave out; 0
+            where they are not counted apart.
     """
 
     macs: int
@@ -23,6 +25,7 @@ class Cost(msgspec.Struct, frozen=True):
     read_bytes: int
     written_bytes: int
     weight_bytes: int
+    padding_macs: int = 0
 
     @property
     def bytes(self) -> int:
@@ -41,4 +44,5 @@ class Cost(msgspec.Struct, frozen=True):
             self.read_bytes + other.read_bytes,
             self.written_bytes + other.written_bytes,
             self.weight_bytes + other.weight_bytes,
+            self.padding_macs + other.padding_macs,
         )

@@ -35,35 +35,10 @@ class LiteRt(Runtime):
 
     def target(self, named: TargetName) -> RunTarget:
         """Its native runner, or Python on this machine."""
-        from opscope.core.errors import MissingDependencyError, UsageError
-        from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
-        from opscope.hosts.ssh import parse_address
-        from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
-        from opscope.runtimes.hosted import FROM_PYTHON
-        from opscope.runtimes.litert.native.target import native_litert_emulated, native_litert_here, native_litert_on
+        from opscope.runtimes.litert.native.target import NativeLitertTarget
         from opscope.runtimes.litert.target import litert_here
 
-        kind, address = named
-        if named.runner or kind.only_builds:
-            hint = f"leave out the runner; {forms((NATIVE, SSH, ADB))} run it with opscope's own"
-            raise UsageError("builds of executor_runner do not run LiteRT models", where=named.text, hint=hint)
-        if kind is SSH:
-            if parse_address(address).python:
-                hint = "leave out ?python=: opscope sends its own runner"
-                raise UsageError("a Python of a device runs no LiteRT models", where=named.text, hint=hint)
-            return native_litert_on(ssh_device(address))
-        if kind is ADB:
-            return native_litert_on(phone_device(address), versions=PHONE_VERSIONS)
-        if kind.emulated:
-            return native_litert_emulated()
-        if kind is LOCAL:
-            return litert_here()
-        try:
-            return native_litert_here()
-        except MissingDependencyError as error:
-            if kind is NATIVE:
-                raise
-            return litert_here(stand_in=f"{error.problem}; {FROM_PYTHON}")
+        return NativeLitertTarget.named(named, litert_here)
 
     def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
         """The Interpreter, where one of them needs it, or where the compiled-model API of the release is not known."""

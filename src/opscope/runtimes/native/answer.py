@@ -11,6 +11,7 @@ from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.core.printable import uncoloured
 from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import ProcessSettings
+from opscope.machine.cpu_reading import CpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,7 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
     load_ns: int = 0  # loading the program and what it calls, with the delegates' own preparation
     write_ns: int = 0  # writing the trace and the outputs
     peak_rss_bytes: int = 0  # largest resident memory of the process, before anything was written
+    processor: CpuReading | None = None  # what the processor says of itself, when it was asked
 
     def measurement(  # noqa: PLR0913 - what a runner does not tell of itself
         self,
@@ -75,6 +77,7 @@ class SentFile(NamedTuple):
     kind: str  # of files; each kind has a directory of its own on a device
     name: str  # there
     path: Path  # of the file, here
+    beside: Mapping[str, Path] = {}  # files here that lie beside it there, or below, by their names from there
 
 
 class RunnerCall(NamedTuple):

@@ -123,7 +123,7 @@ class RunnerStarter(Generic[Answer]):
     def _flags(self, call: RunnerCall) -> list[str]:
         flags: dict[str, object] = {**call.flags, "answer_path": ANSWER}
         for flag, one in call.sent.items():
-            flags[flag] = self._host.provide(one.kind, {one.name: one.path})[one.name]
+            flags[flag] = self._host.provide(one.kind, {one.name: one.path, **one.beside})[one.name]
         if call.inputs:
             names = [f"{INPUT}-{number}.bin" for number in range(call.inputs)]
             there = self._host.provide("inputs", {name: call.work / name for name in names})

@@ -25,7 +25,7 @@ from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
-from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
@@ -58,7 +58,7 @@ class OnnxRun(ProgramRun[int]):
         self._signature = read_signature(Path(self._job.program))
         self._choice = session_choice(self._job.options)
         self._misdeclared: bool | None = None
-        self._runtime = import_module(PACKAGE)
+        self._runtime = imported_onnxruntime()
         # The package would go on without providers that it does not have, and only say so.
         there = self._runtime.get_available_providers()
         lacking = [name for name in self._choice.providers if name not in there]
@@ -82,7 +82,7 @@ class OnnxRun(ProgramRun[int]):
         else:
             tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
         # The session reads them where they are: these names keep them there until the last call.
-        self._arrays = [np.ascontiguousarray(array) for array in input_arrays(job.values, job.seed, tensors)]
+        self._arrays = [np.asarray(array, order="C") for array in input_arrays(job.values, job.seed, tensors)]
         self._values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
         self._binding = self._session.io_binding()
         for one, value in zip(signature.inputs, self._values, strict=True):
@@ -164,7 +164,7 @@ class OnnxRun(ProgramRun[int]):
 
     def outputs(self) -> list[Array]:
         """Copied out of the binding."""
-        return [np.ascontiguousarray(array) for array in self._binding.copy_outputs_to_cpu()]
+        return [np.asarray(array, order="C") for array in self._binding.copy_outputs_to_cpu()]
 
     def _options(self) -> Options:
         runtime, choice = self._runtime, self._choice

@@ -79,7 +79,9 @@ class SessionCosts:
         moved = sum(size or 0 for name, size in zip(names, read, strict=True) if name in computed)
         stored = sum(size or 0 for name, size in zip(names, read, strict=True) if name not in computed)
         others = 0 if macs or _moves(node) else math.prod(node.written[0].shape)
-        return Cost(macs, 2 * macs + others, moved, sum(size or 0 for size in written), stored).if_possible()
+        padding = sum(self._padding_of(self._given.nodes[number]) for number in self._own(place)) if macs else 0
+        left = sum(size or 0 for size in written)
+        return Cost(macs, 2 * macs + others, moved, left, stored, padding).if_possible()
 
     def filter(self, main: OnnxNode | None) -> tuple[int, ...]:
         """Shape of the filter of a convolution of the model; empty for other nodes."""
@@ -104,9 +106,25 @@ class SessionCosts:
         origin = self._origins.nodes[place]
         if origin.main is None:
             return None if family(self._ran[place].op) in PRODUCTS else 0
-        own = [number for number in self._products(origin) if self._counted[number] == place]
-        each = [self._macs_of(self._given.nodes[number]) for number in own]
+        each = [self._macs_of(self._given.nodes[number]) for number in self._own(place)]
         return None if None in each else sum(count or 0 for count in each)
+
+    def _own(self, place: int) -> list[int]:
+        """Products of the given model that are counted with a node."""
+        return [number for number in self._products(self._origins.nodes[place]) if self._counted[number] == place]
+
+    def _padding_of(self, node: OnnxNode) -> int:
+        """Multiply-accumulates of a convolution with the zeros around its input."""
+        names = [*node.inputs[:1], *node.inputs[_WEIGHT_PLACE.get(node.op, 1) :][:1], *node.outputs[:1]]
+        data, weight, made = (self.shape(name) for name in names) if len(names) == _MATRIX else (None, None, None)
+        if node.op not in _CONVOLUTIONS or not data or not weight or not made or len(made) < _MATRIX:
+            return 0
+        each = [
+            _inside(size, taps, count, *_steps(node, axis, size, taps, count))
+            for axis, (size, taps, count) in enumerate(zip(data[2:], weight[2:], made[2:], strict=True))
+        ]
+        whole = made[0] * math.prod(weight[:2])
+        return whole * (math.prod(made[2:]) * math.prod(weight[2:]) - math.prod(each))
 
     def _macs_of(self, node: OnnxNode) -> int | None:
         read = _Shapes({place: self.shape(name) for place, name in enumerate(node.inputs) if name})
@@ -121,6 +139,30 @@ class SessionCosts:
             return None if not weight or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
         count = _COUNTS.get(node.op)
         return None if count is None else count(node, read, made)
+
+
+def _steps(node: OnnxNode, axis: int, size: int, taps: int, count: int) -> tuple[int, int, int]:
+    """Stride and dilation of a convolution along a dimension, and how many zeros stand before its input."""
+
+    def option(name: str, otherwise: int) -> int:
+        values = node.attributes.get(name)
+        return int(values[axis]) if isinstance(values, tuple) and len(values) > axis else otherwise
+
+    stride, dilation, same = option("strides", 1), option("dilations", 1), str(node.attributes.get("auto_pad", ""))
+    if same.startswith("SAME"):
+        around = max(0, (count - 1) * stride + (taps - 1) * dilation + 1 - size)
+        return stride, dilation, around // 2 if same == "SAME_UPPER" else around - around // 2
+    return stride, dilation, option("pads", 0)
+
+
+def _inside(size: int, taps: int, count: int, stride: int, dilation: int, before: int) -> int:
+    """Pairs of an output and a tap of its filter, along a dimension, whose input is no zero of the padding."""
+    found = 0
+    for tap in range(taps):
+        first = -(-(before - tap * dilation) // stride)
+        last = (size - 1 + before - tap * dilation) // stride
+        found += max(0, min(last, count - 1) - max(first, 0) + 1)
+    return found
 
 
 def _seen(ran: Sequence[SessionNode], holds: Mapping[str, str]) -> dict[str, SessionTensor]:

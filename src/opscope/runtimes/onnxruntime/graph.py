@@ -55,6 +55,8 @@ class SessionGraph(msgspec.Struct, frozen=True):
     nodes: tuple[SessionNode, ...]  # of the graph that ran
     # tensors of the model as it was given, as a run without any optimisation had them; none where that is not possible
     shapes: dict[str, SessionTensor] = {}
+    # of the process's clock, from which times of the profile count, in ns; 0 where that is not told
+    started_ns: int = 0
 
 
 def read_session_graph(path: Path) -> SessionGraph:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 PACKAGE = "onnxruntime"
+NEWEST = "1.32.0"
+"""The newest version that was tried: docs/reference/versions.md."""
 _LIBRARIES = "capi/onnxruntime_pybind11_state*"
+_WITH_C_API = "libonnxruntime.*"
+_OLDEST = (1, 20)
+_NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
 class InstalledOnnxRuntime(NamedTuple):
@@ -35,6 +46,37 @@ def installed_onnxruntime() -> InstalledOnnxRuntime:
             "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
         )
     return InstalledOnnxRuntime(_version(), library)
+
+
+def imported_onnxruntime() -> ModuleType:
+    """The package, without its telemetry: a thread beside what is measured, which tells of the user's model."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    return import_module(PACKAGE)
+
+
+def native_library() -> tuple[str, Path]:
+    """Version of the installed package, and its library with the C API; a MissingDependencyError where none is usable.
+
+    Its functions are called by their places in a table, which releases of one main version only add to.
+    """
+    found = installed_onnxruntime()
+    hint = f"pip install '{PACKAGE}=={NEWEST}', or use --target local"
+    numbers = _NUMBERS.match(found.version)
+    oldest = ".".join(map(str, _OLDEST))
+    if numbers is None or not _OLDEST <= (int(numbers[1]), int(numbers[2])) < (_OLDEST[0] + 1, 0):
+        problem = f"onnxruntime {found.version} is installed; its C API is known of {oldest} and later 1.x"
+        raise MissingDependencyError(problem, where=found.library.parent, hint=hint)
+    library = next((file for file in sorted(found.library.parent.glob(_WITH_C_API)) if file.is_file()), None)
+    if library is None:
+        problem = f"onnxruntime {found.version} has no library with the C API"
+        raise MissingDependencyError(problem, where=found.library.parent, hint=hint)
+    return found.version, library
+
+
+def stated_version(version: str) -> str:
+    """What the library of a version of the package says of itself: its three numbers."""
+    numbers = _NUMBERS.match(version)
+    return numbers[0] if numbers else version
 
 
 def _version() -> str:

@@ -321,6 +321,11 @@ def _attribute(found: _Members) -> Attribute | None:
     return integer if integer is not None else floats or found.integers(8) or None
 
 
+def element_type(code: int) -> str:
+    """Name of the type of number that the format has a number for."""
+    return _number_type(code).name
+
+
 def _number_type(code: int | None) -> NumberType:
     name, bits = _TYPES.get(code or 0, (f"type {code}", None))
     return NumberType(name, bits)

@@ -18,6 +18,7 @@ LEVELS = {
     "all": "ORT_ENABLE_ALL",
 }
 """Levels of the optimisation of a graph, as the package names them."""
+_NUMBERS = {"none": 0, "basic": 1, "extended": 2, "layout": 3, "all": 99}
 LEVEL, INTER_OP_THREADS, EXECUTION_MODE, PROVIDERS = (
     "graph_optimization_level",
     "inter_op_num_threads",
@@ -42,6 +43,11 @@ class SessionChoice(NamedTuple):
     def level_name(self) -> str:
         """As the package names it."""
         return LEVELS[self.level]
+
+    @property
+    def level_number(self) -> int:
+        """As the C API counts it."""
+        return _NUMBERS[self.level]
 
 
 def session_choice(options: Mapping[str, str] | None) -> SessionChoice:

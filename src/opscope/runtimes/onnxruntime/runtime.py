@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.preflight import Preflight
     from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
@@ -28,6 +29,15 @@ class OnnxRuntime(Runtime):
     has_options = True
     has_delegates = False
     has_model = False
+
+    def target(self, named: TargetName) -> RunTarget:
+        """Python on this machine unless another place is named, else its native runner."""
+        from opscope.hosts.target_kinds import AUTO
+        from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
+
+        if named.kind is AUTO:
+            return self.target_here()
+        return NativeOnnxTarget.named(named, lambda _: self.target_here())
 
     def target_here(self) -> RunTarget:
         """The installed package."""
@@ -82,6 +92,12 @@ class OnnxRuntime(Runtime):
         from opscope.runtimes.onnxruntime.preflight import onnx_preflight
 
         return onnx_preflight(program, installed=self.is_installed())
+
+    def clock_start(self, trace: Path) -> int:
+        """As the runner left it beside the profile."""
+        from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+
+        return read_session_graph(trace.with_name(GRAPH)).started_ns
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graph that the sessions ran, which is kept beside their traces."""

@@ -15,7 +15,7 @@ from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError
-from opscope.core.files import sha256_of
+from opscope.core.files import place_beside, sha256_of
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
 from opscope.machine.x86_instructions import X86Instructions
@@ -31,7 +31,7 @@ from opscope.workflows.measure.switching import chosen_switch
 from opscope.workflows.measure.targets import target_running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.work.gate import WorkEvidence
@@ -59,7 +59,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     It runs in the native runner under Valgrind, in one thread, twice; the second inference counts.
 
     Args:
-        model: a .pte or a .tflite, or what can be exported.
+        model: a .pte, .tflite or .onnx, or what can be exported.
         inputs: as of ``--input``.
         dims: as of ``--dim``.
         guess_inputs: as of ``--guess-inputs``.
@@ -96,19 +96,17 @@ def count(  # noqa: PLR0913 - all but the model are by name
     steps = _steps(target, ablate, ladder=ladder)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         files, job = counting_job(asked, target, Path(work))
-        # Lengths of paths move the heap, too: every program has the same name in a directory of this length.
-        alone = Path(work) / f"program{files[0].suffix}"
-        shutil.copyfile(files[0], alone)
-        job = msgspec.structs.replace(job, program=str(alone))
         record = next((file for file in files if file.suffix == ".etrecord"), None)
+        job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
         given = [own.source for own in job.inputs if own.source]
         found = []
         for number, (off, clear) in enumerate([((), None), *steps]):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
             ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
-            side = with_program(trace_side(next(directory.glob(_TRACES)), len(job.calls) or 1), files[0], record)
-            made = _work(files[0], side, ran)
+            trace = next(directory.glob(_TRACES))
+            side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
+            made = _work(files[0], side, ran, runtime_of(files[0]).clock_start(trace))
             about = {"model": str(model), "counter": counter, "inputs": given, "off": list(off)}
             found.append(msgspec.structs.replace(made, **about))
     return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
@@ -149,12 +147,31 @@ def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tu
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
 
 
-def _work(program: Path, side: Side, ran: WorkRun) -> Work:
-    """The work of a run, without how it was asked for."""
-    reads = CountedReads(side.table)
+def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> Path:
+    """A copy of a program, with what it finds beside itself; ``named`` are files that the process is told of.
+
+    Lengths of paths move the heap, too: every program has the same name in a directory of this length.
+    """
+    home = work / "model"
+    home.mkdir()
+    copy = home / f"program{files[0].suffix}"
+    shutil.copyfile(files[0], copy)
+    for file in files[1:]:
+        if str(file) not in named:
+            place = home / place_beside(file, files[0])
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+    return copy
+
+
+def _work(program: Path, side: Side, ran: WorkRun, start: int) -> Work:
+    """The work of a run, without how it was asked for; ``start`` is where the trace counts from."""
+    reads = CountedReads(side.table, start)
     tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
-    operators = operators_of(analysis, tables, list(CLASSES))
+    facts = side.known.attributions.operators if side.known else {}
+    padding = {key: own.cost.padding_macs for key, own in facts.items() if own.cost}
+    operators = operators_of(analysis, tables, list(CLASSES), padding)
     before = np.concatenate([[0], np.cumsum(ran.counts[INSTRUCTIONS])])
     first, last = reads.measured
     start, end = int(before[first + 1]), int(before[last + 1])

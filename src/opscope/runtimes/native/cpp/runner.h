@@ -128,13 +128,13 @@ int64_t number(const Flags& flags, const char* name, int64_t otherwise) {
   return flags.count(name) ? number(text(flags, name), name) : otherwise;
 }
 
-std::vector<std::string> list(const Flags& flags, const char* name) {
+std::vector<std::string> list(const Flags& flags, const char* name, char separator = ',') {
   std::vector<std::string> parts;
   const std::string all = text(flags, name);
   for (size_t from = 0; from < all.size();) {
-    const size_t comma = std::min(all.find(',', from), all.size());
-    parts.push_back(all.substr(from, comma - from));
-    from = comma + 1;
+    const size_t end = std::min(all.find(separator, from), all.size());
+    parts.push_back(all.substr(from, end - from));
+    from = end + 1;
   }
   return parts;
 }

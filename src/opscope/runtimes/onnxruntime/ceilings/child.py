@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from opscope.runtimes.ceilings.sampler import RefusedError
 from opscope.runtimes.child import answer_request
 from opscope.runtimes.onnxruntime.ceilings.graphs import OnnxBuilder
 from opscope.runtimes.onnxruntime.ceilings.probes import NodeProbes, keeps_graph
-from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
 
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def serve(request: CeilingsRequest, began: int) -> tuple[Ceilings, MaskProof | None]:
     """Measure the ceilings in this process."""
-    versions, package = {PACKAGE: installed_onnxruntime().version}, import_module(PACKAGE)
+    versions, package = {PACKAGE: installed_onnxruntime().version}, imported_onnxruntime()
     graphs = NodeProbes(request.threads, request.again)
     ceilings = measured_ceilings(request, graphs, lambda one: _Runner(package, one, request.threads), versions, began)
     # Kernels are chosen when sessions are made: asked behind that, the counters hold all questions.

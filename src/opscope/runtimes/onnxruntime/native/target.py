@@ -1,0 +1,198 @@
+"""ONNX Runtime as a target without Python in the process: its runner, built or as a folder."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, Tensor
+from opscope.core.errors import RunError, UsageError
+from opscope.core.files import place_beside, write_atomically
+from opscope.experiment.protocol import LOG, OUTPUTS
+from opscope.experiment.target import JobOutcome
+from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.machine.switch.switch import proof
+from opscope.runtimes.child import digest, input_arrays, save_outputs
+from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile
+from opscope.runtimes.native.start import joined_variables
+from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
+from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
+from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library, stated_version
+from opscope.runtimes.onnxruntime.onnx_file import element_type, external_paths, read_onnx
+from opscope.runtimes.onnxruntime.options import CPU, PROVIDERS, session_choice
+from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
+from opscope.runtimes.onnxruntime.signatures import signature_of
+from opscope.runtimes.onnxruntime.target import MODULES, TRACE
+from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.exported import Signature
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel
+    from opscope.runtimes.onnxruntime.options import SessionChoice
+
+_PROGRAM, _PROFILE, _SAVED, _GIVEN = "program.onnx", "profile.json", "saved.onnx", "given.onnx"
+_GIVEN_PROFILE = f"{_GIVEN}.json"
+
+
+class LeftTensor(msgspec.Struct, frozen=True):
+    """An output as it was left."""
+
+    type: int  # of its elements, as the format of a model numbers them
+    sizes: list[int]
+
+    @property
+    def tensor(self) -> Tensor:
+        """Shape and type, as a manifest has them."""
+        return Tensor(self.sizes, element_type(self.type))
+
+
+class SessionAnswer(RunnerAnswer, frozen=True):
+    """What the runner writes: a measurement of a session, or an error."""
+
+    inputs: list[str] = msgspec.field(default_factory=list)  # names, in the order of the session
+    outputs: list[LeftTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
+    profile_start_ns: int = 0  # of the process's clock, from which times of the profile count
+
+
+class OnnxJobs(WheelJobs[SessionAnswer]):
+    """Runs jobs with ONNX Runtime's native runner."""
+
+    runner = WheelRunner(
+        title="ONNX Runtime",
+        package=PACKAGE,
+        source=Path(__file__).with_name("cpp") / "runner.cpp",
+        installed=native_library,
+        member=lambda version: f"{PACKAGE}/capi/libonnxruntime.so.{stated_version(version)}",
+        newest=NEWEST,
+        platforms=("manylinux_2_27", "manylinux_2_28"),
+    )
+    answers = SessionAnswer
+
+    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+        program, choice = Path(job.program).resolve(), _choice(job)
+        model = read_onnx(program)
+        signature = signature_of(model, program)
+        inputs = _inputs(job, signature)
+        for number, array in enumerate(input_arrays(job.values, job.seed, inputs)):
+            content = to_bytes(array, inputs[number].dtype, range(array.ndim))
+            (work / f"{INPUT}-{number}.bin").write_bytes(content)
+        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+        profile = directory / TRACE
+        heard = self._runner.answer(
+            RunnerCall(
+                flags={**self._flags(job, choice), "input_sizes": ",".join(map(_sizes, inputs))},
+                work=work,
+                log=directory / LOG,
+                timeout=job.timeout_seconds,
+                process=job.process,
+                sent={"model_path": _sent(program, model)},
+                inputs=len(inputs),
+                outputs=True,
+                brought={
+                    _PROFILE: profile,
+                    **{name: work / name for name in (_SAVED, _GIVEN, _GIVEN_PROFILE)},
+                    **brought_by(switch),
+                },
+                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
+            )
+        )
+        if isinstance(heard, Failure):
+            return JobOutcome(failure=heard)
+        proved = proof(switch.record) if switch else None
+        if heard.inputs != [one.name for one in signature.inputs]:
+            raise RunError(f"the session names other inputs than the model: {', '.join(heard.inputs)}")
+        began = time.perf_counter_ns()
+        if job.traced:
+            graph = self._graph(work, profile, model, choice, heard.profile_start_ns)
+            write_atomically(directory / GRAPH, msgspec.json.encode(graph))
+        outputs = _read_outputs(heard, work)
+        save_outputs(str(directory / OUTPUTS), outputs)
+        spent = time.perf_counter_ns() - began
+        return JobOutcome(
+            measurement=heard.measurement(
+                mask=proved,
+                threads=None,
+                inputs=inputs,
+                outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+                output_sha256=digest(outputs),
+                versions=self._program.versions,
+                spent=spent,
+            )
+        )
+
+    def _flags(self, job: Job, choice: SessionChoice) -> Mapping[str, object]:
+        traced = {"trace_path": _PROFILE, "graph_path": _SAVED, "given_path": _GIVEN} if job.traced else {}
+        return {
+            "library": self._library_there(),
+            "library_version": stated_version(self._program.versions[PACKAGE]),
+            "optimisation": choice.level_number,
+            "inter_op_threads": choice.inter_op_threads,
+            "parallel": int(choice.parallel),
+            "session_entries": "\n".join(f"{name}={value}" for name, value in choice.entries.items()),
+            "warmup": job.warmup,
+            "num_executions": job.inferences - job.warmup,
+            "cpu_threads": job.threads,
+            "cpu_affinity": ",".join(map(str, job.affinity)),
+            **traced,
+        }
+
+    def _graph(self, work: Path, profile: Path, model: OnnxModel, choice: SessionChoice, started: int) -> SessionGraph:
+        """The graph that ran, from what the session wrote of it."""
+        nodes = session_nodes(read_onnx(work / _SAVED).graph, profile, model.graph)
+        given = work / _GIVEN
+        plain = session_nodes(read_onnx(given).graph, work / _GIVEN_PROFILE, model.graph) if given.exists() else ()
+        version = self._program.versions[PACKAGE]
+        return SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes, tensors_of(plain), started)
+
+
+class NativeOnnxTarget(WheelTarget):
+    """Runs .onnx models with the native runner."""
+
+    honours = MODULES.honours
+    runner, trace = OnnxJobs.runner, TRACE
+
+    @cached_property
+    def jobs(self) -> OnnxJobs:
+        """What runs its jobs."""
+        return OnnxJobs(self._host, self.program)
+
+
+def _choice(job: Job) -> SessionChoice:
+    """How the session is made; the library has the kernels of the CPU alone."""
+    choice = session_choice(job.options)
+    if choice.providers != (CPU,):
+        problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
+        raise UsageError(problem, where=PROVIDERS, hint="other providers run from Python: --target local")
+    return choice
+
+
+def _inputs(job: Job, signature: Signature) -> list[Tensor]:
+    """As they are asked for, else as the model declares them."""
+    if job.inputs:
+        return [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
+    return [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+
+
+def _sizes(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "-"
+
+
+def _sent(program: Path, model: OnnxModel) -> SentFile:
+    """A model, with the files that hold its weights."""
+    weights = {place_beside(path, program): path for path in external_paths(model, program)}
+    return SentFile("programs", _PROGRAM, program, weights)
+
+
+def _read_outputs(heard: SessionAnswer, work: Path) -> Sequence[Array]:
+    return [
+        from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), one.tensor, range(len(one.sizes)))
+        for number, one in enumerate(heard.outputs)
+    ]
