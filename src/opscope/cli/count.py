@@ -8,6 +8,7 @@ import typer
 
 from opscope.cli.measuring import OPTIONS
 from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,13 @@ def command(
     dim: Annotated[
         list[str] | None, typer.Option("--dim", metavar=OPTIONS["dim"].metavar, help=OPTIONS["dim"].help)
     ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="What to count: native, or qemu-aarch64 for 64-bit Arm with SME2.")
+    ] = "native",
+    sve_bits: Annotated[int, typer.Option(metavar="BITS", help="Length of SVE's vectors there.")] = SVE_BITS,
+    sme_bits: Annotated[
+        int, typer.Option(metavar="BITS", help="Length of SME's vectors and tile rows there.")
+    ] = SME_BITS,
     methods: Annotated[str, typer.Option(metavar="NAME[:N],...", help="Methods to call, as of profile.")] = "",
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -46,6 +54,9 @@ def command(
         methods=split_words(methods),
         ablate=split_words(ablate),
         ladder=ladder,
+        target=target,
+        sve_bits=sve_bits,
+        sme_bits=sme_bits,
     )
     write_json(found, json)
     if not quiet and json != "-":

@@ -103,4 +103,4 @@ class EmulatedMachine(ThisMachine):
         return Conditions(here.load_average, None, None, here.usable_cpus)
 
     def _words(self, command: GuardedCommand) -> list[str]:
-        return [*self._emulator.command, *_CPU, *command.words]
+        return [*self._emulator.command, *_CPU, *command.process.emulation, *command.words]

@@ -45,6 +45,11 @@ class ProcessSettings(msgspec.Struct, frozen=True):
         return ["nice", "-n", str(self.nice)] if self.nice else []
 
     @property
+    def emulation(self) -> list[str]:
+        """Further options of the emulator that runs it, where one does."""
+        return []
+
+    @property
     def processor(self) -> ProcessSettings | None:
         """Those of a process that sees the same processor; None where that is the machine's own."""
         return None

@@ -27,6 +27,9 @@ class VectorLengths(NamedTuple):
     tile: int  # of a row of ZA
 
 
+SVE_BITS, SME_BITS = 128, 512
+"""Lengths unless others are asked for: those of most CPUs with SVE, and of Apple's and Arm's with SME."""
+LENGTHS = (128, 256, 512, 1024, 2048)
 _SIZES = {"b": 1, "h": 2, "s": 4, "d": 8, "q": 16}
 _REGISTER_BYTES = {**_SIZES, "w": 4, "x": 8, "v": 16}
 _OUTER = re.compile(r"(?:[fsub]|us|su|bf)mop[as]")

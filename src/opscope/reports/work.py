@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import TableBlock, Value
 
 _MOST = 12
+_MATTERS, _PADDED, _MOST_PADDED = 0.02, 0.15, 3
+"""Part of all products on tiles from which an operator matters, part of its own that is much padding, and how many."""
 _CLASS_NAMES = {
     "multiply_add": "vector multiply-add",
     "dot_product": "dot product",
@@ -49,7 +51,7 @@ def work_document(work: Work) -> Document:
         heading=f"{work.model}, {work.runtime}",
         answer=f"{count_text(work.instructions)} instructions an inference in {_operators_of(work)}",
         blocks=[
-            Sentence(_products(work)),
+            *(Sentence(one) for one in (_products(work), *_tiles(work)) if one),
             *([Section("Features off", [_others(work)])] if work.others else []),
             Section("Instructions by class", [class_table(work)]),
             Section("Operators", [operator_table(work)]),
@@ -80,6 +82,42 @@ def _products(work: Work) -> str:
         f"{share} of {count_text(needed)} multiply-accumulates run in fused or dot product instructions, "
         f"whose {count_text(held)} lanes they fill to {share_text(used / held)}"
     )
+
+
+def _tiles(work: Work) -> list[str]:
+    """What the matrix unit did, and operators that matter whose tiles are filled badly."""
+    own = [one for one in work.operators if one.tile_capacity]
+    held = sum(one.tile_capacity for one in own)
+    if not held:
+        return []
+    whole = [one for one in own if one.on_tiles]
+    used = sum(one.macs or 0 for one in whole)
+    share = used / sum(one.macs or 0 for one in work.operators)
+    starts, products = (
+        sum(counts) for counts in ((one.streaming_starts for one in own), (one.outer_products for one in own))
+    )
+    told = (
+        f"SME ran {share_text(share)} of the multiply-accumulates: {count_text(products)} outer products, "
+        f"tiles filled to {share_text(used / sum(one.tile_capacity for one in whole))}, "
+        f"streaming mode entered {counted_text(starts, 'time')}"
+    )
+    padded = [one for one in whole if one.tile_capacity > _MATTERS * held and _is_padded(one)]
+    padded.sort(key=lambda one: (one.macs or 0) - one.tile_capacity)
+    rest = len(padded) - _MOST_PADDED
+    more = [f"And {counted_text(rest, 'more operator')} with as much padding."] if rest > 0 else []
+    return [told, *map(_padding, padded[:_MOST_PADDED]), *more]
+
+
+def _is_padded(one: CountedOperator) -> bool:
+    return one.tile_capacity - (one.macs or 0) > _PADDED * one.tile_capacity
+
+
+def _padding(one: CountedOperator) -> str:
+    """What is rounded up in an operator, and sizes that fill its tiles."""
+    lost = share_text(1 - (one.macs or 0) / one.tile_capacity)
+    sizes = [f"{size.needed} {size.name} take the room of {size.executed}" for size in one.padded]
+    why = f" ({'; '.join(sizes)})" if sizes else ""
+    return f"{one.layer or one.name}: {lost} of what its tiles multiply is padding{why}"
 
 
 def _others(work: Work) -> TableBlock:

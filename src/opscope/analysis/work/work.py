@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.work.padding import PaddedSize, padded_sizes
 from opscope.core.table.places import operator_key
+from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,9 @@ class CountedOperator(msgspec.Struct, frozen=True):
         bytes_stored: by all of them.
         outer_products: on tiles of a matrix unit.
         mac_capacity: multiply-accumulates that its multiply-add, dot product and outer product instructions hold.
+        tile_capacity: of these, those that are summed up on tiles: of outer products, and of SME2's other products.
+        streaming_starts: how often the processor enters the mode of its matrix unit.
+        padded: sizes that were rounded up to whole tiles, where that explains ``tile_capacity`` exactly.
         macs: that the model needs; null when not known.
         padding_macs: of these, with zeros around the input of a convolution, which kernels may leave out; 0 where they
             are not counted apart.
@@ -57,6 +62,14 @@ class CountedOperator(msgspec.Struct, frozen=True):
     mac_capacity: int
     macs: int | None
     padding_macs: int = 0
+    tile_capacity: int = 0
+    streaming_starts: int = 0
+    padded: list[PaddedSize] = []
+
+    @property
+    def on_tiles(self) -> bool:
+        """Whether all of its multiply-accumulates are summed up on tiles."""
+        return bool(self.macs) and self.tile_capacity == self.mac_capacity >= (self.macs or 0)
 
     @property
     def held_macs(self) -> int | None:
@@ -118,10 +131,16 @@ CLASSES = ("multiply_add", "dot_product", "outer_product", "vector", "branch", "
 """Fused vector multiply-adds; integer dot products; tiles; other vector arithmetic; jumps, calls, returns; plain loads
 and stores of any register; the rest; and code that no file holds. An instruction is of the first that fits."""
 INSTRUCTIONS, LOADED, STORED, PRODUCTS = "instructions", "bytes_loaded", "bytes_stored", "mac_capacity"
+TILE_PRODUCTS, STREAMING = "tile_capacity", "streaming_starts"
 
 
 def operators_of(
-    analysis: Analysis, tables: Mapping[str, EventTable], classes: list[str], padding: Mapping[OperatorKey, int]
+    analysis: Analysis,
+    tables: Mapping[str, EventTable],
+    classes: list[str],
+    padding: Mapping[OperatorKey, int],
+    tile_bits: int | None,
+    channels_last: bool,
 ) -> list[CountedOperator]:
     """Operators of an analysis with their counts.
 
@@ -130,6 +149,8 @@ def operators_of(
         tables: of each count, by its name: those above, and the classes of instructions.
         classes: of instructions, in the order in which they are told.
         padding: multiply-accumulates with zeros around an input, of one call of an operator.
+        tile_bits: length of a row of a tile; None without a matrix unit.
+        channels_last: whether the last size of a convolution's output is that of its channels, else the second.
     """
     counts = {name: _by_operator(table) for name, table in tables.items()}
     found = []
@@ -139,25 +160,30 @@ def operators_of(
             continue
         of = {name: table.get((key.instruction, key.position), 0) for name, table in counts.items()}
         told = {name: of[name] for name in classes if of[name]}
-        found.append(
-            CountedOperator(
-                method=own.method,
-                instruction=key.instruction,
-                position=key.position,
-                name=own.name,
-                layer=own.module,
-                category=own.category.value,
-                kind=own.kind,
-                instructions=of[INSTRUCTIONS],
-                classes=told,
-                bytes_loaded=of[LOADED],
-                bytes_stored=of[STORED],
-                outer_products=of["outer_product"],
-                mac_capacity=of[PRODUCTS],
-                macs=own.macs,
-                padding_macs=round(padding.get(key, 0) * own.calls) if own.macs else 0,
-            )
+        made = CountedOperator(
+            method=own.method,
+            instruction=key.instruction,
+            position=key.position,
+            name=own.name,
+            layer=own.module,
+            category=own.category.value,
+            kind=own.kind,
+            instructions=of[INSTRUCTIONS],
+            classes=told,
+            bytes_loaded=of[LOADED],
+            bytes_stored=of[STORED],
+            outer_products=of["outer_product"],
+            mac_capacity=of[PRODUCTS],
+            macs=own.macs,
+            tile_capacity=of[TILE_PRODUCTS],
+            streaming_starts=of[STREAMING],
+            padding_macs=round(padding.get(key, 0) * own.calls) if own.macs else 0,
         )
+        if tile_bits and made.on_tiles and own.macs and own.shape and own.calls == 1:
+            axis = -1 if channels_last or own.category is not Category.CONVOLUTION else 1
+            sizes = padded_sizes(own.macs, made.tile_capacity, own.shape, axis, tile_bits)
+            made = msgspec.structs.replace(made, padded=sizes)
+        found.append(made)
     return sorted(found, key=lambda one: (one.method, one.instruction, one.position))
 
 

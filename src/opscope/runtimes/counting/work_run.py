@@ -1,47 +1,40 @@
-"""Running a model once under Callgrind, with a clock that counts how often it is read: what each read is preceded by.
+"""Running a model once under something that counts instructions, with a clock that counts how often it is read.
 
-Callgrind shows programs an x86-64 processor of its own, with AVX2 at most, whatever this machine has.
+What was executed before each read of the clock is a part; so the times in the trace of such a run are places among the
+parts.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
-import shutil
 import subprocess
-from collections import Counter
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import numpy as np
 
-from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED
+from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED, STREAMING, TILE_PRODUCTS
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
-from opscope.core.system.compiler import usual_compiler
-from opscope.hosts.host import ProcessSettings
 from opscope.hosts.process import last_line
-from opscope.machine.x86_instructions import X86Instructions
-from opscope.readers.callgrind import read_callgrind
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from opscope.experiment.protocol import Job
-    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target import JobOutcome, RunTarget
+    from opscope.machine.instruction import Instruction
 
-PROCESSOR = "x86-64 as Valgrind shows it, AVX2 at most"
-NOT_SHOWN = "avx512"
-"""The first feature group that Valgrind does not show programs; nor those beyond it."""
+CLOCK_READ = "opscope_clock_read"
+CLOCK = "libopscope_clock.so"
 _SOURCE = Path(__file__).with_name("cpp") / "counted_clock.c"
-_LIBRARY = "libopscope_clock.so"
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-Wall", "-Werror")
-_PARTS = "callgrind.out"
-_READ = "opscope_clock_read"
-_HINT = "install Valgrind (Debian: apt install valgrind)"
 _SECONDS = 60
+_COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS, TILE_PRODUCTS, STREAMING)
 
 
 class WorkRun(NamedTuple):
@@ -51,98 +44,61 @@ class WorkRun(NamedTuple):
     counts: dict[str, NDArray[np.int64]]  # instructions, their classes, bytes and products, by name
 
 
-class _ShownProcess(ProcessSettings, frozen=True):
-    """A process that sees the processor of Valgrind, and is not counted."""
+class WorkCounter(ABC):
+    """Counts what processes execute."""
 
-    @property
-    def prefix(self) -> list[str]:
-        """Valgrind, with the tool that does nothing."""
-        return ["valgrind", "-q", "--tool=none"]
+    name: str  # of what counts, with its version
+    processor: str  # that it shows programs
+    target: str  # name of the target whose processes it counts
+    tile_bits: int | None = None  # length of a row of a tile of its matrix unit; None without one
+    hidden: str | None = None  # the first feature group that it does not show programs, nor those beyond it
 
+    @abstractmethod
+    def check_machine(self, machine: str) -> None:
+        """Refuse a machine whose instructions it does not count, with a FeatureError."""
 
-class CountedProcess(ProcessSettings, frozen=True):
-    """A process under Callgrind."""
+    @abstractmethod
+    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+        """Run a job in an empty directory, where its trace is left.
 
-    out: str = ""  # how names of the parts begin
-    clock: str = ""  # library with the clock
-
-    @property
-    def prefix(self) -> list[str]:
-        """Valgrind, and how it is asked."""
-        options = ("--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes", f"--dump-before={_READ}")
-        # Another environment moves the stack and the heap, and kernels take other ways by the alignment of their data.
-        clean = ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}", f"LD_PRELOAD={self.clock}"]
-        return [*clean, "valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
-
-    @property
-    def processor(self) -> ProcessSettings:
-        """What Valgrind shows."""
-        return _ShownProcess()
+        Raises:
+            RunError: the model does not run.
+        """
 
 
-def valgrind_version() -> str:
-    """Of the installed Valgrind; a MissingDependencyError where there is none."""
-    if shutil.which("valgrind") is None:
-        raise MissingDependencyError("Valgrind is not installed: instructions cannot be counted", hint=_HINT)
-    done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS)  # noqa: S607
-    found = re.search(r"[\d.]+", done.stdout)
-    if done.returncode or found is None:
-        raise MissingDependencyError(f"Valgrind does not start: {last_line(done.stderr)}", hint=_HINT)
-    return f"Valgrind {found[0]}"
-
-
-def run_counted(target: RunTarget, job: Job, directory: Path) -> WorkRun:
-    """Run a job in an empty directory, where its trace is left.
-
-    Raises:
-        MissingDependencyError: Valgrind or a C compiler is missing.
-        RunError: the model does not run.
-    """
-    clock = str(_clock())
-    own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock)
-    outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
+def finished(outcome: JobOutcome, job: Job, where: str) -> dict[str, str]:
+    """Versions of the runtime of a job that ran; a RunError of one that did not."""
     if outcome.measurement is None:
         reason = outcome.failure.message if outcome.failure else "no result"
-        raise RunError(f"it does not run under Valgrind: {reason}", where=job.program)
-    return WorkRun(outcome.measurement.versions, _counts(directory))
+        raise RunError(f"it does not run under {where}: {reason}", where=job.program)
+    return outcome.measurement.versions
 
 
-def _clock() -> Path:
-    """The library with the clock; built where there is none of this source and compiler."""
-    hint = "install a C compiler (Debian: apt install gcc)"
-    compiler = usual_compiler("instructions cannot be counted", hint)
+def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
+    """The library with the clock, by a compiler; built where there is none of this source and compiler."""
     source = _SOURCE.read_text(encoding="utf-8")
-    key = hashlib.sha256("\0".join((source, compiler.version, *compiler.command, *_FLAGS)).encode()).hexdigest()[:16]
-    path = cache_directory() / "clock" / key / _LIBRARY
+    key = hashlib.sha256("\0".join((source, version, *command, *_FLAGS)).encode()).hexdigest()[:16]
+    path = cache_directory() / "clock" / key / CLOCK
     if not is_whole(path):
         with made_in_place(path) as built:
-            command = [*compiler.command, *_FLAGS, str(_SOURCE), "-o", str(built)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+            words = [*command, *_FLAGS, str(_SOURCE), "-o", str(built)]
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
             if done.returncode:
                 raise MissingDependencyError(f"the clock cannot be built: {last_line(done.stderr)}", hint=hint)
     return path
 
 
-def _counts(directory: Path) -> dict[str, NDArray[np.int64]]:
-    """What each part holds; the last one, which follows the last read, included."""
-    files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
-    instructions, names = X86Instructions(), dict[int, str]()
-    rows = [_row(file, names, instructions) for file in [*files, directory / _PARTS] if file.exists()]
+def add(found: Counter[str], own: Instruction, times: int) -> None:
+    """Add what an instruction does that ran so often."""
+    found[INSTRUCTIONS] += times
+    found[own.kind] += times
+    found[LOADED] += times * own.loaded
+    found[STORED] += times * own.stored
+    found[PRODUCTS] += times * own.products
+    found[TILE_PRODUCTS] += times * own.tile_products
+    found[STREAMING] += times * own.streaming
+
+
+def columns(rows: Sequence[Counter[str]]) -> dict[str, NDArray[np.int64]]:
+    """Counts of parts, by their names."""
     return {name: np.array([row[name] for row in rows], np.int64) for name in (*_COUNTED, *CLASSES)}
-
-
-_COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS)
-
-
-def _row(file: Path, names: dict[int, str], instructions: X86Instructions) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for (where, address), times in read_callgrind(file, names).items():
-        if where.endswith(_LIBRARY):
-            continue
-        own = instructions.at(where, address)
-        found[INSTRUCTIONS] += times
-        found[own.kind] += times
-        found[LOADED] += times * own.loaded
-        found[STORED] += times * own.stored
-        found[PRODUCTS] += times * own.products
-    return found

@@ -27,6 +27,7 @@ class OnnxRuntime(Runtime):
     readers: ClassVar = {"onnxruntime-json": ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader")}
     program_hint = "--program MODEL.onnx adds layers and shapes"
     has_options = True
+    channels_last = False
     has_delegates = False
     has_model = False
 

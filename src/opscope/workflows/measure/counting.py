@@ -14,17 +14,18 @@ from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
 from opscope.bundle.manifest import Mechanism
-from opscope.core.errors import FeatureError
+from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
-from opscope.machine.x86_instructions import X86Instructions
+from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import WorkResult
 from opscope.measurements.trace_sides import trace_side
-from opscope.runtimes.counting.work_run import NOT_SHOWN, PROCESSOR, run_counted, valgrind_version
+from opscope.runtimes.counting.emulated import EmulatorCounter
+from opscope.runtimes.counting.valgrind import ValgrindCounter
 from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.experiment_bundle import counting_job
 from opscope.workflows.measure.switching import chosen_switch
@@ -36,12 +37,11 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.work.gate import WorkEvidence
     from opscope.experiment.target import RunTarget
-    from opscope.runtimes.counting.work_run import WorkRun
+    from opscope.runtimes.counting.work_run import WorkCounter, WorkRun
     from opscope.runtimes.side import Side
 
 _SECONDS = 1800.0
 _TRACES = "trace.*"
-_MACHINES = ("x86_64", "AMD64")
 
 
 def count(  # noqa: PLR0913 - all but the model are by name
@@ -53,10 +53,13 @@ def count(  # noqa: PLR0913 - all but the model are by name
     methods: Sequence[str] = (),
     ablate: Sequence[str] = (),
     ladder: bool = False,
+    target: str = "native",
+    sve_bits: int = SVE_BITS,
+    sme_bits: int = SME_BITS,
 ) -> WorkResult:
     """What each operator of a model executes in one inference, counted exactly.
 
-    It runs in the native runner under Valgrind, in one thread, twice; the second inference counts.
+    It runs in the native runner, in one thread, twice; the second inference counts.
 
     Args:
         model: a .pte, .tflite or .onnx, or what can be exported.
@@ -66,19 +69,21 @@ def count(  # noqa: PLR0913 - all but the model are by name
         methods: as of ``--methods``.
         ablate: feature groups to switch off in a second run, whose counts stand in ``others``.
         ladder: switch them off one after the other in further runs, strongest first.
+        target: ``native``, which is x86-64 under Valgrind, or ``qemu-aarch64``, which is 64-bit Arm under QEMU.
+        sve_bits: length of the vectors of SVE there.
+        sme_bits: length of the vectors of SME there, and of a row of its tiles.
 
     Raises:
-        MissingDependencyError: Valgrind, a compiler or iced-x86 is missing.
+        MissingDependencyError: Valgrind or QEMU, a compiler or the package that decodes is missing.
         FeatureError: this machine is not one whose instructions can be counted.
         RunError: the model does not run.
         UsageError: there are no inputs of that name, or its runtime has no native runner.
     """
-    counter = valgrind_version()
-    X86Instructions()  # says that its package is missing before anything runs
+    counter = _counter(target, sve_bits, sme_bits)
     asked = Experiment(
         name="count",
         model=str(model),
-        target="native",
+        target=target,
         input=tuple(inputs),
         dim=dict(dims or {}),
         guess_inputs=guess_inputs,
@@ -87,15 +92,11 @@ def count(  # noqa: PLR0913 - all but the model are by name
         warmup=1,
         timeout=_SECONDS,
     )
-    target = target_running(asked.model, asked.target)
-    machine = target.environment().machine
-    if machine not in _MACHINES:
-        raise FeatureError(
-            f"instructions are counted on x86-64, and this is {machine}", hint="count on another machine"
-        )
-    steps = _steps(target, ablate, ladder=ladder)
+    running = target_running(asked.model, asked.target)
+    counter.check_machine(running.environment().machine or "")
+    steps = _steps(running, counter, ablate, ladder=ladder)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files, job = counting_job(asked, target, Path(work))
+        files, job = counting_job(asked, running, Path(work))
         record = next((file for file in files if file.suffix == ".etrecord"), None)
         job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
         given = [own.source for own in job.inputs if own.source]
@@ -103,11 +104,12 @@ def count(  # noqa: PLR0913 - all but the model are by name
         for number, (off, clear) in enumerate([((), None), *steps]):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
-            ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
+            ran = counter.run(running, msgspec.structs.replace(job, clear=clear), directory)
             trace = next(directory.glob(_TRACES))
+            start = runtime_of(files[0]).clock_start(trace)
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
-            made = _work(files[0], side, ran, runtime_of(files[0]).clock_start(trace))
-            about = {"model": str(model), "counter": counter, "inputs": given, "off": list(off)}
+            made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
+            about = {"model": str(model), "inputs": given, "off": list(off)}
             found.append(msgspec.structs.replace(made, **about))
     return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
 
@@ -126,8 +128,19 @@ def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0
     return work_decision(count(against), count(candidate), limit)
 
 
-def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Feature groups to switch off in each further run, with the fields that do; of what Valgrind shows."""
+def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
+    if target == EmulatorCounter.target:
+        return EmulatorCounter(sve_bits, sme_bits)
+    if target != ValgrindCounter.target:
+        hint = f"{ValgrindCounter.target}, or {EmulatorCounter.target}"
+        raise UsageError(f"instructions are not counted on {target}", where="--target", hint=hint)
+    return ValgrindCounter()
+
+
+def _steps(
+    target: RunTarget, counter: WorkCounter, ablate: Sequence[str], *, ladder: bool
+) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Feature groups to switch off in each further run, with the fields that do; of what the counter shows."""
     if not ablate and not ladder:
         return []
     chosen = chosen_switch(target)
@@ -137,11 +150,11 @@ def _steps(target: RunTarget, ablate: Sequence[str], *, ladder: bool) -> list[tu
     probed = chosen.probe
     fields = frozenset(probed.fields)
     here = {group.name for group in isa.present(probed.arch, fields)}
-    if NOT_SHOWN in here:
-        fields -= set(isa.cleared_fields(probed.arch, [NOT_SHOWN], fields))
+    if counter.hidden in here:
+        fields -= set(isa.cleared_fields(probed.arch, [counter.hidden], fields))
     hidden = here.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
     if hidden:
-        problem = f"{', '.join(sorted(hidden))} is off in every count: Valgrind does not show it to programs"
+        problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not show it to programs"
         raise FeatureError(problem, where="--ablate", hint="leave it out")
     offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
@@ -164,24 +177,25 @@ def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> P
     return copy
 
 
-def _work(program: Path, side: Side, ran: WorkRun, start: int) -> Work:
-    """The work of a run, without how it was asked for; ``start`` is where the trace counts from."""
-    reads = CountedReads(side.table, start)
+def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter: WorkCounter) -> Work:
+    """The work of a run, without how it was asked for."""
+    runtime = runtime_of(program)
     tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
     facts = side.known.attributions.operators if side.known else {}
     padding = {key: own.cost.padding_macs for key, own in facts.items() if own.cost}
-    operators = operators_of(analysis, tables, list(CLASSES), padding)
+    operators = operators_of(
+        analysis, tables, list(CLASSES), padding, counter.tile_bits, channels_last=runtime.channels_last
+    )
     before = np.concatenate([[0], np.cumsum(ran.counts[INSTRUCTIONS])])
     first, last = reads.measured
     start, end = int(before[first + 1]), int(before[last + 1])
-    runtime = runtime_of(program)
     return Work(
         model="",
         sha256=sha256_of(program),
         runtime=f"{runtime.title} {ran.versions.get(runtime.package(), '')}".strip(),
-        processor=PROCESSOR,
-        counter="",
+        processor=counter.processor,
+        counter=counter.name,
         inputs=[],
         off=[],
         operators=operators,

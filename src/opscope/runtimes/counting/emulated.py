@@ -1,0 +1,198 @@
+"""Counting under QEMU: a 64-bit Arm processor with SVE and SME2 and vectors of any length, on any machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import MissingDependencyError, TraceFormatError, UsageError
+from opscope.core.system.elf import read_code
+from opscope.hosts.emulator import find_emulator
+from opscope.hosts.host import ProcessSettings
+from opscope.machine.arm64_instructions import LENGTHS, SME_BITS, SVE_BITS, Arm64Instructions, VectorLengths
+from opscope.readers.qemu_log import read_qemu_log
+from opscope.runtimes.counting.kernel_counter import find_compiler
+from opscope.runtimes.counting.work_run import (
+    WorkCounter,
+    WorkRun,
+    add,
+    columns,
+    counted_clock,
+    finished,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import RunTarget
+    from opscope.readers.qemu_log import ExecutedBlock, ExecutedParts
+
+_MARK = 0xD5032FFF  # hint #127
+_WORD = 4
+_MARK_BYTES = _MARK.to_bytes(_WORD, "little")
+_BITS = 8
+_COMPILER = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu)"
+
+
+class EmulatedCpu(ProcessSettings, frozen=True):
+    """A process that sees vectors of these lengths, in bits."""
+
+    sve_bits: int = SVE_BITS
+    sme_bits: int = SME_BITS
+
+    @property
+    def emulation(self) -> list[str]:
+        """The processor."""
+        lengths = (
+            f"sve-default-vector-length={self.sve_bits // _BITS},sme-default-vector-length={self.sme_bits // _BITS}"
+        )
+        return ["-cpu", f"max,{lengths}"]
+
+
+class LoggedProcess(EmulatedCpu, frozen=True):
+    """Such a process whose blocks are logged."""
+
+    log: str = ""  # where to
+    clock: str = ""  # library with the clock
+
+    @property
+    def prefix(self) -> list[str]:
+        """An environment of its own: another one moves the stack and the heap."""
+        return ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}"]
+
+    @property
+    def emulation(self) -> list[str]:
+        """The processor, what is logged, and what the process loads."""
+        logged = ["-d", "in_asm,exec,nochain", "-D", self.log]
+        return [*super().emulation, *logged, "-E", f"LD_PRELOAD={self.clock}"]
+
+    @property
+    def processor(self) -> ProcessSettings:
+        """The same without a log."""
+        return EmulatedCpu(sve_bits=self.sve_bits, sme_bits=self.sme_bits)
+
+
+class EmulatorCounter(WorkCounter):
+    """QEMU's user mode.
+
+    Args:
+        sve_bits: length of the vectors of SVE.
+        sme_bits: length of the vectors of SME, and of a row of its tiles.
+
+    Raises:
+        MissingDependencyError: QEMU, a compiler for 64-bit Arm or capstone is missing.
+        UsageError: no processor has vectors of that length.
+    """
+
+    target = "qemu-aarch64"
+
+    def __init__(self, sve_bits: int = SVE_BITS, sme_bits: int = SME_BITS) -> None:
+        for option, bits in (("--sve-bits", sve_bits), ("--sme-bits", sme_bits)):
+            if bits not in LENGTHS:
+                raise UsageError(f"{bits} is no length of a vector", where=option, hint=f"one of {LENGTHS}")
+        emulator = find_emulator()
+        if emulator.doubt:
+            raise MissingDependencyError(emulator.doubt, hint="count with QEMU 11.1 or newer")
+        self.name = f"QEMU {emulator.text}"
+        self.processor = f"64-bit Arm with SME2, SVE of {sve_bits} bits and SME of {sme_bits} bits"
+        self._instructions, self._compiler = Arm64Instructions(), find_compiler()
+        self._sve_bits, self._sme_bits = sve_bits, sme_bits
+        self.tile_bits = sme_bits
+        self._sums: dict[ExecutedBlock, Counter[str]] = {}
+
+    def check_machine(self, machine: str) -> None:
+        """Any machine can emulate."""
+
+    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+        """Run a job, and read the log while it is written."""
+        clock = counted_clock(self._compiler, "", _COMPILER)
+        with _read(directory / "qemu.log") as heard:
+            process = LoggedProcess(
+                nice=job.process.nice,
+                sve_bits=self._sve_bits,
+                sme_bits=self._sme_bits,
+                log=str(directory / "qemu.log"),
+                clock=str(clock),
+            )
+            outcome = target.execute(msgspec.structs.replace(job, process=process), directory)
+        versions = finished(outcome, job, "QEMU")
+        (executed,) = heard
+        return WorkRun(versions, columns(self._rows(executed, clock)))
+
+    def _rows(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
+        if not executed.marks:
+            raise TraceFormatError(f"the log of {self.name} tells of no read of the clock")
+        aside = _places(clock, next(iter(executed.marks)))
+        rows = []
+        for part in executed.parts:
+            row: Counter[str] = Counter()
+            for block, times in part.items():
+                if block.address not in aside:
+                    for name, count in self._sum(block).items():
+                        row[name] += times * count
+            rows.append(row)
+        return rows
+
+    def _sum(self, block: ExecutedBlock) -> Counter[str]:
+        """What a block does when it runs once."""
+        if block not in self._sums:
+            expected = self._sme_bits if block.streaming else self._sve_bits
+            if (block.vector_bits, block.tile_bits) != (expected, self._sme_bits):
+                problem = f"{self.name} states vectors of {block.vector_bits} bits where {expected} were asked for"
+                raise TraceFormatError(problem)
+            lengths = VectorLengths(block.vector_bits, block.tile_bits)
+            self._sums[block] = Counter()
+            for word in block.words:
+                add(self._sums[block], self._instructions.of(word, lengths), 1)
+        return self._sums[block]
+
+
+def _places(clock: Path, read: ExecutedBlock) -> range:
+    """Addresses of the clock's own code in a process, by the block that holds the mark."""
+    code = read_code(clock.read_bytes(), clock)
+    sections = code.sections if code else ()
+    marked = next((one for one in sections if _MARK_BYTES in one.code), None)
+    if marked is None:
+        raise TraceFormatError("the clock was not built for QEMU", where=clock)
+    mark = read.address + _WORD * read.words.index(_MARK)
+    base = mark - marked.address - marked.code.index(_MARK_BYTES)
+    return range(
+        base + min(one.address for one in sections), base + max(one.address + len(one.code) for one in sections)
+    )
+
+
+@contextmanager
+def _read(fifo: Path) -> Iterator[list[ExecutedParts]]:
+    """A pipe that is read while something is written into it; what it held, once it ends."""
+    os.mkfifo(fifo)
+    found: list[ExecutedParts] = []
+    errors: list[BaseException] = []
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    held = os.open(fifo, os.O_WRONLY)  # so that the pipe does not end before the writer comes
+    os.set_blocking(reading, True)
+
+    def read() -> None:
+        with os.fdopen(reading, "rb", buffering=1 << 20) as lines:
+            try:
+                found.append(read_qemu_log(lines, _MARK))
+            except TraceFormatError as error:
+                errors.append(error)
+                while lines.read(1 << 20):
+                    pass
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        os.close(held)
+        thread.join()
+    if errors:
+        raise errors[0]

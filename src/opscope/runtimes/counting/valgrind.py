@@ -1,0 +1,123 @@
+"""Counting with Callgrind, which shows programs an x86-64 processor of its own, with AVX2 at most."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.core.system.compiler import usual_compiler
+from opscope.hosts.host import ProcessSettings
+from opscope.hosts.process import last_line
+from opscope.machine.x86_instructions import X86Instructions
+from opscope.readers.callgrind import read_callgrind
+from opscope.runtimes.counting.work_run import (
+    CLOCK,
+    CLOCK_READ,
+    WorkCounter,
+    WorkRun,
+    add,
+    columns,
+    counted_clock,
+    finished,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import RunTarget
+
+_MACHINES = ("x86_64", "AMD64")
+_PARTS = "callgrind.out"
+_COMPILER = "install a C compiler (Debian: apt install gcc)"
+_SECONDS = 60
+
+
+class _ShownProcess(ProcessSettings, frozen=True):
+    """A process that sees the processor of Valgrind, and is not counted."""
+
+    @property
+    def prefix(self) -> list[str]:
+        """Valgrind, with the tool that does nothing."""
+        return ["valgrind", "-q", "--tool=none"]
+
+
+class CountedProcess(ProcessSettings, frozen=True):
+    """A process under Callgrind."""
+
+    out: str = ""  # how names of the parts begin
+    clock: str = ""  # library with the clock
+
+    @property
+    def prefix(self) -> list[str]:
+        """Valgrind, and how it is asked."""
+        options = ("--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes", f"--dump-before={CLOCK_READ}")
+        # Another environment moves the stack and the heap, and kernels take other ways by the alignment of their data.
+        clean = ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}", f"LD_PRELOAD={self.clock}"]
+        return [*clean, "valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
+
+    @property
+    def processor(self) -> ProcessSettings:
+        """What Valgrind shows."""
+        return _ShownProcess()
+
+
+class ValgrindCounter(WorkCounter):
+    """Callgrind.
+
+    Raises:
+        MissingDependencyError: Valgrind or iced-x86 is missing.
+    """
+
+    processor = "x86-64 as Valgrind shows it, AVX2 at most"
+    target = "native"
+    hidden = "avx512"
+
+    def __init__(self) -> None:
+        self.name = _version()
+        self._instructions = X86Instructions()
+
+    def check_machine(self, machine: str) -> None:
+        """Valgrind shows a processor like the machine's."""
+        if machine not in _MACHINES:
+            problem = f"instructions are counted on x86-64, and this is {machine}"
+            raise FeatureError(problem, hint="count on another machine, or 64-bit Arm with --target qemu-aarch64")
+
+    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+        """Run a job with a dump before each read."""
+        compiler = usual_compiler("instructions cannot be counted", _COMPILER)
+        clock = str(counted_clock(compiler.command, compiler.version, _COMPILER))
+        own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock)
+        outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
+        versions = finished(outcome, job, "Valgrind")
+        files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
+        names: dict[int, str] = {}
+        return WorkRun(
+            versions,
+            columns([self._row(file, names) for file in [*files, directory / _PARTS] if file.exists()]),
+        )
+
+    def _row(self, file: Path, names: dict[int, str]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for (where, address), times in read_callgrind(file, names).items():
+            if not where.endswith(CLOCK):
+                add(found, self._instructions.at(where, address), times)
+        return found
+
+
+def _version() -> str:
+    hint = "install Valgrind (Debian: apt install valgrind)"
+    if shutil.which("valgrind") is None:
+        raise MissingDependencyError("Valgrind is not installed: instructions cannot be counted", hint=hint)
+    done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS)  # noqa: S607
+    found = re.search(r"[\d.]+", done.stdout)
+    if done.returncode or found is None:
+        raise MissingDependencyError(f"Valgrind does not start: {last_line(done.stderr)}", hint=hint)
+    return f"Valgrind {found[0]}"
