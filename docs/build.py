@@ -36,7 +36,7 @@ from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.analysis.preflight.preflight import Preflight
-from opscope.analysis.work.gate import WorkEvidence
+from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
 from opscope.analysis.work.work import Work
 from opscope.api import FeatureReport, Readiness
 from opscope.bundle.kernel_evidence import EvidenceRun
@@ -90,7 +90,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "comparison": Comparison,
     "export": ExportRecord,
     "graph": ModelGraph,
-    "check": Decision[ComparisonEvidence | FleetEvidence | TilesEvidence | WorkEvidence],
+    "check": Decision[ComparisonEvidence | FleetEvidence | TilesEvidence | WorkEvidence | WorkAndTimeEvidence],
     "budget": Budgets,
     "fleet-budget": FleetBudgets,
     "manifest": Manifest,

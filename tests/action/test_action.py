@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -301,6 +302,7 @@ def test_a_command_that_breaks_is_no_verdict(code: int, ends: int, github: Githu
     [
         ({"fail_on": "regresion"}, "fail-on must be"),
         ({"comment": "yes"}, "comment must be"),
+        ({"judge": "works"}, "judge must be"),
         ({"record": "1"}, "record must be"),
         ({"record": "true"}, "record needs a store"),
         ({"history_artifact": "h"}, "history-artifact needs a store that is a directory"),
@@ -394,6 +396,7 @@ def test_opscope_is_installed_apart_and_from_the_action_itself(github: GithubSer
     wanted: dict[str, dict[str, str]] = {
         f"{ROOT}[runtime]": {"store": "s"},
         f"{ROOT}[runtime,store]": {"store": "s", "record": "true"},
+        f"{ROOT}[runtime,count]": {"judge": "work"},
         "opscope[executorch]==1.2 --pre": {"install": "opscope[executorch]==1.2\n\n--pre\n"},
     }
     for number, (words, inputs) in enumerate(wanted.items()):
@@ -404,6 +407,24 @@ def test_opscope_is_installed_apart_and_from_the_action_itself(github: GithubSer
         told.unlink()
         assert calls[0].startswith(f"-m venv {tmp_path / str(number) / 'runner'}/opscope-python-")
         assert calls[1] == f"-m pip install --quiet --disable-pip-version-check {words}"
+
+
+@pytest.mark.nightly  # counts two programs, and measures them
+@pytest.mark.runtime
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions are counted on x86-64")
+@pytest.mark.parametrize("judge", ["work", "work and time"])
+def test_work_is_judged_without_a_quiet_runner(judge: str, github: GithubServer, tmp_path: Path) -> None:
+    """The same program twice: not an instruction differs, whatever else this machine does."""
+    found = job(tmp_path, github)
+    for name in ("head.pte", "base.pte"):
+        shutil.copyfile(ROOT / "tests" / "data" / "versions" / "executorch-1.5.1.pte", tmp_path / "workspace" / name)
+    given = {"candidate": "head.pte", "baseline": "base.pte", "install": "none", "artifact": "", "judge": judge}
+    ended = run_action(found, given | {"rounds": "2", "fail-on": "regression"})
+    (comment,) = github.comments
+    assert "work equal, exact" in comment["body"], found.logs
+    assert ended.outputs["outcome"] == "passed" if judge == "work" else ended.outputs["outcome"] != "error"
+    assert ("time: " in comment["body"].splitlines()[1]) is (judge == "work and time")
 
 
 def test_two_builds_of_the_runtime_are_run_first(github: GithubServer, tmp_path: Path) -> None:

@@ -184,6 +184,20 @@ def test_a_litert_model_is_counted(name: str, operators: int) -> None:
         count(program, ablate=["avx2"])
 
 
+@pytest.mark.nightly  # measures and counts two programs
+def test_two_verdicts_stand_side_by_side(tmp_path: Path) -> None:
+    """Work is exact, time has an interval or too few rounds; the schema knows both."""
+    command = [sys.executable, "-m", "opscope", "check", str(PROGRAM), "--against", str(PROGRAM), "--count", "--time"]
+    how = ("--rounds", "2", "--runs", "3", "--inconclusive", "pass", "--out", str(tmp_path / "out"), "--json", "-")
+    done = subprocess.run([*command, *how], capture_output=True, text=True, check=False, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, json.loads(SCHEMA.with_name("check.schema.json").read_text(encoding="utf-8")))
+    assert [(one["name"], one["quantity"]) for one in found["criteria"]][0] == ("work", "work")
+    assert found["criteria"][1]["quantity"] == "slowdown"
+    assert (found["criteria"][0]["measured"], found["evidence"]["work"]["changed"]) == (0.0, [])
+    assert found["evidence"]["time"]["end_to_end"]["baseline_processes"] == 2
+
+
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 @pytest.mark.parametrize(
     ("name", "operators", "products"), [("cnn", 9, 5), ("quantised", 4, 1), ("branch", 3, 0), ("external", 1, 1)]

@@ -74,6 +74,9 @@ def command(
         bool,
         typer.Option("--count", help="Two programs: judge what they execute, exactly, and no time. [threshold: 0]"),
     ] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="With --count: measure both, too; two verdicts stand side by side.")
+    ] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: MarkdownOption = None,
@@ -101,7 +104,7 @@ def command(
 
     Example: opscope check new --against store:last=30 --store runs
 
-    Example: opscope check new.pte --against old.pte --count
+    Example: opscope check new.pte --against old.pte --count --time
 
     Example: opscope check --new 2026-01-31 --store runs --markdown check.md
 
@@ -146,7 +149,7 @@ def command(
         beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
         refuse(beside, f"{_NOT} a stored history is the baseline", _TWO_SIDES)
         report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
-    elif work:
+    elif work and not time:
         beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
         refuse(
             beside, "work is counted, not measured", "leave it out; --threshold is the share of more work that passes"
@@ -154,17 +157,28 @@ def command(
         from opscope.workflows.measure.counting import check_work
 
         report = check_work(candidate, against, limit=share or 0.0)
+    elif time and not work:
+        raise UsageError("time is judged unless --count is given", where="--time", hint="leave it out, or add --count")
     elif check_kinds(candidate, against):
         refuse({"--warmup": warmup, "--force": force or None}, "it is for sides that are already measured", _PROGRAMS)
         sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
         done = measured(sides, _settings(config, asked), share, budget, quiet=quiet)
         report = done.decision
+        if work:
+            from opscope.analysis.work.gate import with_time
+            from opscope.workflows.measure.counting import check_work
+
+            report = with_time(check_work(candidate, against, limit=share or 0.0), report)
         if not quiet:
             say(f"report: {done.profiled.path / 'report.html'}", err=True)
     else:
         from opscope.workflows.analyze.gate import check_any
 
-        refuse(given, "both sides are already measured", "leave it out, or give two programs, which are measured now")
+        refuse(
+            given | {"--count": work or None},
+            "both sides are already measured",
+            "leave it out, or give two programs, which are measured now",
+        )
         count = warmup_count(warmup)
         report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     tell(report, candidate, told._replace(sides=(against, candidate)))

@@ -180,6 +180,10 @@ def _text(decision: Decision[Any]) -> GateText:
         from opscope.reports.work import work_gate_text
 
         return work_gate_text(decision)
+    if kind == "work_and_time":
+        from opscope.reports.work import work_and_time_text
+
+        return work_and_time_text(decision)
     from opscope.reports.gate import comparison_text
 
     return comparison_text(decision)

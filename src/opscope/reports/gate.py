@@ -45,6 +45,7 @@ _MOST_TOLD, _MOST_ROWS, _MOST_MARKDOWN_ROWS = 3, 8, 20
 _LEAST_LOSS = 0.005
 """Part of the latency that an operator lost at least, to be listed."""
 _NAME = 40
+_RATIOS = (Quantity.SLOWDOWN, Quantity.WORK)
 _CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 
 
@@ -151,13 +152,13 @@ def value_text(quantity: Quantity, value: float | None) -> str:
         return time_text(value)
     if quantity is Quantity.COUNT:
         return f"{value:,.0f}"
-    return signed_share_text(value) if quantity is Quantity.SLOWDOWN else share_text(value)
+    return signed_share_text(value) if quantity in _RATIOS else share_text(value)
 
 
 def limit_text(criterion: Criterion) -> str:
-    """A limit in its unit; that of a slowdown without a sign."""
-    slowdown = criterion.quantity is Quantity.SLOWDOWN
-    return value_text(Quantity.SHARE if slowdown else criterion.quantity, criterion.limit)
+    """A limit in its unit; that of a change without a sign."""
+    is_ratio = criterion.quantity in _RATIOS
+    return value_text(Quantity.SHARE if is_ratio else criterion.quantity, criterion.limit)
 
 
 def measured_text(criterion: Criterion) -> str:
@@ -170,7 +171,7 @@ def measured_text(criterion: Criterion) -> str:
 def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None) -> str:
     """An interval in the unit of its criterion."""
     if interval is None:
-        return "(no interval)"
+        return "exact" if quantity is Quantity.WORK else "(no interval)"
     return interval_text(interval, partial(value_text, quantity))
 
 

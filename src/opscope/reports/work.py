@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import count_text, counted_text, ratio_text, share_text, signed_share_text, size_text
@@ -19,11 +21,11 @@ from opscope.reports.document.blocks import (
     table,
     words_table,
 )
-from opscope.reports.gate import GateText
+from opscope.reports.gate import GateText, comparison_text, measured_text
 
 if TYPE_CHECKING:
-    from opscope.analysis.gate.decision import Decision
-    from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
+    from opscope.analysis.gate.decision import Criterion, Decision
+    from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkChange, WorkEvidence, WorkSide
     from opscope.analysis.work.work import CountedOperator, RestWork, Work
     from opscope.reports.document.blocks import TableBlock, Value
 
@@ -206,6 +208,31 @@ def work_gate_text(decision: Decision[WorkEvidence]) -> GateText:
         },
         notes=[f"counted by {found.counter}: {found.processor}; work, not time"],
     )
+
+
+def work_and_time_text(decision: Decision[WorkAndTimeEvidence]) -> GateText:
+    """What a decision on work and on time says: both verdicts, each with its figures."""
+    whole: Decision[Any] = decision
+    found, (first, *others) = decision.evidence, decision.criteria
+    work = work_gate_text(msgspec.structs.replace(whole, evidence=found.work, criteria=[first]))
+    time = comparison_text(msgspec.structs.replace(whole, evidence=found.time, criteria=others))
+    return time._replace(
+        answer=f"work {_brief(first)}; time: {_time_verdict(others[0])}",
+        sentence=f"{work.sentence}. Time: {time.sentence}",
+        sections=lambda most: [*work.sections(most), *time.sections(most)],
+        properties={**time.properties, **{key: told for key, told in work.properties.items() if "instructions" in key}},
+        notes=work.notes,
+    )
+
+
+def _brief(criterion: Criterion) -> str:
+    return f"{signed_share_text(criterion.measured)}, exact" if criterion.measured else "equal, exact"
+
+
+def _time_verdict(criterion: Criterion) -> str:
+    """Verdict, change and interval of the end-to-end criterion."""
+    verdict = criterion.verdict.value if criterion.verdict else criterion.outcome.value
+    return verdict if criterion.measured is None else f"{verdict}, {measured_text(criterion)}"
 
 
 def _sides(found: WorkEvidence) -> list[tuple[str, WorkSide]]:

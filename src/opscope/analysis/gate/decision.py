@@ -50,6 +50,8 @@ class Quantity(str, enum.Enum):
 
     SLOWDOWN = "slowdown"
     """Candidate / baseline - 1, as a fraction: 0.03 is 3 % slower."""
+    WORK = "work"
+    """Instructions of the candidate / baseline - 1, as a fraction; exact, and so without an interval."""
     TIME = "time_ns"
     """Time per inference in ns."""
     SHARE = "share"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, decided
+from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, signed_share_text
 
@@ -84,6 +85,30 @@ class WorkEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work"):
     changed: list[WorkChange]
 
 
+class WorkAndTimeEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work_and_time"):
+    """What a decision on both rests on: two verdicts side by side, neither of which stands for the other.
+
+    Attributes:
+        work: of the first criterion.
+        time: of the others.
+    """
+
+    work: WorkEvidence
+    time: ComparisonEvidence
+
+
+def with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> Decision[WorkAndTimeEvidence]:
+    """Both decisions as one: the candidate must pass by what it executes and by how long it takes."""
+    return decided(
+        [*work.criteria, *time.criteria],
+        WorkAndTimeEvidence(work.evidence, time.evidence),
+        advice=work.advice or time.advice,
+        mismatches=time.mismatches,
+        notes=time.notes,
+        quality=time.quality,
+    )
+
+
 def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decision[WorkEvidence]:
     """Whether a candidate executes more than its baseline.
 
@@ -108,7 +133,7 @@ def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decisi
     )
     criterion = Criterion(
         name="work",
-        quantity=Quantity.SLOWDOWN,
+        quantity=Quantity.WORK,
         limit=limit,
         measured=share,
         ci95=None,
