@@ -37,6 +37,7 @@ from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, R
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.analysis.preflight.preflight import Preflight
 from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
+from opscope.analysis.work.receipt import WorkReceipt
 from opscope.analysis.work.work import Work
 from opscope.api import FeatureReport, Readiness
 from opscope.bundle.kernel_evidence import EvidenceRun
@@ -96,6 +97,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "manifest": Manifest,
     "preflight": Preflight,
     "work": Work,
+    "work-receipt": WorkReceipt,
     "doctor": Readiness,
     "features": FeatureReport,
     "profile": ReportContent,

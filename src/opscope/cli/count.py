@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from opscope.cli.measuring import OPTIONS
-from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+from opscope.cli.output import JsonOption, QuietOption, say, show, split_words, write_json
 from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_SHOWN = 3
 
 
 def command(
@@ -34,6 +38,13 @@ def command(
         int, typer.Option(metavar="BITS", help="Length of SME's vectors and tile rows there.")
     ] = SME_BITS,
     methods: Annotated[str, typer.Option(metavar="NAME[:N],...", help="Methods to call, as of profile.")] = "",
+    receipt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what was counted, to be counted again elsewhere.")
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Count again what a receipt states; exit code 1 if it differs."),
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -45,25 +56,47 @@ def command(
     multiplications fill the lanes of the instructions that make them. Needs Valgrind, which shows programs AVX2 at
     most. Sizes that the model leaves open are guessed. Nothing is in milliseconds: caches and waiting do not count.
     """
+    from opscope.analysis.work.receipt import CountRequest, receipt_of
     from opscope.api import count
+    from opscope.core.files import write_atomically
+    from opscope.core.json import to_json
 
-    found = count(
-        model,
-        inputs=input or (),
+    if verify is not None:
+        _verify(model, verify, quiet=quiet)
+        return
+    request = CountRequest(
+        inputs=list(input or ()),
         dims=_sizes(dim or ()),
-        methods=split_words(methods),
-        ablate=split_words(ablate),
+        methods=[*split_words(methods)],
+        ablate=[*split_words(ablate)],
         ladder=ladder,
         target=target,
         sve_bits=sve_bits,
         sme_bits=sme_bits,
     )
+    found = count(model, **msgspec.structs.asdict(request))
+    if receipt is not None:
+        write_atomically(receipt, to_json(receipt_of(found, request)))
     write_json(found, json)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.work import work_document
 
         show(terminal_document(work_document(found)))
+
+
+def _verify(model: str, receipt: Path, *, quiet: bool) -> None:
+    """Count again, and say what is otherwise."""
+    from opscope.core.errors import RegressionError
+    from opscope.workflows.measure.counting import verify_work
+
+    found = verify_work(model, receipt)
+    if not found:
+        if not quiet:
+            say(f"{model}: every operator executes what {receipt} states")
+        return
+    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+    raise RegressionError(f"not what {receipt} states: {'; '.join(found[:_SHOWN])}{more}", where=model)
 
 
 def _sizes(words: Sequence[str]) -> dict[str, int]:

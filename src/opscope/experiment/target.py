@@ -63,6 +63,8 @@ class Capabilities(NamedTuple):
     backend: Callable[[], Path] | None = None
     # tells the libraries here that register all operators and backends that it has; None where they are not known
     libraries: Callable[[], Sequence[Path]] | None = None
+    # tells the files here that are brought there to run anything; None where none are
+    brought: Callable[[], Sequence[Path]] | None = None
     # why it stands in for a better target, and what that means for figures, as one sentence; None: it is the one
     # that was asked for
     stand_in: str | None = None

@@ -108,6 +108,8 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
         others: the same model with feature groups off, in the order asked for.
         operators: in the order in which they run.
         rest: what is no operator's.
+        files: SHA-256 of the files of which instructions ran, by their names: libraries of the runtime and of the
+            system, and the runner that was built here.
     """
 
     model: str
@@ -120,6 +122,7 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
     operators: list[CountedOperator]
     rest: RestWork
     others: list[Work] = []
+    files: dict[str, str] = {}
 
     @property
     def instructions(self) -> int:

@@ -24,6 +24,7 @@ from opscope.runtimes.counting.work_run import (
     columns,
     counted_clock,
     finished,
+    hashes_of,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ class EmulatorCounter(WorkCounter):
             outcome = target.execute(msgspec.structs.replace(job, process=process), directory)
         versions = finished(outcome, job, "QEMU")
         (executed,) = heard
-        return WorkRun(versions, columns(self._rows(executed, clock)))
+        brought = target.capabilities().brought
+        files = hashes_of(brought() if brought else [])
+        return WorkRun(versions, files, columns(self._rows(executed, clock)))
 
     def _rows(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
         if not executed.marks:

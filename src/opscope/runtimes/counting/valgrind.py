@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,11 +27,10 @@ from opscope.runtimes.counting.work_run import (
     columns,
     counted_clock,
     finished,
+    hashes_of,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
 
@@ -99,10 +99,8 @@ class ValgrindCounter(WorkCounter):
         versions = finished(outcome, job, "Valgrind")
         files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
         names: dict[int, str] = {}
-        return WorkRun(
-            versions,
-            columns([self._row(file, names) for file in [*files, directory / _PARTS] if file.exists()]),
-        )
+        rows = [self._row(file, names) for file in [*files, directory / _PARTS] if file.exists()]
+        return WorkRun(versions, hashes_of(Path(name) for name in set(names.values()) - {clock}), columns(rows))
 
     def _row(self, file: Path, names: dict[int, str]) -> Counter[str]:
         found: Counter[str] = Counter()

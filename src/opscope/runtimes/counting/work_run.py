@@ -16,12 +16,13 @@ import numpy as np
 
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED, STREAMING, TILE_PRODUCTS
 from opscope.core.errors import MissingDependencyError, RunError
+from opscope.core.files import sha256_of
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.hosts.process import last_line
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +42,7 @@ class WorkRun(NamedTuple):
     """A run, and what was executed before each read of its clock since the one before; shape (reads,) each."""
 
     versions: dict[str, str]  # of the runtime
+    files: dict[str, str]  # SHA-256 of the files of which instructions ran, by their names
     counts: dict[str, NDArray[np.int64]]  # instructions, their classes, bytes and products, by name
 
 
@@ -86,6 +88,11 @@ def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
             if done.returncode:
                 raise MissingDependencyError(f"the clock cannot be built: {last_line(done.stderr)}", hint=hint)
     return path
+
+
+def hashes_of(files: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of files that are there, by their names."""
+    return {file.name: sha256_of(file) for file in sorted(files) if file.is_file()}
 
 
 def add(found: Counter[str], own: Instruction, times: int) -> None:

@@ -69,6 +69,11 @@ class RunnerTarget(HostedTarget, ABC):
         """The runner."""
         return self._make()
 
+    def brought_files(self) -> list[Path]:
+        """The runner and its libraries where they are brought to the host; none where those that are installed run."""
+        folder = self.program.brought
+        return list(folder.files()) if folder else []
+
     @property
     @abstractmethod
     def jobs(self) -> RunnerJobs:

@@ -231,7 +231,7 @@ class WheelTarget(RunnerTarget):
 
     def capabilities(self) -> Capabilities:
         """The name of its traces."""
-        return Capabilities(host=self._host, trace=self.trace)
+        return Capabilities(host=self._host, trace=self.trace, brought=self.brought_files)
 
     def probe(self) -> NoReturn:
         """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""

@@ -12,10 +12,12 @@ import numpy as np
 
 from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
+from opscope.analysis.work.receipt import differences, other_files, read_receipt
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
+from opscope.core.input_files import file_bytes
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
 from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
@@ -114,6 +116,27 @@ def count(  # noqa: PLR0913 - all but the model are by name
     return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
 
 
+def verify_work(model: str | Path, receipt: Path) -> list[str]:
+    """Count again what a receipt states.
+
+    Args:
+        model: the program.
+        receipt: file that ``opscope count --receipt`` wrote.
+
+    Returns:
+        What is otherwise; empty where every operator executes what the receipt states. Files that differ and that may
+        explain it stand last.
+
+    Raises:
+        TraceFormatError: the receipt is none, or was changed.
+        OpscopeError: as :func:`count` does.
+    """
+    stated = read_receipt(file_bytes(receipt), str(receipt))
+    counted = count(model, **msgspec.structs.asdict(stated.request))
+    found = differences(stated.work, counted)
+    return [*found, *(f"{name} is another one here" for name in other_files(stated.work, counted))] if found else []
+
+
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
     """Whether a program executes more than another one; exact, and without a time.
 
@@ -198,6 +221,7 @@ def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter:
         counter=counter.name,
         inputs=[],
         off=[],
+        files=ran.files,
         operators=operators,
         rest=RestWork(
             framework=end - start - sum(one.instructions for one in operators),

@@ -87,7 +87,10 @@ class NativeTarget(RunnerTarget):
     def capabilities(self) -> Capabilities:
         """All; the kernels that it calls can be counted."""
         return Capabilities(
-            host=self._host, backend=lambda: backend_of(self.program), libraries=lambda: libraries_of(self.program)
+            brought=self.brought_files,
+            host=self._host,
+            backend=lambda: backend_of(self.program),
+            libraries=lambda: libraries_of(self.program),
         )
 
     def probe(self) -> ProbeAnswer:

@@ -1,0 +1,112 @@
+"""A receipt of counted work: what was counted, how it was asked for, and a digest; schema ``opscope.work-receipt/1``.
+
+Whoever has the program and the runtime counts again and finds the same operators, on another day and another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.work.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+from opscope.core.errors import TraceFormatError
+from opscope.core.json import from_json
+
+
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """How a count was asked for.
+
+    Attributes:
+        inputs: as of ``--input``.
+        dims: as of ``--dim``.
+        methods: as of ``--methods``.
+        ablate: feature groups of the second run.
+        ladder: whether groups went off one after the other.
+        target: ``native`` or ``qemu-aarch64``.
+        sve_bits: length of the vectors of SVE there.
+        sme_bits: length of the vectors of SME there.
+    """
+
+    inputs: list[str] = []
+    dims: dict[str, int] = {}
+    methods: list[str] = []
+    ablate: list[str] = []
+    ladder: bool = False
+    target: str
+    sve_bits: int
+    sme_bits: int
+
+
+class WorkReceipt(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work-receipt/1"):
+    """Counted work that can be counted again.
+
+    Attributes:
+        digest: SHA-256 of the program's hash, the runtime, the processor, the request and all operators.
+        request: how it was asked for.
+        work: what was counted.
+    """
+
+    digest: str
+    request: CountRequest
+    work: Work
+
+
+def receipt_of(work: Work, request: CountRequest) -> WorkReceipt:
+    """The receipt of a count."""
+    return WorkReceipt(_digest(work, request), request, work)
+
+
+def read_receipt(content: bytes, where: str) -> WorkReceipt:
+    """The receipt that a file holds; ``where`` names it in messages.
+
+    Raises:
+        TraceFormatError: it is none, or its figures are not those that its digest was made of.
+    """
+    hint = "opscope count MODEL --receipt FILE writes one"
+    try:
+        found = from_json(content, WorkReceipt)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFormatError(f"not a receipt of counted work: {error}", where=where, hint=hint) from error
+    if _digest(found.work, found.request) != found.digest:
+        raise TraceFormatError("its figures were changed: they do not give its digest", where=where, hint=hint)
+    return found
+
+
+def differences(stated: Work, counted: Work) -> list[str]:
+    """What a second count found otherwise, operators in the order in which they run."""
+    return [line for pair in zip(_all(stated), _all(counted), strict=False) for line in _differences(*pair)]
+
+
+def _differences(stated: Work, counted: Work) -> Iterator[str]:
+    for name in ("sha256", "runtime", "processor"):
+        one, other = getattr(stated, name), getattr(counted, name)
+        if one != other:
+            yield f"{'program' if name == 'sha256' else name}: {one} in the receipt, {other} here"
+    off = f" without {', '.join(stated.off)}" if stated.off else ""
+    if len(stated.operators) != len(counted.operators):
+        yield f"{len(stated.operators)} operators in the receipt, {len(counted.operators)} here{off}"
+        return
+    for before, after in zip(stated.operators, counted.operators, strict=True):
+        if before != after:
+            label = before.layer or before.name
+            yield f"{label}: {before.instructions:,} instructions in the receipt, {after.instructions:,} here{off}"
+
+
+def other_files(stated: Work, counted: Work) -> list[str]:
+    """Files that executed in both counts and differ: they may explain a difference, and need not make one."""
+    return sorted(name for name, digest in stated.files.items() if counted.files.get(name, digest) != digest)
+
+
+def _all(work: Work) -> list[Work]:
+    return [work, *work.others]
+
+
+def _digest(work: Work, request: CountRequest) -> str:
+    own = [(one.sha256, one.runtime, one.processor, one.off, one.operators) for one in _all(work)]
+    return hashlib.sha256(msgspec.json.encode((request, own))).hexdigest()
