@@ -55,6 +55,7 @@ class Runtime:
         has_options: whether a run of it has options by name.
         has_delegates: whether parts of its programs run in delegates, whose events its traces hold.
         has_model: whether its programs are read, so that they attribute traces of any format.
+        writes_texts: whether its profiler writes a text before and after what it times of an operator.
     """
 
     name: ClassVar[str]
@@ -67,6 +68,7 @@ class Runtime:
     has_options: ClassVar[bool] = False
     has_delegates: ClassVar[bool] = True
     has_model: ClassVar[bool] = True
+    writes_texts: ClassVar[bool] = False
 
     @property
     def suffix(self) -> str:

@@ -11,12 +11,14 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
+from opscope.analysis.work.counted import CountedMoments
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
@@ -27,7 +29,7 @@ from opscope.machine.x86_instructions import Instructions
 from opscope.readers.callgrind import read_callgrind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
@@ -39,16 +41,19 @@ _SOURCE = Path(__file__).with_name("cpp") / "counted_clock.c"
 _LIBRARY = "libopscope_clock.so"
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-Wall", "-Werror")
 _PARTS = "callgrind.out"
-_READ = "opscope_clock_read"
+_READ, _BEGINS, _ENDS = "opscope_clock_read", "opscope_text_begins", "opscope_text_ends"
+_MOST_TOLD = 64  # of the last two between two reads, as the clock has it
+_TRIGGER = re.compile(rb"^desc: Trigger: --dump-before=(\w+)", re.MULTILINE)
+_HEAD = 4096
 _HINT = "install Valgrind (Debian: apt install valgrind)"
 _SECONDS = 60
 
 
 class WorkRun(NamedTuple):
-    """A run, and what was executed before each read of its clock since the one before; shape (reads,) each."""
+    """A run, and what it had executed at each read of its clock."""
 
     versions: dict[str, str]  # of the runtime
-    counts: dict[str, NDArray[np.int64]]  # instructions, their classes, bytes and products, by name
+    counts: dict[str, CountedMoments]  # instructions, their classes, bytes and products, by name
 
 
 class _ShownProcess(ProcessSettings, frozen=True):
@@ -65,11 +70,14 @@ class CountedProcess(ProcessSettings, frozen=True):
 
     out: str = ""  # how names of the parts begin
     clock: str = ""  # library with the clock
+    texts: bool = False  # whether texts between two reads are told, too
 
     @property
     def prefix(self) -> list[str]:
         """Valgrind, and how it is asked."""
-        options = ("--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes", f"--dump-before={_READ}")
+        told = (_READ, _BEGINS, _ENDS) if self.texts else (_READ,)
+        options = ["--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes"]
+        options += [f"--dump-before={name}" for name in told]
         # Another environment moves the stack and the heap, and kernels take other ways by the alignment of their data.
         clean = ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}", f"LD_PRELOAD={self.clock}"]
         return [*clean, "valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
@@ -91,15 +99,21 @@ def valgrind_version() -> str:
     return f"Valgrind {found[0]}"
 
 
-def run_counted(target: RunTarget, job: Job, directory: Path) -> WorkRun:
+def run_counted(target: RunTarget, job: Job, directory: Path, *, texts: bool = False) -> WorkRun:
     """Run a job in an empty directory, where its trace is left.
+
+    Args:
+        target: with a native runner.
+        job: a traced one.
+        directory: for what it leaves.
+        texts: whether its profiler writes a text before and after what it times of an operator.
 
     Raises:
         MissingDependencyError: Valgrind or a C compiler is missing.
         RunError: the model does not run.
     """
     clock = str(_clock())
-    own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock)
+    own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock, texts=texts)
     outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
     if outcome.measurement is None:
         reason = outcome.failure.message if outcome.failure else "no result"
@@ -116,19 +130,40 @@ def _clock() -> Path:
     path = cache_directory() / "clock" / key / _LIBRARY
     if not is_whole(path):
         with made_in_place(path) as built:
-            command = [*compiler.command, *_FLAGS, str(_SOURCE), "-o", str(built)]
+            command = [*compiler.command, *_FLAGS, str(_SOURCE), "-o", str(built), "-ldl"]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
             if done.returncode:
                 raise MissingDependencyError(f"the clock cannot be built: {last_line(done.stderr)}", hint=hint)
     return path
 
 
-def _counts(directory: Path) -> dict[str, NDArray[np.int64]]:
-    """What each part holds; the last one, which follows the last read, included."""
+def _counts(directory: Path) -> dict[str, CountedMoments]:
+    """What the parts hold, the last one included, which follows the last read."""
     files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
     instructions, names = Instructions(), dict[int, str]()
     rows = [_row(file, names, instructions) for file in [*files, directory / _PARTS] if file.exists()]
-    return {name: np.array([row[name] for row in rows], np.int64) for name in (*_COUNTED, *CLASSES)}
+    places = _moments([_trigger(file) for file in files], len(rows) - 1)
+    totals = {name: np.cumsum([row[name] for row in rows], dtype=np.int64) for name in (*_COUNTED, *CLASSES)}
+    return {name: CountedMoments(*(total[own] for own in places)) for name, total in totals.items()}
+
+
+def _trigger(file: Path) -> str:
+    """The function before whose call a part ended."""
+    with file.open("rb") as content:
+        found = _TRIGGER.search(content.read(_HEAD))
+    return found[1].decode() if found else ""
+
+
+def _moments(triggers: Sequence[str], end: int) -> tuple[list[int], list[int], list[int]]:
+    """Parts that end at each read; with the first text behind it; and where the last text before it begins."""
+    reads = [number for number, name in enumerate(triggers) if name == _READ]
+    at, behind, ahead = [*reads, end], [*reads, end], [*reads, end]
+    for place, (this, following) in enumerate(pairwise(at)):
+        between = range(this + 1, following)
+        if len(between) < _MOST_TOLD:
+            behind[place] = next((part for part in between if triggers[part] == _ENDS), this)
+            ahead[place + 1] = next((part for part in reversed(between) if triggers[part] == _BEGINS), following)
+    return at, behind, ahead
 
 
 _COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS)

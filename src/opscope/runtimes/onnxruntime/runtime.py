@@ -29,6 +29,7 @@ class OnnxRuntime(Runtime):
     has_options = True
     has_delegates = False
     has_model = False
+    writes_texts = True
 
     def target(self, named: TargetName) -> RunTarget:
         """Python on this machine unless another place is named, else its native runner."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
@@ -103,7 +102,8 @@ def count(  # noqa: PLR0913 - all but the model are by name
         for number, (off, clear) in enumerate([((), None), *steps]):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
-            ran = run_counted(target, msgspec.structs.replace(job, clear=clear), directory)
+            cleared = msgspec.structs.replace(job, clear=clear)
+            ran = run_counted(target, cleared, directory, texts=runtime_of(files[0]).writes_texts)
             trace = next(directory.glob(_TRACES))
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
             made = _work(files[0], side, ran, runtime_of(files[0]).clock_start(trace))
@@ -167,14 +167,14 @@ def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> P
 def _work(program: Path, side: Side, ran: WorkRun, start: int) -> Work:
     """The work of a run, without how it was asked for; ``start`` is where the trace counts from."""
     reads = CountedReads(side.table, start)
-    tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
+    tables = {name: reads.counted(moments) for name, moments in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
     facts = side.known.attributions.operators if side.known else {}
     padding = {key: own.cost.padding_macs for key, own in facts.items() if own.cost}
     operators = operators_of(analysis, tables, list(CLASSES), padding)
-    before = np.concatenate([[0], np.cumsum(ran.counts[INSTRUCTIONS])])
+    whole = ran.counts[INSTRUCTIONS].at
     first, last = reads.measured
-    start, end = int(before[first + 1]), int(before[last + 1])
+    began, ended = int(whole[first]), int(whole[last])
     runtime = runtime_of(program)
     return Work(
         model="",
@@ -186,8 +186,8 @@ def _work(program: Path, side: Side, ran: WorkRun, start: int) -> Work:
         off=[],
         operators=operators,
         rest=RestWork(
-            framework=end - start - sum(one.instructions for one in operators),
-            before=start,
-            after=int(before[-1]) - end,
+            framework=ended - began - sum(one.instructions for one in operators),
+            before=began,
+            after=int(whole[-1]) - ended,
         ),
     )
