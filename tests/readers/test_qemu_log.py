@@ -7,7 +7,7 @@ import pytest
 from opscope.core.errors import TraceFormatError
 from opscope.readers.qemu_log import read_qemu_log
 
-MARK = 0xD5032FFF
+MARKS = {0xD5032FFF: "read"}
 STREAMING, PLAIN = "80081c09311", "80081009331"
 LOG = f"""----------------
 IN: main
@@ -29,18 +29,19 @@ Linking TBs 0x7fd1 index 0 -> 0x7fd2
 
 def test_parts_end_at_marks() -> None:
     """The block with the mark is of none; what runs before the first one and after the last one is kept."""
-    found = read_qemu_log(LOG.splitlines(keepends=True), MARK)
+    found = read_qemu_log(LOG.splitlines(keepends=True), MARKS)
     assert [sum(part.values()) for part in found.parts] == [1, 2]
     (block,) = found.parts[0]
     assert block.address == 0x1000
     assert block.words == (0xA9B27BFD, 0x97FFEEAC)
+    assert found.triggers == ["read"]
     assert [one.address for one in found.marks] == [0x2000]
 
 
 def test_a_state_tells_mode_and_lengths() -> None:
     """In the mode of the matrix unit vectors are as long as a row of its tiles."""
     again = LOG + LOG.splitlines()[5].replace(PLAIN.encode(), STREAMING.encode()) + b"\n"
-    own = list(read_qemu_log(again.splitlines(keepends=True), MARK).parts[-1])
+    own = list(read_qemu_log(again.splitlines(keepends=True), MARKS).parts[-1])
     assert [(one.streaming, one.vector_bits, one.tile_bits) for one in own] == [(False, 512, 256), (True, 256, 256)]
 
 
@@ -48,4 +49,4 @@ def test_a_state_tells_mode_and_lengths() -> None:
 def test_a_block_that_was_never_printed_is_an_error(line: bytes) -> None:
     """What it executed cannot be known."""
     with pytest.raises(TraceFormatError, match="no instructions of the block"):
-        read_qemu_log([*LOG.splitlines(keepends=True), line], MARK)
+        read_qemu_log([*LOG.splitlines(keepends=True), line], MARKS)

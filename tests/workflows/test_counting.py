@@ -238,6 +238,9 @@ def test_an_onnx_model_is_counted(name: str, operators: int, products: int, tmp_
     blocked = [one for one in own if one.name.startswith("Conv: ")]
     assert all(one.mac_capacity == (one.macs or 0) - one.padding_macs for one in blocked)
     assert not any(one.mac_capacity for one in found.operators if not one.macs and "Exp" not in one.name)
+    # The profiler writes the shapes of each node's tensors, by more than 20,000 instructions.
+    assert min(one.instructions for one in found.operators) < 10_000
+    assert found.rest.framework > 20_000 * operators
     if name == "cnn":
         elsewhere = tmp_path / ("long" * 40)
         elsewhere.mkdir()

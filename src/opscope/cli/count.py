@@ -19,7 +19,7 @@ _SHOWN = 3
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A .pte or .tflite, or a model that can be exported.")],
+    model: Annotated[str, typer.Argument(help="A .pte, .tflite or .onnx, or a model that can be exported.")],
     ablate: Annotated[
         str, typer.Option(metavar="FEATURES", help="Count again with these feature groups off, such as avx2.")
     ] = "",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import TraceFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _INSTRUCTION = re.compile(rb"0x([0-9a-f]+):\s+([0-9a-f]{8})\b")
 _STATE = re.compile(rb"([0-9a-f]+)/([0-9a-f]+)/[0-9a-f]+/[0-9a-f]+\Z")
@@ -51,15 +51,16 @@ class ExecutedParts(NamedTuple):
     parts: list[
         Counter[ExecutedBlock]
     ]  # how often each block ran before each mark since the one before, and after the last
-    marks: frozenset[ExecutedBlock]  # blocks that hold the mark
+    triggers: list[str]  # the mark that each part ended at, of all but the last one
+    marks: frozenset[ExecutedBlock]  # blocks that hold a mark
 
 
-def read_qemu_log(lines: Iterable[bytes], mark: int) -> ExecutedParts:
+def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedParts:
     """What a process executed.
 
     Args:
         lines: of the log.
-        mark: word of an instruction that ends a part. The block that holds it is of none.
+        marks: names by words of instructions that end a part. A block that holds one is of none.
 
     Raises:
         TraceFormatError: a block ran that the log does not hold.
@@ -67,15 +68,17 @@ def read_qemu_log(lines: Iterable[bytes], mark: int) -> ExecutedParts:
     known: dict[bytes, ExecutedBlock] = {}
     translated: dict[int, tuple[int, ...]] = {}
     counts: Counter[bytes] = Counter()
-    marks, found, words, place = set[bytes](), list[Counter[ExecutedBlock]](), list[int](), 0
+    marked, triggers = dict[bytes, str](), list[str]()
+    found, words, place = list[Counter[ExecutedBlock]](), list[int](), 0
     for line in lines:
         if line.startswith(b"Trace "):
             key = line[line.index(b"[") + 1 : line.index(b"]")]
             if key not in known:
                 known[key] = _block(key, translated)
-                if mark in known[key].words:
-                    marks.add(key)
-            if key in marks:
+                if held := next((name for word, name in marks.items() if word in known[key].words), None):
+                    marked[key] = held
+            if key in marked:
+                triggers.append(marked[key])
                 found.append(_blocks(counts, known))
                 counts = Counter()
             else:
@@ -86,7 +89,7 @@ def read_qemu_log(lines: Iterable[bytes], mark: int) -> ExecutedParts:
             place = place or int(told[1], 16)
             words.append(int(told[2], 16))
             translated[place] = tuple(words)
-    return ExecutedParts([*found, _blocks(counts, known)], frozenset(known[key] for key in marks))
+    return ExecutedParts([*found, _blocks(counts, known)], triggers, frozenset(known[key] for key in marked))
 
 
 def _blocks(counts: Counter[bytes], known: dict[bytes, ExecutedBlock]) -> Counter[ExecutedBlock]:

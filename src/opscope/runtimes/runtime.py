@@ -56,6 +56,7 @@ class Runtime:
         has_delegates: whether parts of its programs run in delegates, whose events its traces hold.
         has_model: whether its programs are read, so that they attribute traces of any format.
         channels_last: whether channels are the last size of what convolutions make, else the second.
+        writes_texts: whether its profiler writes a text before and after what it times of an operator.
     """
 
     name: ClassVar[str]
@@ -69,6 +70,7 @@ class Runtime:
     has_delegates: ClassVar[bool] = True
     has_model: ClassVar[bool] = True
     channels_last: ClassVar[bool] = True
+    writes_texts: ClassVar[bool] = False
 
     @property
     def suffix(self) -> str:

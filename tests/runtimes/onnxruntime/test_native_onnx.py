@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sshd
+from adb_bench import MISSING, adb_server, plugged
 from native_runner import native_cache
 from onnx_models import body, model, node
 from opscope.bundle.bundle import Bundle
@@ -25,6 +26,8 @@ from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.settings import Settings
 from opscope.experiment.target import RunTarget
+from opscope.hosts.adb.adb import AdbShell
+from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.machine import isa
@@ -334,6 +337,17 @@ def test_a_model_is_profiled_on_a_device(board: sshd.Sshd, tmp_path: Path) -> No
     assert (kept.target.kind, kept.target.address) == ("ssh", board.address)
     assert {"onnxruntime", "compiler"} <= kept.environment.versions.keys()
     assert validate(tmp_path / "out").valid
+
+
+def test_a_model_runs_on_a_phone(tmp_path: Path) -> None:
+    """Over the real adb, as on this machine; entries of a session with blanks and a line each arrive."""
+    if MISSING:
+        pytest.skip(f"needs {', '.join(MISSING)}")
+    (tmp_path / "home").mkdir()
+    with adb_server(tmp_path / "home"), plugged(tmp_path / "phone") as phone:
+        target = NativeOnnxTarget.on(AdbDevice(AdbShell(phone.address)), native_cache())
+        entries = {"session__disable_prepacking": "1", "session__x": "a b;'c'"}
+        the_same(target, job(MODELS / "cnn.onnx", **entries), tmp_path)
 
 
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:

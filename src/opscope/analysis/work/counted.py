@@ -7,14 +7,15 @@ table of times becomes one of instructions, or of any other count, and is analys
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from opscope.core.errors import TraceFormatError
+from opscope.core.table import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from opscope.core.table import EventTable
     from opscope.core.table.nesting import Ints
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 READ_NS = 1_000_000
 """What a read adds to the clock."""
+
+
+class CountedMoments(NamedTuple):
+    """How much had been executed at each read of the clock, and at the end; shape (reads + 1,) each.
+
+    A profiler that writes a text before and after what it times of an operator does so between two reads: that is none
+    of the operator's work.
+    """
+
+    at: Ints  # before the read
+    behind: Ints  # once the first text behind the read had been written; as ``at`` without one before the next read
+    ahead: Ints  # when the last text before the read began; as ``at`` without one since the last read
 
 
 class CountedReads:
@@ -46,22 +59,21 @@ class CountedReads:
         first, last = times.start[~times.warmup], (times.start + times.duration)[~times.warmup]
         return (int(first.min()) + self._start) // READ_NS, (int(last.max()) + self._start) // READ_NS
 
-    def counted(self, parts: Sequence[int] | Ints) -> EventTable:
-        """The table with a count in place of every time.
-
-        Args:
-            parts: what was executed before each read, since the one before; shape (reads,).
-        """
-        before = np.concatenate([[0], np.cumsum(np.asarray(parts, np.int64))])
+    def counted(self, moments: CountedMoments) -> EventTable:
+        """The table with a count in place of every time."""
         traces = tuple(
-            tuple(_counted(segment, reads, before) for segment, reads in zip(trace, own, strict=True))
+            tuple(_counted(segment, reads, moments) for segment, reads in zip(trace, own, strict=True))
             for trace, own in zip(self._table.traces, self._intervals, strict=True)
         )
         return replace(self._table, traces=traces)
 
 
-def _counted(segment: Segment, reads: tuple[Ints, Ints], before: Ints) -> Segment:
-    first, last = (before[np.minimum(side + 1, len(before) - 1)] for side in reads)
+def _counted(segment: Segment, reads: tuple[Ints, Ints], moments: CountedMoments) -> Segment:
+    kinds = segment.columns["scope"]
+    operator = kinds.equals(Scope.KERNEL.value) | kinds.equals(Scope.DELEGATE_OP.value)
+    starts, ends = (np.minimum(side, len(moments.at) - 1) for side in reads)
+    first = np.where(operator, moments.behind[starts], moments.at[starts])
+    last = np.where(operator, moments.ahead[ends], moments.at[ends])
     return replace(segment, start=first, duration=last - first)
 
 

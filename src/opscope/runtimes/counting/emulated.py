@@ -18,26 +18,30 @@ from opscope.machine.arm64_instructions import LENGTHS, SME_BITS, SVE_BITS, Arm6
 from opscope.readers.qemu_log import read_qemu_log
 from opscope.runtimes.counting.kernel_counter import find_compiler
 from opscope.runtimes.counting.work_run import (
+    BEGINS,
+    ENDS,
+    READ,
     WorkCounter,
     WorkRun,
     add,
-    columns,
     counted_clock,
+    counted_moments,
     finished,
     hashes_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
     from opscope.readers.qemu_log import ExecutedBlock, ExecutedParts
 
-_MARK = 0xD5032FFF  # hint #127
+_MARKS = {0xD5032FFF: READ, 0xD5032FDF: BEGINS, 0xD5032FBF: ENDS}
+"""Words that the clock's functions hold: hint #127, #126, #125."""
+_READ_WORD = 0xD5032FFF
 _WORD = 4
-_MARK_BYTES = _MARK.to_bytes(_WORD, "little")
 _BITS = 8
 _COMPILER = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu)"
 
@@ -111,10 +115,11 @@ class EmulatorCounter(WorkCounter):
     def check_machine(self, machine: str) -> None:
         """Any machine can emulate."""
 
-    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+    def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
         """Run a job, and read the log while it is written."""
         clock = counted_clock(self._compiler, "", _COMPILER)
-        with _read(directory / "qemu.log") as heard:
+        marks = _MARKS if texts else {_READ_WORD: READ}
+        with _read(directory / "qemu.log", marks) as heard:
             process = LoggedProcess(
                 nice=job.process.nice,
                 sve_bits=self._sve_bits,
@@ -127,12 +132,13 @@ class EmulatorCounter(WorkCounter):
         (executed,) = heard
         brought = target.capabilities().brought
         files = hashes_of(brought() if brought else [])
-        return WorkRun(versions, files, columns(self._rows(executed, clock)))
+        return WorkRun(versions, files, counted_moments(self._rows(executed, clock), executed.triggers))
 
     def _rows(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
-        if not executed.marks:
+        read = next((block for block in executed.marks if _READ_WORD in block.words), None)
+        if read is None:
             raise TraceFormatError(f"the log of {self.name} tells of no read of the clock")
-        aside = _places(clock, next(iter(executed.marks)))
+        aside = _places(clock, read)
         rows = []
         for part in executed.parts:
             row: Counter[str] = Counter()
@@ -161,18 +167,19 @@ def _places(clock: Path, read: ExecutedBlock) -> range:
     """Addresses of the clock's own code in a process, by the block that holds the mark."""
     code = read_code(clock.read_bytes(), clock)
     sections = code.sections if code else ()
-    marked = next((one for one in sections if _MARK_BYTES in one.code), None)
+    word = _READ_WORD.to_bytes(_WORD, "little")
+    marked = next((one for one in sections if word in one.code), None)
     if marked is None:
         raise TraceFormatError("the clock was not built for QEMU", where=clock)
-    mark = read.address + _WORD * read.words.index(_MARK)
-    base = mark - marked.address - marked.code.index(_MARK_BYTES)
+    mark = read.address + _WORD * read.words.index(_READ_WORD)
+    base = mark - marked.address - marked.code.index(word)
     return range(
         base + min(one.address for one in sections), base + max(one.address + len(one.code) for one in sections)
     )
 
 
 @contextmanager
-def _read(fifo: Path) -> Iterator[list[ExecutedParts]]:
+def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]:
     """A pipe that is read while something is written into it; what it held, once it ends."""
     os.mkfifo(fifo)
     found: list[ExecutedParts] = []
@@ -184,7 +191,7 @@ def _read(fifo: Path) -> Iterator[list[ExecutedParts]]:
     def read() -> None:
         with os.fdopen(reading, "rb", buffering=1 << 20) as lines:
             try:
-                found.append(read_qemu_log(lines, _MARK))
+                found.append(read_qemu_log(lines, marks))
             except TraceFormatError as error:
                 errors.append(error)
                 while lines.read(1 << 20):

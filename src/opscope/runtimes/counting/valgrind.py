@@ -19,13 +19,15 @@ from opscope.hosts.process import last_line
 from opscope.machine.x86_instructions import X86Instructions
 from opscope.readers.callgrind import read_callgrind
 from opscope.runtimes.counting.work_run import (
+    BEGINS,
     CLOCK,
-    CLOCK_READ,
+    ENDS,
+    READ,
     WorkCounter,
     WorkRun,
     add,
-    columns,
     counted_clock,
+    counted_moments,
     finished,
     hashes_of,
 )
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 _MACHINES = ("x86_64", "AMD64")
 _PARTS = "callgrind.out"
+_TRIGGER = re.compile(rb"^desc: Trigger: --dump-before=(\w+)", re.MULTILINE)
+_HEAD = 4096
 _COMPILER = "install a C compiler (Debian: apt install gcc)"
 _SECONDS = 60
 
@@ -54,11 +58,14 @@ class CountedProcess(ProcessSettings, frozen=True):
 
     out: str = ""  # how names of the parts begin
     clock: str = ""  # library with the clock
+    texts: bool = False  # whether texts between two reads are told, too
 
     @property
     def prefix(self) -> list[str]:
         """Valgrind, and how it is asked."""
-        options = ("--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes", f"--dump-before={CLOCK_READ}")
+        told = (READ, BEGINS, ENDS) if self.texts else (READ,)
+        options = ["--tool=callgrind", "--dump-instr=yes", "--compress-pos=yes"]
+        options += [f"--dump-before={name}" for name in told]
         # Another environment moves the stack and the heap, and kernels take other ways by the alignment of their data.
         clean = ["env", "-i", f"PATH={os.environ.get('PATH', os.defpath)}", f"LD_PRELOAD={self.clock}"]
         return [*clean, "valgrind", "-q", *options, f"--callgrind-out-file={self.out}"]
@@ -90,17 +97,18 @@ class ValgrindCounter(WorkCounter):
             problem = f"instructions are counted on x86-64, and this is {machine}"
             raise FeatureError(problem, hint="count on another machine, or 64-bit Arm with --target qemu-aarch64")
 
-    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+    def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
         """Run a job with a dump before each read."""
         compiler = usual_compiler("instructions cannot be counted", _COMPILER)
         clock = str(counted_clock(compiler.command, compiler.version, _COMPILER))
-        own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock)
+        own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock, texts=texts)
         outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
         versions = finished(outcome, job, "Valgrind")
         files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
         names: dict[int, str] = {}
         rows = [self._row(file, names) for file in [*files, directory / _PARTS] if file.exists()]
-        return WorkRun(versions, hashes_of(Path(name) for name in set(names.values()) - {clock}), columns(rows))
+        ran = hashes_of(Path(name) for name in set(names.values()) - {clock})
+        return WorkRun(versions, ran, counted_moments(rows, [_trigger(file) for file in files]))
 
     def _row(self, file: Path, names: dict[int, str]) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -108,6 +116,13 @@ class ValgrindCounter(WorkCounter):
             if not where.endswith(CLOCK):
                 add(found, self._instructions.at(where, address), times)
         return found
+
+
+def _trigger(file: Path) -> str:
+    """The function before whose call a part ended."""
+    with file.open("rb") as content:
+        found = _TRIGGER.search(content.read(_HEAD))
+    return found[1].decode() if found else ""
 
 
 def _version() -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from opscope.analysis.work.counted import CountedMoments
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED, STREAMING, TILE_PRODUCTS
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.core.files import sha256_of
@@ -24,26 +26,26 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.machine.instruction import Instruction
 
-CLOCK_READ = "opscope_clock_read"
+READ, BEGINS, ENDS = "opscope_clock_read", "opscope_text_begins", "opscope_text_ends"
+"""Functions of the clock before whose calls a part ends; of texts where the profiler writes some."""
 CLOCK = "libopscope_clock.so"
 _SOURCE = Path(__file__).with_name("cpp") / "counted_clock.c"
 _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-Wall", "-Werror")
+_MOST_TOLD = 64  # beginnings and ends of texts between two reads, as the clock has it
 _SECONDS = 60
 _COUNTED = (INSTRUCTIONS, LOADED, STORED, PRODUCTS, TILE_PRODUCTS, STREAMING)
 
 
 class WorkRun(NamedTuple):
-    """A run, and what was executed before each read of its clock since the one before; shape (reads,) each."""
+    """A run, and what it had executed at each read of its clock."""
 
     versions: dict[str, str]  # of the runtime
     files: dict[str, str]  # SHA-256 of the files of which instructions ran, by their names
-    counts: dict[str, NDArray[np.int64]]  # instructions, their classes, bytes and products, by name
+    counts: dict[str, CountedMoments]  # instructions, their classes, bytes and products, by name
 
 
 class WorkCounter(ABC):
@@ -60,8 +62,14 @@ class WorkCounter(ABC):
         """Refuse a machine whose instructions it does not count, with a FeatureError."""
 
     @abstractmethod
-    def run(self, target: RunTarget, job: Job, directory: Path) -> WorkRun:
+    def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
         """Run a job in an empty directory, where its trace is left.
+
+        Args:
+            target: with a native runner.
+            job: a traced one.
+            directory: for what it leaves.
+            texts: whether its profiler writes a text before and after what it times of an operator.
 
         Raises:
             RunError: the model does not run.
@@ -83,7 +91,7 @@ def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
     path = cache_directory() / "clock" / key / CLOCK
     if not is_whole(path):
         with made_in_place(path) as built:
-            words = [*command, *_FLAGS, str(_SOURCE), "-o", str(built)]
+            words = [*command, *_FLAGS, str(_SOURCE), "-o", str(built), "-ldl"]
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
             if done.returncode:
                 raise MissingDependencyError(f"the clock cannot be built: {last_line(done.stderr)}", hint=hint)
@@ -106,6 +114,25 @@ def add(found: Counter[str], own: Instruction, times: int) -> None:
     found[STREAMING] += times * own.streaming
 
 
-def columns(rows: Sequence[Counter[str]]) -> dict[str, NDArray[np.int64]]:
-    """Counts of parts, by their names."""
-    return {name: np.array([row[name] for row in rows], np.int64) for name in (*_COUNTED, *CLASSES)}
+def counted_moments(rows: Sequence[Counter[str]], triggers: Sequence[str]) -> dict[str, CountedMoments]:
+    """Counts at each read, by their names.
+
+    Args:
+        rows: what each part holds, that behind the last call included.
+        triggers: the function before whose call a part ended, of all but the last one.
+    """
+    places = _moments(triggers, len(rows) - 1)
+    totals = {name: np.cumsum([row[name] for row in rows], dtype=np.int64) for name in (*_COUNTED, *CLASSES)}
+    return {name: CountedMoments(*(total[own] for own in places)) for name, total in totals.items()}
+
+
+def _moments(triggers: Sequence[str], end: int) -> tuple[list[int], list[int], list[int]]:
+    """Parts that end at each read; with the first text behind it; and where the last text before it begins."""
+    reads = [number for number, name in enumerate(triggers) if name == READ]
+    at, behind, ahead = [*reads, end], [*reads, end], [*reads, end]
+    for place, (this, following) in enumerate(pairwise(at)):
+        between = range(this + 1, following)
+        if len(between) < _MOST_TOLD:
+            behind[place] = next((part for part in between if triggers[part] == ENDS), this)
+            ahead[place + 1] = next((part for part in reversed(between) if triggers[part] == BEGINS), following)
+    return at, behind, ahead

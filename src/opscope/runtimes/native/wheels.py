@@ -54,6 +54,14 @@ _PUBLISHED = {
         "2ab71e4f5dfa65b3882634b42755f455f3e7415630d720200bd792733e15e257",
         "985ac3823fe1d5d6a04cf5f613cc2adf98a9c8a456af0b5efa8d9ac6b118ea14",
     },
+    ("onnxruntime", "1.32.0"): {  # there is none for CPython 3.10
+        "5a34fc4dfeb5a7b4a74c95dcba1e773d722abda720b474edf1b0c419dc6d163d",
+        "2303372a85299b6757b0e11e1cbf13e410ddf7e10c37f4b37e99d1c90e7daf7c",
+        "99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8",
+        "e36c187006e7a7c8b8d6d57f1a209dd63f52430dca6c282b177718ad6b841054",
+        "02ea12a28c069ea8510093d95a7f6ff8126bfd9fc5c0d3381c03b80fb2b424ba",
+        "54d02baff2df38777b4c3cc7af326406fe8b8a48f54720f4c446d2d327920a79",
+    },
 }
 
 

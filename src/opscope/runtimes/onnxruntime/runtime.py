@@ -30,6 +30,7 @@ class OnnxRuntime(Runtime):
     channels_last = False
     has_delegates = False
     has_model = False
+    writes_texts = True
 
     def target(self, named: TargetName) -> RunTarget:
         """Python on this machine unless another place is named, else its native runner."""

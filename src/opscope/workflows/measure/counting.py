@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
@@ -106,9 +105,10 @@ def count(  # noqa: PLR0913 - all but the model are by name
         for number, (off, clear) in enumerate([((), None), *steps]):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
-            ran = counter.run(running, msgspec.structs.replace(job, clear=clear), directory)
+            cleared, runtime = msgspec.structs.replace(job, clear=clear), runtime_of(files[0])
+            ran = counter.run(running, cleared, directory, texts=runtime.writes_texts)
             trace = next(directory.glob(_TRACES))
-            start = runtime_of(files[0]).clock_start(trace)
+            start = runtime.clock_start(trace)
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
             about = {"model": str(model), "inputs": given, "off": list(off)}
@@ -203,16 +203,16 @@ def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> P
 def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter: WorkCounter) -> Work:
     """The work of a run, without how it was asked for."""
     runtime = runtime_of(program)
-    tables = {name: reads.counted(parts) for name, parts in ran.counts.items()}
+    tables = {name: reads.counted(moments) for name, moments in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
     facts = side.known.attributions.operators if side.known else {}
     padding = {key: own.cost.padding_macs for key, own in facts.items() if own.cost}
     operators = operators_of(
         analysis, tables, list(CLASSES), padding, counter.tile_bits, channels_last=runtime.channels_last
     )
-    before = np.concatenate([[0], np.cumsum(ran.counts[INSTRUCTIONS])])
+    whole = ran.counts[INSTRUCTIONS].at
     first, last = reads.measured
-    start, end = int(before[first + 1]), int(before[last + 1])
+    began, ended = int(whole[first]), int(whole[last])
     return Work(
         model="",
         sha256=sha256_of(program),
@@ -224,8 +224,8 @@ def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter:
         files=ran.files,
         operators=operators,
         rest=RestWork(
-            framework=end - start - sum(one.instructions for one in operators),
-            before=start,
-            after=int(before[-1]) - end,
+            framework=ended - began - sum(one.instructions for one in operators),
+            before=began,
+            after=int(whole[-1]) - ended,
         ),
     )
