@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--measure", metavar="FILE", help="write what tests cost, in CPU seconds")
     parser.addoption("--record-commands", action="store_true", help="record answers of dear commands of pages")
     parser.addoption("--slice", metavar="K/N", help="the K-th of N slices of the nightly tests, from 0")
-    parser.addoption("--begin-by", metavar="TIME", type=float, help="skip tests that would begin later, in Unix seconds")
+    parser.addoption("--begin-by", metavar="TIME", type=float, help="skip tests that would begin later (Unix seconds)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

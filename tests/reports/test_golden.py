@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from bless import NEW, review
 from fakes import FakeClock, FakeTarget
+from opscope.analysis.findings.message import MessageKind
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.reports.report import summary
+from opscope.reports.document.text import LONG, plain
+from opscope.reports.report import html, markdown_report, report_document, summary
+from opscope.workflows.reports.reports import content
 from programs import write_tiny_program
 from terminal_text import text_of
 
@@ -50,6 +54,21 @@ def check(name: str, text: str, request: pytest.FixtureRequest) -> None:
 def test_the_markdown_report(done: Profiled, request: pytest.FixtureRequest) -> None:
     """Every section, the failed round named, the command to reproduce."""
     check("report.md", (done.path / "report.md").read_text(), request)
+
+
+def test_markdown_is_short_and_the_page_has_the_rest() -> None:
+    """At most 1,500 words of a real run, with every title; passed checks are counted there, and listed on the page."""
+    shown = content(GOLDEN.parent / "data" / "bundles" / "with-ceilings")
+    assert shown.quality is not None
+    text, page = markdown_report(shown), html(shown)
+    assert len(text.split()) <= 1500
+    checks = [*shown.ruled_out, *shown.quality.ruled_out]
+    passed = [one.title for one in checks if one.kind is MessageKind.PASSED]
+    assert len(passed) > 10
+    assert f"Passed checks: {len(passed)}." in text
+    assert [title for title in passed if plain(title, LONG) not in unescape(page)] == []
+    titles = [section.title for section in report_document(shown).sections]
+    assert [title for title in titles if f"## {title}\n" not in text.replace("\\", "")] == []
 
 
 def test_the_html_report(done: Profiled, request: pytest.FixtureRequest) -> None:

@@ -271,10 +271,17 @@ class Bullets(Block):
 
 @dataclass(frozen=True)
 class Messages(Block):
-    """Findings, numbered and in full, or remarks in a line each; pages fold away those behind the first few."""
+    """Findings, numbered and in full, or remarks in a line each; of those behind the first few pages alone have all."""
 
     messages: Sequence[Message]
     first: int | None = None
+
+    @property
+    def rest(self) -> str:
+        """What is said of the findings behind the first few; nothing where there are none."""
+        behind = self.messages[self.first :] if self.first is not None else ()
+        rules = ", ".join(dict.fromkeys(told.rule for told in behind))
+        return f"{units.counted_text(len(behind), 'more finding')}: {rules}" if behind else ""
 
 
 @dataclass(frozen=True)
@@ -303,7 +310,7 @@ class HeadlineFigure(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures(Block):
-    """Figures beside one another on a page; a terminal has a table in their place, and Markdown further below."""
+    """Figures beside one another on a page; other forms have a table in their place."""
 
     figures: Sequence[HeadlineFigure]
     instead: TableBlock | None = None
@@ -348,6 +355,7 @@ class Details(Block):
 
     summary: str
     blocks: Sequence[Block]
+    instead: str = ""  # a sentence that other forms show in its place; empty: all of it
 
 
 @dataclass(frozen=True)
@@ -368,6 +376,12 @@ class Section(Block):
     link: str = ""  # what a link to it is called; empty where a page has none
     answer: str = ""  # what it says in a line
     folded: bool = False
+
+    @property
+    def closed(self) -> Section:
+        """The same with nothing but its answer."""
+        told = f"{self.answer[:1].upper()}{self.answer[1:]}." if self.answer else "In the HTML report."
+        return replace(self, blocks=[Sentence(told)])
 
 
 class Document(NamedTuple):

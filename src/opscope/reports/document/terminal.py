@@ -9,7 +9,6 @@ from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
@@ -57,15 +56,10 @@ def _written(blocks: Iterable[Block]) -> Iterator[RenderableType]:
         yield from _WRITERS[type(block)](block) if type(block) in _WRITERS else ()
 
 
-def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:
+def message_lines(block: Messages) -> list[RenderableType]:
     """Messages on a terminal: findings numbered, in full, the others in a line each."""
-    listed = list(messages)
-    lines = [line for number, told in enumerate(listed[:most], 1) for line in _message(told, number)]
-    rest = listed[most:] if most else []
-    if rest:
-        rules = ", ".join(dict.fromkeys(told.rule for told in rest))
-        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
-    return lines
+    lines = [line for number, told in enumerate(block.messages[: block.first], 1) for line in _message(told, number)]
+    return [*lines, Text(plain(block.rest, LONG), style="dim")] if block.rest else lines
 
 
 def _message(told: Message, number: int) -> list[RenderableType]:
@@ -133,12 +127,12 @@ def _sentence(block: Sentence) -> list[RenderableType]:
 _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Sentence: _sentence,
     Bullets: lambda block: [Text(plain(item, LONG)) for item in block.items],
-    Messages: lambda block: message_lines(block.messages, block.first),
+    Messages: message_lines,
     TableBlock: _table,
     Picture: lambda block: [Text(block.instead)] if block.instead else [],
     Code: lambda block: [Text(block.text)],
     Figures: lambda block: _written(filter(None, [block.listed if block.alone else block.instead])),
-    Details: lambda block: _written(block.blocks),
+    Details: lambda block: _written([Sentence(block.instead)] if block.instead else block.blocks),
     Beside: lambda block: _written([*block.left, *block.right]),
     Section: _section,
 }

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import Block, TableBlock
 
-_TOP = 8
+_TOP = 10
 _FIRST = 4
 """Findings that the first screen shows in full."""
 
