@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from opscope.cli.output import JsonOption, QuietOption, say, show, write_json
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest
@@ -277,4 +278,4 @@ def _name(written: list[Path], first: str) -> None:
     report = next((path for path in written if path.name == first), None)
     if report is not None:
         say()
-        say(f"{report} and {len(written) - 1} more files")
+        say(f"{report} and {counted_text(len(written) - 1, 'more file')}")

@@ -79,7 +79,7 @@ def _answer(found: Accuracy) -> str:
 
 
 def _inputs(count: int) -> str:
-    return "one input" if count == 1 else f"{count} inputs"
+    return "one input" if count == 1 else counted_text(count, "input")
 
 
 def _nonfinite(outputs: list[OutputDifference]) -> list[str]:

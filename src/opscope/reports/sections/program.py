@@ -137,7 +137,7 @@ def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
 
 def _steps(module: ModuleTime) -> str:
     """That the exporter unrolled a module, in a few words; empty where it did not."""
-    return f"{module.steps} steps" if module.steps else ""
+    return counted_text(module.steps, "step") if module.steps else ""
 
 
 def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
