@@ -56,7 +56,11 @@ def report_document(content: ReportContent) -> Document:
         sections=sections,
         heading=_heading(content),
         grade=answer.grade,
-        trust=[Sentence(line, tone) for line, tone in _trust(content, answer.trust, emulated=first) if line],
+        trust=[
+            Sentence(line, tone, wide=tone is Tone.DIM)
+            for line, tone in _trust(content, answer.trust, emulated=first)
+            if line
+        ],
     )
 
 

@@ -260,6 +260,7 @@ class Sentence(Block):
 
     text: str
     tone: Tone = Tone.PLAIN
+    wide: bool = False  # whether a terminal does without it
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,7 @@ class Bullets(Block):
     """Sentences, one below the other."""
 
     items: Sequence[str]
+    wide: bool = False  # whether a terminal does without them
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,7 @@ class Messages(Block):
 
     messages: Sequence[Message]
     first: int | None = None
+    brief: bool = False  # whether a terminal has no more than the first finding, without its evidence
 
     @property
     def rest(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -27,7 +28,7 @@ from opscope.reports.document.blocks import (
     cell_text,
 )
 from opscope.reports.document.console import FittingTable, NameCell, Text, TextTable
-from opscope.reports.document.messages import finding_parts, sentence
+from opscope.reports.document.messages import finding_parts, in_short, sentence
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
@@ -58,8 +59,22 @@ def _written(blocks: Iterable[Block]) -> Iterator[RenderableType]:
 
 def message_lines(block: Messages) -> list[RenderableType]:
     """Messages on a terminal: findings numbered, in full, the others in a line each."""
-    lines = [line for number, told in enumerate(block.messages[: block.first], 1) for line in _message(told, number)]
-    return [*lines, Text(plain(block.rest, LONG), style="dim")] if block.rest else lines
+    findings = [told for told in block.messages if told.kind is MessageKind.FINDING]
+    shown = replace(block, messages=findings, first=1) if block.brief and findings else block
+    write = _brief_message if block.brief else _message
+    lines = [line for number, told in enumerate(shown.messages[: shown.first], 1) for line in write(told, number)]
+    return [*lines, Text(plain(shown.rest, LONG), style="dim")] if shown.rest else lines
+
+
+def _brief_message(told: Message, _number: int) -> list[RenderableType]:
+    """A finding by its title and the first of its next steps, a remark without what follows from it."""
+    parts = finding_parts(told)
+    if parts is None:
+        mark = "note: " if told.kind is MessageKind.WARNING else ""
+        return [Text(f"{mark}{plain(in_short(told.title), LONG)}", style="dim")]
+    saving, step = parts.saving.partition(",")[0].partition(" [")[0], in_short(parts.next_step)
+    title = Text(f"{plain(parts.title, LONG)}{f' ({saving} at most)' if saving else ''}", "bold")
+    return [title, Text(f"next: {plain(step, LONG)}")]
 
 
 def _message(told: Message, number: int) -> list[RenderableType]:
@@ -121,12 +136,12 @@ def _section(block: Section) -> list[RenderableType]:
 
 
 def _sentence(block: Sentence) -> list[RenderableType]:
-    return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text else []
+    return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text and not block.wide else []
 
 
 _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Sentence: _sentence,
-    Bullets: lambda block: [Text(plain(item, LONG)) for item in block.items],
+    Bullets: lambda block: [] if block.wide else [Text(plain(item, LONG)) for item in block.items],
     Messages: message_lines,
     TableBlock: _table,
     Picture: lambda block: [Text(block.instead)] if block.instead else [],
