@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, grade_left
-from opscope.core.units import counted_text, time_text
+from opscope.core.units import time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
     why = plain(in_short(worst.title), _LONG)
     # Where the grade says not to trust, the step comes before all findings: measure_again.
     do = f" (do: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
-    more = f"; {counted_text(rest, 'more reason')} in the report" if rest else ""
+    more = f"; {rest} more in the report" if rest else ""
     return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}"
 
 
