@@ -2,7 +2,7 @@
 
     python bench/savings.py                              prints a row for each
     python bench/savings.py --only encoder decoder
-    python bench/savings.py --write                      writes the table into docs/reference/predicted-savings.md
+    python bench/savings.py --write                      writes the table into docs/design/predicted-savings.md
 
 Every model is exported as it comes and as the recipe of its finding makes it. Both programs run in one interleaved
 experiment on one thread; the prediction is that of the finding on the first one, from the same run.

@@ -78,7 +78,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = Path("docs/reference")
-CLI = REFERENCE / "cli"
+API, CLI = REFERENCE / "api", REFERENCE / "cli"
+DESIGN = Path("docs/design")
 SCHEMAS = REFERENCE / "schemas"
 PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "analysis": Analysis,
@@ -131,15 +132,15 @@ def pages() -> dict[Path, str]:
         **{CLI / f"{name}.md": command_page(name) for name in COMMANDS},
         REFERENCE / "columns.md": columns(),
         REFERENCE / "errors.md": errors(),
-        REFERENCE / "python-api.md": python_api(),
+        **python_api(),
         REFERENCE / "store.md": store_views(),
-        REFERENCE / "runtimes.md": runtimes(),
+        DESIGN / "runtimes.md": runtimes(),
         REFERENCE / "targets.md": targets(),
-        REFERENCE / "taxonomy.md": taxonomy(),
+        DESIGN / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
-        REFERENCE / "zoo.md": zoo(),
-        REFERENCE / "corpus.md": corpus(),
-        REFERENCE / "published-documents.md": _page(
+        DESIGN / "zoo.md": zoo(),
+        DESIGN / "corpus.md": corpus(),
+        DESIGN / "published-documents.md": _page(
             "The published documents, row by row", "docs/promises.toml", *promises.sections()
         ),
     }
@@ -232,9 +233,12 @@ def _names(kind: type[OpscopeError]) -> str:
     return ", ".join(f"`{error.__name__}`" for error in [kind, *special])
 
 
-def python_api() -> str:
-    """The Python API, from its docstrings."""
-    return _page("Python API", "the docstrings of src/opscope/api", *api_reference.sections())
+def python_api() -> dict[Path, str]:
+    """The Python API, from its docstrings: an overview, and a page for each kind of function, results and values."""
+    source = "the docstrings of src/opscope/api"
+    made = api_reference.pages({get_origin(kind) or kind: name for name, kind in PUBLISHED.items()})
+    pages = {API / f"{name}.md": _page(title, source, *parts) for name, (title, parts) in made.items()}
+    return pages | {REFERENCE / "python-api.md": _page("Python API", source, *api_reference.overview(made))}
 
 
 def targets() -> str:

@@ -1,4 +1,4 @@
-"""What the Arm kit's documents promise, as far as a program can check it: docs/reference/published-documents.md.
+"""What the Arm kit's documents promise, as far as a program can check it: docs/design/published-documents.md.
 
 The SqueezeSAM figures are the published ones, in traces that were made for them (squeezesam.py).
 """
@@ -30,7 +30,7 @@ from traces import etdump
 from whole_report import whole_report
 
 ROOT = Path(__file__).parents[2]
-CHECKLIST = (ROOT / "docs" / "reference" / "published-documents.md").read_text(encoding="utf-8")
+CHECKLIST = (ROOT / "docs" / "design" / "published-documents.md").read_text(encoding="utf-8")
 SECTION_SOURCES = ROOT / "src" / "opscope" / "reports" / "sections"
 SECTIONS = (
     "## Operator Category Breakdown",
