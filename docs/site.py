@@ -37,7 +37,7 @@ _SECTIONS = (
     ("Concepts", "concepts"),
     ("Reference", "reference"),
 )
-_BELOW = (("Commands", "reference/cli"), ("Python API", "reference/api"))
+_BELOW = (("Commands", "reference/cli"), ("Python API", "reference/api"), ("Schemas", "reference/schemas"))
 """What stands below the reference, a page each."""
 _OUTSIDE = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
 _RULES = {"SECURITY.md": "project/security.md", "CODE_OF_CONDUCT.md": "project/code-of-conduct.md"}
