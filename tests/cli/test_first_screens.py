@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[1] / "data"
 BUNDLES = sorted((DATA / "bundles").iterdir())
 PROGRAMS = sorted(path for path in DATA.glob("programs/*/*.pte") if "methods" not in path.name)
 MOST = 120
-HERE = "This machine has avx512, avx2, avx, sse4; what they bring: opscope profile model.pte"
+HERE = "No SME here but avx512, avx2, avx, sse4; measure: opscope profile model.pte"
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)

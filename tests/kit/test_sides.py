@@ -191,7 +191,7 @@ def test_a_run_without_any_trace_is_refused(tmp_path):
     directory = tmp_path / "mac"
     directory.mkdir()
     kit_files.write_json(directory / "manifest.json", {"results": [kit_files.result("alpha", 4.0)]})
-    with pytest.raises(NotFoundError, match="none of its 1 experiments left a trace"):
+    with pytest.raises(NotFoundError, match="none of its 1 experiment left a trace"):
         report(directory)
     assert files(directory) == ["manifest.json"]
 

@@ -190,7 +190,7 @@ def test_other_labelled_inputs_are_not_compared(toy_program: Path, tmp_path: Pat
         ({"images": np.ones((2, 3)), "labels": np.array([[0], [1]])}, r"labels is int64\[2, 1\]"),
         ({"images": np.ones((2, 3)), "labels": np.array([0, 1, 2])}, r"3 labels, and images has the shape \[2, 3\]"),
         ({"images": np.ones((2, 3)), "labels": np.array([0, -7])}, "a label is -7"),
-        ({"images": np.ones((0, 3)), "labels": np.array([], np.int64)}, "0 labels for 1 arrays"),
+        ({"images": np.ones((0, 3)), "labels": np.array([], np.int64)}, "0 labels for 1 array of"),
         ({"labels": np.array([1])}, "1 labels for 0 arrays"),
     ],
 )
