@@ -19,6 +19,7 @@ from opscope.reports.document.text import LONG, plain
 from opscope.reports.report import html, markdown_report, report_document, summary
 from opscope.workflows.reports.reports import content
 from programs import write_tiny_program
+from screen_words import words_beside_tables
 from terminal_text import text_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -84,6 +85,7 @@ def test_the_terminal_summary(done: Profiled, request: pytest.FixtureRequest) ->
     """Within 80 columns, the answer in the first lines."""
     lines = text_of(summary(done.content)).splitlines()
     assert max(map(len, lines)) <= 80
+    assert len(words_beside_tables(report_document(done.content))) <= 120
     check("summary.txt", "\n".join(lines) + "\n", request)
 
 
