@@ -273,11 +273,11 @@ class Bullets(Block):
 
 @dataclass(frozen=True)
 class Messages(Block):
-    """Findings, numbered and in full, or remarks in a line each; of those behind the first few pages alone have all."""
+    """Findings, numbered and in full, or remarks in a line each; pages fold away those behind the first few."""
 
     messages: Sequence[Message]
     first: int | None = None
-    brief: bool = False  # whether a terminal has no more than the first finding, without its evidence
+    brief: bool = False  # whether Markdown has no more than the first few, a terminal the first without its evidence
 
     @property
     def rest(self) -> str:

@@ -116,8 +116,10 @@ def _map_cell(cell: MapCell) -> str:
 
 
 def _messages(block: Messages) -> Iterator[str]:
-    yield "".join(f"{_message(told, at)}\n" for at, told in enumerate(block.messages[: block.first], 1))
-    yield f"{_long(block.rest)}\n" if block.rest else ""
+    """All of them; of brief ones the first few, and the rules of the others."""
+    shown = block.messages[: block.first] if block.brief else block.messages
+    yield "".join(f"{_message(told, at)}\n" for at, told in enumerate(shown, 1))
+    yield f"{_long(block.rest)}\n" if block.brief and block.rest else ""
 
 
 def _message(told: Message, number: int) -> str:
