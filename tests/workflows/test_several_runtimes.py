@@ -244,5 +244,5 @@ def test_inputs_that_differ_are_said_to(tmp_path: Path) -> None:
     file = written(tmp_path, PAIR)
     done = run(file, out=tmp_path / "out", means=Means(target=FakeTarget(), clock=FakeClock()))
     manifest = Bundle.open(Path(done.experiments[0].path)).manifest
-    assert "takes 1 inputs" in (manifest.plan.inputs_of["litert"].unlike or "")
+    assert "takes 1 input, " in (manifest.plan.inputs_of["litert"].unlike or "")
     assert done.experiments[0].error is None
