@@ -322,11 +322,7 @@ def _places(found: Sequence[Message]) -> str:
     if len(found) == 1:
         return first
     tiles = {place.partition(",")[0] + place.partition(",")[2].partition(",")[0] for place in places}
-    more = (
-        counted_text(len(found) - 1, "more place")
-        if len(tiles) < len(found)
-        else counted_text(len(found) - 1, "more tile")
-    )
+    more = counted_text(len(found) - 1, "more place" if len(tiles) < len(found) else "more tile")
     return f"{first}, and {more}"
 
 
