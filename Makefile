@@ -77,7 +77,7 @@ bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against 
 	$(BIN)/python bench/attribution.py
 
 truth: $(VENV)/dev.stamp ## what opscope says beside what is known to be true: advice, counts, planted changes, disturbance (half an hour)
-	$(BIN)/python bench/truth.py --minutes 14 --write docs/reference/truth.md
+	$(BIN)/python bench/truth.py --minutes 14 --write docs/design/truth.md
 
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
@@ -92,11 +92,11 @@ fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for a
 mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice; CHANGED=1: what differs from main
 	$(BIN)/python -m mutants $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED)))
 
-zoo: $(VENV)/all.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
+zoo: $(VENV)/all.stamp ## export, run and analyse a hundred models of every kind, as docs/design/zoo.md shows (an hour)
 	$(BIN)/python -m zoo.run --write zoo/results.json
 	$(BIN)/python docs/build.py
 
-corpus: $(VENV)/dev.stamp ## profile the models of packages of the Python index, as docs/reference/corpus.md shows (downloads 300 MB)
+corpus: $(VENV)/dev.stamp ## profile the models of packages of the Python index, as docs/design/corpus.md shows (downloads 300 MB)
 	$(BIN)/python -m corpus.run --write corpus/results.json
 	$(BIN)/python docs/build.py
 

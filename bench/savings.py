@@ -2,7 +2,7 @@
 
     python bench/savings.py                              prints a row for each
     python bench/savings.py --only encoder decoder
-    python bench/savings.py --write                      writes the table into docs/reference/predicted-savings.md
+    python bench/savings.py --write                      writes the table into docs/design/predicted-savings.md
 
 It ends with exit code 1 where fewer than four of five predictions are within 30 % of what was saved.
 

@@ -1,7 +1,7 @@
 """The examination: what opscope says beside what is known to be true, on this machine.
 
     python bench/truth.py                                      one of everything, a few minutes
-    python bench/truth.py --minutes 20 --write docs/reference/truth.md
+    python bench/truth.py --minutes 20 --write docs/design/truth.md
     python bench/truth.py --bundles DIRECTORY                  the bundles are kept, and those that are there count
 
 - Advice that was followed: a model with a flaw, and the same model without it, in one interleaved run. What a finding

@@ -8,19 +8,12 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import opscope
-from opscope.analysis.compare.compare import EndToEnd, OperatorChange
-from opscope.analysis.gate.decision import Criterion
-from opscope.analysis.gate.gate import ComparisonEvidence
-from opscope.analysis.latency.latency import Latency
-from opscope.analysis.operators.operators import CategoryTime, Operator
 from opscope.bundle.settings import ExperimentSettings, options_of
-from opscope.fleet.analysis.history import LevelChange, Point, Series
 from opscope.fleet.store.entries import StoreEntry
 from opscope.measurements.notebook import NotebookResult
-from opscope.npu.analysis.gate import TilesEvidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FUNCTIONS = {
     "Functions": "read analyze compare profile check validate report preflight kernels count combined".split(),
@@ -54,12 +47,8 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.TilesComparisonResult,
     opscope.TilesGateResult,
 )
-PARTS = (
-    *(opscope.Settings, Latency, CategoryTime, Operator, EndToEnd, OperatorChange),
-    *(Criterion, ComparisonEvidence, TilesEvidence),
-    *(StoreEntry, Series, Point, LevelChange),
-    *(opscope.BundleLabels, opscope.Where, opscope.KernelFilter, opscope.TilesRequest),
-)
+PARTS = (StoreEntry, opscope.BundleLabels, opscope.Where, opscope.KernelFilter)
+"""What functions take or give beside results; fields of all others are in schemas, or options of a command."""
 _METHODS = ("to_polars", "with_layers", "by_layer", "plot")
 _WIDEST = 100
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", re.MULTILINE)
@@ -68,25 +57,55 @@ _ROLE = re.compile(r":(?:func|class|meth|mod|attr):`~?([^`]+)`")
 _CODE = re.compile(r"``([^`]+)``")
 
 
-def sections() -> list[str]:
-    """The page below its title."""
-    intro = (
-        "`import opscope` gives these names. It loads neither torch nor a table library; both come when they are "
-        "needed.\nEvery error is an `opscope.core.errors.OpscopeError`: [errors](errors.md).\n"
-    )
-    every = (
-        "Every result has a `repr` of one line, tables in a notebook (`_repr_html_`), `to_polars()`, and the same\n"
-        "frame for pandas:\n"
-    )
-    functions = [
-        part
+def pages(schemas: Mapping[type, str]) -> dict[str, tuple[str, list[str]]]:
+    """The pages by their names: a title and sections.
+
+    Args:
+        schemas: names of the published schemas, by the types that they describe.
+    """
+    made = {
+        _page_name(title): (
+            f"Python API: {title.lower()}",
+            [_function(getattr(opscope, name), f"opscope.{name}", "##") for name in names],
+        )
         for title, names in FUNCTIONS.items()
-        for part in (f"## {title}\n", *(_function(getattr(opscope, name), f"opscope.{name}", "###") for name in names))
+    }
+    shared = _function(NotebookResult.to_pandas, "to_pandas", "##")
+    results = [_EVERY, shared, *(_result(kind, schemas) for kind in RESULTS)]
+    values = [_VALUES, *(_described(kind, "##") for kind in PARTS)]
+    return made | {
+        "results": ("Python API: results", results),
+        "values": ("Python API: values that functions take and give", values),
+    }
+
+
+def overview(names: Iterable[str]) -> list[str]:
+    """The page that leads to the others."""
+    functions = [
+        f"- [{title}](api/{_page_name(title)}.md): {', '.join(f'`opscope.{name}`' for name in names)}\n"
+        for title, names in FUNCTIONS.items()
     ]
-    shared = _function(NotebookResult.to_pandas, "to_pandas", "###")
-    results = [_result(kind) for kind in RESULTS]
-    parts = [_described(kind, "###") for kind in PARTS]
-    return [intro, *functions, "## Results\n", every, shared, *results, "## What they hold\n", *parts]
+    others = [f"- [{name.capitalize()}](api/{name}.md)\n" for name in names if name in {"results", "values"}]
+    return [_INTRO, "".join([*functions, *others])]
+
+
+def _page_name(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+_INTRO = (
+    "`import opscope` gives these names. It loads neither torch nor a table library; both come when they are "
+    "needed.\nEvery error is an `opscope.core.errors.OpscopeError`: [errors](errors.md) says what each means.\n"
+)
+_EVERY = (
+    "Every result has a `repr` of one line, tables in a notebook (`_repr_html_`), `to_polars()`, and the same\n"
+    "frame for pandas. Fields are those of the JSON, which a schema describes.\n"
+)
+_VALUES = (
+    "Fields of `opscope.Settings` are the options of [`opscope profile`](../cli/profile.md) and the keys of the\n"
+    "[configuration](../schemas/config.schema.json), those of `opscope.TilesRequest` the options of\n"
+    "[`opscope aie`](../cli/aie.md).\n"
+)
 
 
 def _function(function: Callable[..., Any], name: str, marks: str) -> str:
@@ -116,13 +135,22 @@ def _parameter(one: inspect.Parameter) -> str:
     return f"{one.name}: {one.annotation} = {one.default!r}" if plain else f"{one.name}: {one.annotation} = ..."
 
 
-def _result(kind: type[NotebookResult]) -> str:
-    """A result: what it is, its fields, its methods."""
+def _result(kind: type[NotebookResult], schemas: Mapping[type, str]) -> str:
+    """A result: what it is, its methods, and its fields or the schema that has them."""
     plain = [base for base in kind.__mro__[2:3] if base.__module__.startswith("opscope.") and base.__doc__]
-    fields = [prose(inspect.getdoc(base) or "") for base in plain if not base.__name__.startswith("_")]
+    told = [base for base in plain if not base.__name__.startswith("_")]
+    name = next((schemas[base] for base in (kind, *told) if base in schemas), None)
+    link = [f"Fields: [{name}](../schemas/{name}.schema.json).\n"] if name else []
+    fields = link or [prose(inspect.getdoc(base) or "") for base in told]
     wanted = [name for name in _METHODS if name in vars(kind)]
-    methods = [_function(vars(kind)[name], f"{kind.__name__}.{name}", "####") for name in wanted]
-    return "\n".join([_described(kind, "###"), *fields, *methods])
+    methods = [_function(vars(kind)[name], f"{kind.__name__}.{name}", "###") for name in wanted]
+    described = _described(kind, "##")
+    return "\n".join([_without_fields(described) if name else described, *fields, *methods])
+
+
+def _without_fields(text: str) -> str:
+    """A description without its table of fields."""
+    return re.sub(r"\| field \| meaning \|\n(?:\|.*\n?)+", "", text)
 
 
 def _described(kind: type, marks: str) -> str:
@@ -156,7 +184,9 @@ def _split(body: str) -> tuple[str, str]:
 def _table(title: str, body: str) -> str:
     if title == "Returns":
         return f"Returns: {' '.join(body.split())}\n"
-    heads = {"Args": "argument", "Attributes": "field", "Raises": "error"}
+    if title == "Raises":
+        return f"Raises: {', '.join(f'`{name}`' for name, _ in _items(body))}.\n"
+    heads = {"Args": "argument", "Attributes": "field"}
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in _items(body))
     return f"| {heads[title]} | meaning |\n|---|---|\n{rows}"
 

@@ -43,7 +43,7 @@ from opscope.api import FeatureReport, Readiness
 from opscope.bundle.kernel_evidence import EvidenceRun
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
-from opscope.cli.main import app
+from opscope.cli.main import COMMANDS, GROUPS, app
 from opscope.core.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
 from opscope.core.table import column_reference
 from opscope.experiment.config import Config
@@ -79,6 +79,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = Path("docs/reference")
+API, CLI = REFERENCE / "api", REFERENCE / "cli"
+DESIGN = Path("docs/design")
 SCHEMAS = REFERENCE / "schemas"
 PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "analysis": Analysis,
@@ -129,17 +131,18 @@ def pages() -> dict[Path, str]:
     """Path within the repository and content of every generated page."""
     written = {
         REFERENCE / "commands.md": commands(),
+        **{CLI / f"{name}.md": command_page(name) for name in COMMANDS},
         REFERENCE / "columns.md": columns(),
         REFERENCE / "errors.md": errors(),
-        REFERENCE / "python-api.md": python_api(),
+        **python_api(),
         REFERENCE / "store.md": store_views(),
-        REFERENCE / "runtimes.md": runtimes(),
+        DESIGN / "runtimes.md": runtimes(),
         REFERENCE / "targets.md": targets(),
-        REFERENCE / "taxonomy.md": taxonomy(),
+        DESIGN / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
-        REFERENCE / "zoo.md": zoo(),
-        REFERENCE / "corpus.md": corpus(),
-        REFERENCE / "published-documents.md": _page(
+        DESIGN / "zoo.md": zoo(),
+        DESIGN / "corpus.md": corpus(),
+        DESIGN / "published-documents.md": _page(
             "The published documents, row by row", "docs/promises.toml", *promises.sections()
         ),
     }
@@ -161,22 +164,38 @@ def how_to_index(text: str) -> str:
 
 
 def commands() -> str:
-    """The help of every command, as a terminal of 80 columns shows it."""
-    names = [words for words in _words(typer.main.get_command(app), ()) if words]
-    sections = [f"## opscope {' '.join(words)}\n\n```text\n{_help(*words)}\n```\n" for words in names]
-    intro = f"```text\n{_help()}\n```\n"
-    return _page("Commands", "the help of each command (src/opscope/cli)", intro, *sections)
+    """All commands by their groups, each with what it does."""
+    lines = [line for line in _help().splitlines() if line.startswith("  ") and line.split()[0] in COMMANDS]
+    said = {words[0]: words[1] for line in lines if (words := line.split(None, 1))}
+    rows = [
+        [f"[`opscope {name}`](cli/{name}.md)", title, said[name]] for title, names in GROUPS.items() for name in names
+    ]
+    intro = "`--help` of a command shows its common options, `--help-all` all of them, as these pages do.\n"
+    table = _table(["command", "group", "does"], rows)
+    before = _help().partition(f"\n\n{next(iter(GROUPS))}:")[0].partition("Options:\n")[2]
+    return _page("Commands", "src/opscope/cli", intro, table, f"Options before a command:\n\n```text\n{before}\n```\n")
 
 
-def _words(command: Command, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The words of a command and of every command below it, in the order of the help."""
-    yield words
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from _words(inner, (*words, name))
+def command_page(name: str) -> str:
+    """All that the help of a command and of those below it says, as a terminal of 80 columns shows it."""
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]  # a group
+    texts = [(words, _help(*words, "--help-all" if leaf else "--help")) for words, leaf in _words(command, (name,))]
+    first, *below = [f"```text\n{text}\n```\n" for _, text in texts]
+    sections = [f"## opscope {' '.join(words)}\n\n{text}" for (words, _), text in zip(texts[1:], below, strict=True)]
+    return _page(f"opscope {name}", f"src/opscope/cli/{name}.py", first, *sections)
+
+
+def _words(command: Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The words of a command and of every command below it, in the order of the help, and whether none is below."""
+    inner = getattr(command, "commands", {})
+    yield words, not inner
+    for name, one in inner.items():
+        yield from _words(one, (*words, name))
 
 
 def _help(*words: str) -> str:
-    command = [str(Path(sysconfig.get_path("scripts")) / "opscope"), *words, "--help"]
+    """What a command says of itself; the last word asks for it."""
+    command = [str(Path(sysconfig.get_path("scripts")) / "opscope"), *(words or ["--help"])]
     environment = os.environ | {"COLUMNS": str(_WIDTH), "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
@@ -216,9 +235,12 @@ def _names(kind: type[OpscopeError]) -> str:
     return ", ".join(f"`{error.__name__}`" for error in [kind, *special])
 
 
-def python_api() -> str:
-    """The Python API, from its docstrings."""
-    return _page("Python API", "the docstrings of src/opscope/api", *api_reference.sections())
+def python_api() -> dict[Path, str]:
+    """The Python API, from its docstrings: an overview, and a page for each kind of function, results and values."""
+    source = "the docstrings of src/opscope/api"
+    made = api_reference.pages({get_origin(kind) or kind: name for name, kind in PUBLISHED.items()})
+    pages = {API / f"{name}.md": _page(title, source, *parts) for name, (title, parts) in made.items()}
+    return pages | {REFERENCE / "python-api.md": _page("Python API", source, *api_reference.overview(made))}
 
 
 def targets() -> str:

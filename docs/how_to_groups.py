@@ -11,22 +11,26 @@ if TYPE_CHECKING:
 GROUPS = {
     "Start here": "profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci",
     "Measure": (
-        "export-a-model onboard-your-model onboard-edgetam run-a-program-from-elsewhere profile-a-language-model "
-        "profile-a-litert-model profile-an-onnx-model "
-        "choose-what-to-switch-off run-experiments-from-a-file resume-an-interrupted-run install-without-cuda "
-        "run-in-a-container"
+        "export-a-model name-a-model onboard-your-model run-a-program-from-elsewhere "
+        "run-a-program-with-parts-elsewhere profile-a-language-model profile-your-own-language-model "
+        "profile-a-litert-model profile-an-onnx-model choose-what-to-switch-off run-experiments-from-a-file "
+        "resume-an-interrupted-run install-without-cuda run-in-a-container"
     ),
     "Understand": (
-        "check-a-model-before-running-it see-which-kernels-ran read-a-trace-without-torch read-an-onnx-runtime-profile "
-        "open-a-trace-elsewhere use-the-python-api trust-a-bundle"
+        "check-a-model-before-running-it check-a-tflite-or-onnx-model see-which-kernels-ran read-a-trace-without-torch "
+        "read-an-onnx-runtime-profile use-the-python-api trust-a-bundle"
     ),
-    "Compare and gate": "compare-two-runtimes report-on-several-platforms check-pull-requests-on-github",
+    "Open elsewhere": "open-a-trace-elsewhere see-a-trace-as-a-graph export-to-a-spreadsheet show-runs-on-a-dashboard",
+    "Compare and gate": (
+        "gate-on-work compare-accuracy compare-two-runtimes report-on-several-platforms limit-layers-in-ci "
+        "check-pull-requests-on-github keep-a-history-on-github"
+    ),
     "Devices": (
-        "profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 "
-        "check-arm-kernels-under-qemu run-on-more-than-one-machine"
+        "profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone steady-an-android-phone "
+        "profile-a-mac-with-sme2 check-arm-kernels-under-qemu measure-on-several-devices run-on-more-than-one-machine"
     ),
-    "NPU": "analyse-an-npu-trace move-from-streams-script",
-    "Many runs": "keep-many-runs watch-a-history gate-a-fleet",
+    "NPU": "analyse-an-npu-trace compare-npu-traces move-from-streams-script",
+    "Many runs": "keep-many-runs ask-many-runs report-on-a-fleet watch-a-history gate-on-a-history gate-a-fleet",
     "Coming from Arm's kit": "move-from-the-arm-kit",
 }
 """Titles of the groups, and the names of their pages; the pages that most people need come first."""

@@ -1,6 +1,7 @@
 """Phrasings of ``docs/phrasings.toml`` in what users read: strings, templates, help texts, pages and skills.
 
-``python docs/prose.py`` lists them with what to write instead, and ends with 1 when there are any.
+``python docs/prose.py`` lists them with what to write instead, and pages that are too long; it ends with 1 when
+there are any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PHRASINGS = Path(__file__).with_name("phrasings.toml")
 PAGES = ("README.md", "docs/*.md", "docs/how-to/*.md", "docs/concepts/*.md", "src/opscope/skills/*/SKILL.md")
 TEMPLATES = "src/opscope/**/*.j2"
+MOST_WORDS = {"how-to": 600, "concepts": 800}
+"""Of a page of these directories."""
+MOST_WORDS_TOGETHER = 60_000
+"""Of all pages that a user may meet: those of ``docs`` but for the ones that are for who changes the code."""
+_FOR_DEVELOPERS = {"design", "contributing"}
 _FENCE = "```"
 
 
@@ -112,11 +118,25 @@ def _paragraphs(file: Path) -> Iterator[Text]:
             own.append(line)
 
 
+def too_long(docs: Path = ROOT / "docs") -> Iterator[str]:
+    """Pages with more words than their kind may have, and the sum where it is too large."""
+    pages = [page.relative_to(docs) for page in sorted(docs.rglob("*.md"))]
+    words = {
+        page: len((docs / page).read_text("utf-8").split()) for page in pages if page.parts[0] not in _FOR_DEVELOPERS
+    }
+    for page, count in words.items():
+        most = MOST_WORDS.get(page.parts[0])
+        if most is not None and count > most:
+            yield f"docs/{page}: {count} words, {most} at most: a task or idea a page, the rest in docs/design/details"
+    if (together := sum(words.values())) > MOST_WORDS_TOGETHER:
+        yield f"docs: {together:,} words for users, {MOST_WORDS_TOGETHER:,} at most"
+
+
 def main() -> int:
     """Print what was found."""
-    found = list(slips(texts()))
-    for slip in found:
-        print(slip)
+    found = [*slips(texts()), *too_long()]
+    for one in found:
+        print(one)
     return 1 if found else 0
 
 

@@ -28,7 +28,7 @@ FIRST = {
     "recipes": "index layer-norm attention-masks".split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],
-    "reference": "commands targets python-api columns rules taxonomy errors".split(),
+    "reference": "commands python-api targets columns rules errors".split(),
 }
 """Pages that stand first in their section; all others follow by name."""
 _SECTIONS = (
@@ -36,8 +36,9 @@ _SECTIONS = (
     ("Recipes", "recipes"),
     ("Concepts", "concepts"),
     ("Reference", "reference"),
-    ("Design", "design"),
 )
+_BELOW = (("Commands", "reference/cli"), ("Python API", "reference/api"), ("Schemas", "reference/schemas"))
+"""What stands below the reference, a page each."""
 _OUTSIDE = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
 _RULES = {"SECURITY.md": "project/security.md", "CODE_OF_CONDUCT.md": "project/code-of-conduct.md"}
 _CHANGES = {"CHANGELOG.md": "project/changelog.md", "LICENSE": "project/licence.md"}
@@ -68,6 +69,7 @@ def menu(files: Files) -> list[dict[str, object]]:
     """The tutorial, then the sections, each in its order."""
     titles = {file.src_uri: _title(file) for file in files.documentation_pages()}
     sections = [{title: _ordered(titles, directory)} for title, directory in _SECTIONS]
+    sections[-1] = {"Reference": [*_ordered(titles, "reference"), *({t: _ordered(titles, d)} for t, d in _BELOW)]}
     sections[0] = {"How to": [{title: _listed(titles, pages)} for title, pages in grouped_pages(HOW_TO).items()]}
     project = [{titles[place]: place} for place in (*_OUTSIDE.values(), *_RULES.values(), *_CHANGES.values())]
     return [
@@ -95,7 +97,7 @@ def _title(file: File) -> str:
 def _ordered(titles: dict[str, str], directory: str) -> list[dict[str, str]]:
     """The pages of a section, each with its title."""
     first = FIRST.get(directory, ())
-    own = [page for page in titles if page.startswith(f"{directory}/")]
+    own = [page for page in titles if PurePosixPath(page).parent.as_posix() == directory]
     rank = {f"{directory}/{name}.md": number for number, name in enumerate(first)}
     return [{titles[page]: page} for page in sorted(own, key=lambda page: (rank.get(page, len(rank)), page))]
 

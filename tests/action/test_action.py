@@ -438,7 +438,7 @@ def test_two_builds_of_the_runtime_are_run_first(github: GithubServer, tmp_path:
             text = functools.reduce(lambda told, pair: told.replace(*pair), times, INFERENCE)
             (build / "prepared" / f"{runs}.etdump").write_bytes(etdump(text, repeat=runs))
     (found.place / "model.pte").write_bytes(tiny_program())
-    page = (ROOT / "docs" / "how-to" / "check-pull-requests-on-github.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "keep-a-history-on-github.md").read_text()
     (builds,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (found.place / "builds.toml").write_text(builds.replace("rounds = 20", "rounds = 6\nruns = 3\nwarmup = 1"))
     given = dict(re.findall(r"^    (\S+): (\S+)$", page.partition("```toml")[2], re.MULTILINE))
@@ -453,7 +453,8 @@ def test_two_builds_of_the_runtime_are_run_first(github: GithubServer, tmp_path:
 
 def test_the_page_shows_the_files_and_every_input() -> None:
     """What a reader copies is what was run here."""
-    page = (ROOT / "docs" / "how-to" / "check-pull-requests-on-github.md").read_text(encoding="utf-8")
+    names = ("how-to/check-pull-requests-on-github", "how-to/keep-a-history-on-github", "reference/github-action")
+    page = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in names)
     whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert whole == (WORKFLOWS[0].parent / "speed.yml").read_text(encoding="utf-8")
     assert (WORKFLOWS[0].parent / "speed-s3.yml").read_text(encoding="utf-8").endswith(end)

@@ -87,7 +87,7 @@ def test_other_shapes_are_not_compared() -> None:
     assert (none.inputs, none.outputs) == (0, [])
     assert none.reason == "output 0: its shape is [1, 3] on the baseline and [1, 4] on the candidate"
     count = compared_outputs([np.ones(2)], [np.ones(2), np.ones(2)])
-    assert count.reason == "the baseline has 1 outputs, the candidate 2"
+    assert count.reason == "the baseline has 1 output, the candidate 2"
     assert compared_outputs([], []).reason == "the programs have no tensors as outputs"
 
 

@@ -23,6 +23,7 @@ from opscope.readers.registry import read_trace
 from opscope.reports.sections.latency import calls_text
 from opscope.runtimes.executorch.program_files import planned_calls
 from traces import Node, encode, etdump
+from whole_report import whole_report
 
 pytestmark = pytest.mark.usefixtures("small_repeats")
 
@@ -126,7 +127,7 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     assert target.jobs[0].inferences == 24
     analysis = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert [(row["method"], row["calls"]) for row in analysis["methods"]] == [("prefill", 24), ("decode", 72)]
-    report = (tmp_path / "out" / "report.md").read_text()
+    report = whole_report(tmp_path / "out")
     assert "## Methods" in report
     assert "prefill, then decode 3 times" in report
     assert "--runs 4 --warmup 2 --methods prefill,decode:3" in report

@@ -27,6 +27,7 @@ from opscope.reports.formats.tables import COLUMNS
 from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
 from programs import write_tiny_program
 from texts import NO_MICROKERNEL, SME_SELECTED
+from whole_report import whole_report
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
 NEON = "xnn_f32_gemm_minmax_ukernel_6x8__neonfma_lane_ld128"
@@ -103,7 +104,7 @@ def test_a_report_of_the_kit_shows_its_lists(tmp_path: Path) -> None:
     (directory / "alpha" / "toy_fp32_alpha_t1_kernels.csv").write_text(kit_kernels([NEON]))
     (directory / "beta" / "toy_fp32_beta_t1_kernels.csv").write_text(kit_kernels([NEON, SME2]))
     assert len(report(directory, ["md", "html"])) == 2
-    text = (directory / "opscope" / "report.md").read_text().replace("\\", "")
+    text = whole_report(directory).replace("\\", "")
     assert f"| {SME2} | SME2 | absent | present |" in text
     assert f"| {NEON} | NEON | present | present |" in text
     assert "alpha, baseline, 1 thread: registered, not necessarily run, alpha/toy_fp32_alpha_t1_kernels.csv" in text
@@ -155,7 +156,7 @@ def test_what_processes_of_a_bundle_registered_is_shown(tmp_path: Path) -> None:
     assert view.pairs[0].only_left == [AVX512]
     assert any("no kernels were counted" in told for told in view.notes)
     report(out, ["md"])
-    text = (out / "report.md").read_text().replace("\\", "")
+    text = whole_report(out).replace("\\", "")
     assert f"| {AVX512} | AVX-512 | present | absent |" in text
     assert f"| {NEON} | NEON | present | present |" in text
     assert "registered, not necessarily run" in text
@@ -336,7 +337,7 @@ def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
         **dict.fromkeys(("stem.0", "body"), "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"),
         "head": "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla",
     }
-    text = (counted / "report.md").read_text()
+    text = whole_report(counted)
     assert "3 operators" in text
     assert "called kernels that were counted in separate runs" in text
     assert NO_MICROKERNEL not in text
@@ -358,6 +359,6 @@ def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path
     assert "evidence_unusable" in [warning.code for warning in found.trace.warnings]
     assert all(row.kernel is None for row in found.operators)
     report(copy, ["md"])
-    text = (copy / "report.md").read_text()
+    text = whole_report(copy)
     assert "Not shown: the counted kernels cannot be used: the record is damaged" in text
     assert f"{SME_SELECTED} 3 of 3 convolutions and products" in text

@@ -28,7 +28,7 @@ else:
     import tomli as tomllib
 
 import opscope
-from documents import OUTPUT, ROOT, SHELL, Block, blocks, documents, shape
+from documents import OUTPUT, ROOT, SHELL, Block, blocks, details, documents, shape
 from documents_given import GIVEN, Store, give
 from opscope.cli.main import app
 from opscope.core.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, UntrustedError, kinds
@@ -264,7 +264,7 @@ def test_a_page_does_what_it_says(document: Path, store: Store, tmp_path: Path) 
     follow(document, store, tmp_path / "page", environment(tmp_path / "bin", record=False))
 
 
-@pytest.mark.parametrize("document", documents(), ids=_name)
+@pytest.mark.parametrize("document", [*documents(), *details()], ids=_name)
 def test_commands_of_a_page_are_well_formed(document: Path, tmp_path: Path) -> None:
     """The syntax of all blocks, and the options of the commands that exist."""
     page = Page(document, tmp_path, Store(*[tmp_path] * 4))
@@ -304,7 +304,7 @@ _NEEDS_COMMAND = {name for name, words in GIVEN.items() if "trace.json" in words
 """Pages whose given files come from tests that arrive with their command."""
 
 
-@pytest.mark.parametrize("document", documents(), ids=_name)
+@pytest.mark.parametrize("document", [*documents(), *details()], ids=_name)
 def test_blocks_of_data_are_valid(document: Path) -> None:
     """TOML, JSON and YAML parse."""
     for block in blocks(document):

@@ -533,8 +533,8 @@ def test_a_list_is_held_a_part_at_a_time(store: Path) -> None:
 
 
 def test_the_queries_of_the_page_have_answers(store: Path) -> None:
-    """Every query that docs/how-to/keep-many-runs.md gives."""
-    queries = re.findall(r'[`"](SELECT [^`"]+)[`"]', PAGE.read_text())
+    """Every query that docs/how-to/keep-many-runs.md and ask-many-runs.md give."""
+    queries = re.findall(r'[`"](SELECT [^`"]+)[`"]', PAGE.read_text() + PAGE.with_name("ask-many-runs.md").read_text())
     assert len(queries) == 6
     for sql in queries:
         query_store(sql, store)

@@ -92,8 +92,8 @@ def test_every_row_names_a_test_that_is_there() -> None:
 
 def test_options_that_rows_name_are_there() -> None:
     """Of commands and their options, those that the help of the command lists."""
-    pages = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
-    helps = dict(re.findall(r"^## opscope ([\w -]+)\n(.*?)(?=^## |\Z)", pages, re.DOTALL | re.MULTILINE))
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference/cli").glob("*.md"))
+    helps = dict(re.findall(r"^##? opscope ([\w -]+)\n(.*?)(?=^##? |\Z)", pages, re.DOTALL | re.MULTILINE))
     named = 0
     for _, _, row in ALL:
         for command, rest in re.findall(r"`opscope ([a-z-]+)([^`]*)`", row.here):

@@ -147,7 +147,7 @@ def test_waits_of_different_places_are_shown_apart_and_in_order(analysed: Analys
     titles = [one.title for one in listed]
 
     assert [one.subject for one in listed] == list(dict.fromkeys(titled(dma_waits(tiles.analysis))))
-    assert listed[0].place == "tile 0,0, its shim trace, and 1 more tiles"
+    assert listed[0].place == "tile 0,0, its shim trace, and 1 more tile"
     for text in (printed(tiles_summary(tiles.analysis)), tiles_html(tiles.examined)):
         places = [text.index(title) for title in titles]
         assert places == sorted(places)

@@ -12,7 +12,7 @@ FAIR = concern("steady", Grade.USABLE, "3 of 8 processes become slower", "let th
 def test_figures_that_cannot_be_trusted_are_measured_again_first() -> None:
     """With what to do about the reasons for that grade, and only those."""
     assert measure_again(judge([FAIR, BAD])) == (
-        "Measure again before acting on any finding: close other programs, add rounds (processes differ by 60.0 %)"
+        "Measure again before acting on any finding: close other programs, add rounds"
     )
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from bless import NEW, review
 from fakes import FakeClock, FakeTarget
+from opscope.analysis.findings.message import MessageKind
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.reports.report import summary
+from opscope.reports.document.text import LONG, plain
+from opscope.reports.report import html, markdown_report, report_document, summary
+from opscope.workflows.reports.reports import content
 from programs import write_tiny_program
+from screen_words import words_beside_tables
 from terminal_text import text_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -52,6 +57,21 @@ def test_the_markdown_report(done: Profiled, request: pytest.FixtureRequest) -> 
     check("report.md", (done.path / "report.md").read_text(), request)
 
 
+def test_markdown_is_short_and_the_page_has_the_rest() -> None:
+    """At most 1,500 words of a real run, with every title; passed checks are counted there, and listed on the page."""
+    shown = content(GOLDEN.parent / "data" / "bundles" / "with-ceilings")
+    assert shown.quality is not None
+    text, page = markdown_report(shown), html(shown)
+    assert len(text.split()) <= 1500
+    checks = [*shown.ruled_out, *shown.quality.ruled_out]
+    passed = [one.title for one in checks if one.kind is MessageKind.PASSED]
+    assert len(passed) > 10
+    assert f"Passed checks: {len(passed)}." in text
+    assert [title for title in passed if plain(title, LONG) not in unescape(page)] == []
+    titles = [section.title for section in report_document(shown).sections]
+    assert [title for title in titles if f"## {title}\n" not in text.replace("\\", "")] == []
+
+
 def test_the_html_report(done: Profiled, request: pytest.FixtureRequest) -> None:
     """The page without style and script, and without pictures whose strokes depend on the drawing library's version."""
     page = (done.path / "report.html").read_text()
@@ -65,6 +85,7 @@ def test_the_terminal_summary(done: Profiled, request: pytest.FixtureRequest) ->
     """Within 80 columns, the answer in the first lines."""
     lines = text_of(summary(done.content)).splitlines()
     assert max(map(len, lines)) <= 80
+    assert len(words_beside_tables(report_document(done.content))) <= 120
     check("summary.txt", "\n".join(lines) + "\n", request)
 
 

@@ -17,6 +17,7 @@ from opscope.reports.content.places import boundary_text, source_text
 from opscope.reports.sections.program import backends_section, module_rows
 from texts import NO_ZIP_FILE, NOT_THE_MEASURED_FILE, WITHOUT_ITS_PROGRAM
 from traces import parse
+from whole_report import whole_report
 
 TOY = """
 Method::execute 1000000
@@ -60,8 +61,8 @@ def page(done: Profiled) -> str:
 
 @pytest.fixture
 def markdown(done: Profiled) -> str:
-    """The Markdown report."""
-    return (done.path / "report.md").read_text()
+    """All of it in Markdown."""
+    return whole_report(done.path)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,8 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
     assert {warning.code for warning in found.trace.warnings} >= {"record_unusable"}
     assert found.program
     assert NO_ZIP_FILE in (found.program.etrecord_problem or "")
-    for page in report(copy, ("md", "html"), out=tmp_path / "pages"):
-        text = page.read_text()
+    report(copy, ("html",), out=tmp_path / "pages")
+    for text in ((tmp_path / "pages" / "report.html").read_text(), whole_report(copy)):
         assert "(.etrecord) cannot be used: " in text
         assert "there is no export record" not in text
     assert found.program.etrecord is None

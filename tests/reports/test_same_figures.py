@@ -22,8 +22,9 @@ from opscope.reports.comparison import comparison_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.notebook.card import html as card_html
 from opscope.reports.notebook.cards import content_card
-from opscope.reports.report import html, markdown_report, summary
+from opscope.reports.report import html, summary
 from programs import write_tiny_program
+from whole_report import whole_report
 
 DATA = Path(__file__).parents[1] / "data" / "bundles"
 _TIME = r"([\d.]+) (ns|µs|ms|s)"
@@ -61,7 +62,7 @@ def texts(bundle: Path) -> dict[str, str]:
     return {
         "terminal": console.file.getvalue(),
         "compare": compared.file.getvalue(),
-        "markdown": markdown_report(found).replace("*", ""),
+        "markdown": whole_report(found).replace("*", ""),
         "page": plain(html(found)),
         "card": plain(card_html(content_card(found, bundle))),
     }

@@ -133,7 +133,7 @@ def test_kernels_of_onnx_runtime_run_on_tiles() -> None:
 def test_what_cannot_be_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A length that no processor has, another target, no emulator."""
     model = program("toy_cnn-int8")
-    with pytest.raises(UsageError, match="300 is no length of a vector"):
+    with pytest.raises(UsageError, match="vectors have no 300 bits"):
         counted(model, sme_bits=300)
     with pytest.raises(UsageError, match="not counted on ssh:host"):
         count(model, target="ssh:host")

@@ -29,7 +29,7 @@ from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.runtimes.side import Side
 from opscope.workflows.validate import validation
 from programs import write_tiny_program
-from texts import ALL_FEATURES_ON, IF_SHARED, NO_ANSWER, NO_SPLIT, NOTHING_TO_REPORT, REPORT_THE_BUG
+from texts import IF_SHARED, NO_ANSWER, NO_SPLIT, NOTHING_TO_REPORT, REPORT_THE_BUG
 
 DATA = Path(__file__).parents[1] / "data"
 Run: TypeAlias = Callable[..., tuple[int, str]]
@@ -73,7 +73,7 @@ def test_a_bug_in_one_part_costs_that_part(named: str, bundle: Path, run: Run, m
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
     assert f"{named}: not known because of {BUG}" in page
-    assert f"| accelerated | {ALL_FEATURES_ON} | 1 | 3." in page
+    assert "| accelerated | 3." in page
     assert "planted" in (bundle / "problems" / f"{named.replace(' ', '-')}.txt").read_text()
     assert run("validate", bundle)[0] == 0
 
@@ -144,7 +144,7 @@ def test_the_latency_of_one_variant_leaves_the_other(bundle: Path, run: Run, mon
     page = (bundle / "report.md").read_text().replace("\\", "")
     assert "there is no result of baseline to compare with" in page
     assert "baseline has no result: it was measured, and opscope has a bug" in page
-    assert "| baseline | avx2 off | 1 | not known |" in page
+    assert "| baseline | not known |" in page
     assert f"the analysis of baseline: not known because of {BUG}" in page
     assert run("validate", bundle)[0] == 0
 

@@ -21,10 +21,11 @@ from opscope.experiment.config_rules import read_own
 from opscope.measurements.analyses import comparison_within
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, headline
-from opscope.reports.report import html, markdown_report, summary
+from opscope.reports.report import html, summary
 from programs import write_tiny_program
 from terminal_text import text_of
 from texts import MISSING_OR_CHANGED, NO_TEMPERATURE, NOTHING_MEASURED
+from whole_report import whole_report
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)
 
@@ -289,7 +290,7 @@ def test_no_option_is_advised_that_a_program_does_not_take(tmp_path: Path) -> No
 def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
     """Operators of one name that two methods call are not two rows that are alike; of one method none is named."""
     shown = run(tmp_path, FakeTarget(), Settings(rounds=2, runs=2, ceilings=False, ablate=("none",))).content
-    operators = markdown_report(shown).partition("## All Operators")[2]
+    operators = whole_report(shown).partition("## All Operators")[2]
     assert "forward: " not in operators
     (result,) = shown.variants
     assert result.analysis is not None
@@ -298,7 +299,7 @@ def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
         result.analysis, operators=[*own, *(msgspec.structs.replace(o, method="decode") for o in own)]
     )
     both = msgspec.structs.replace(shown, variants=[msgspec.structs.replace(result, analysis=twice)])
-    text = markdown_report(both).partition("## All Operators")[2].partition("\n## ")[0]
+    text = whole_report(both).partition("## All Operators")[2].partition("\n## ")[0]
     names = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
     closing = len(result.analysis.outside) + 1  # what leads to the latency, and the latency
     short = 2 * sum(one.shown_ns < SHORTEST_NS for one in own)
@@ -317,10 +318,10 @@ def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:
     target = Emulated()
     target.outputs = lambda _: np.ones(3, np.float32)
     run(tmp_path, target, Settings(rounds=2, runs=2, ceilings=False))
-    text = (tmp_path / "out/report.md").read_text()
+    text = whole_report(tmp_path / "out")
     assert "the outputs of accelerated equal those of baseline" in text
     assert "outputs were not compared" not in text
-    assert "the variants compute the same" in text
+    assert "the variants compute the same" in (tmp_path / "out/report.html").read_text()
 
 
 def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:

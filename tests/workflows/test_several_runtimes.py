@@ -30,6 +30,7 @@ from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.reports.reports import content_of
 from programs import tiny_program
 from texts import ONLY_LITERT
+from whole_report import whole_report
 
 HERE = Path(__file__).parents[1]
 needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
@@ -137,7 +138,7 @@ def test_whatever_opens_bundles_opens_this_one(real: Path) -> None:
     """The report, the gate, and the same content again."""
     content = content_of(Bundle.open(real))
     assert [(c.baseline.label, c.candidate.label) for c in content.comparisons] == [("executorch", "litert")]
-    text = (real / "report.md").read_text()
+    text = whole_report(real)
     assert ("not matched" in text) is content.comparisons[0].has_split
     assert "cnn.pte against cnn.tflite" in text.splitlines()[0].replace("\\", "")
     decision = check(f"{real}#litert", f"{real}#executorch")
@@ -243,5 +244,5 @@ def test_inputs_that_differ_are_said_to(tmp_path: Path) -> None:
     file = written(tmp_path, PAIR)
     done = run(file, out=tmp_path / "out", means=Means(target=FakeTarget(), clock=FakeClock()))
     manifest = Bundle.open(Path(done.experiments[0].path)).manifest
-    assert "takes 1 inputs" in (manifest.plan.inputs_of["litert"].unlike or "")
+    assert "takes 1 input, " in (manifest.plan.inputs_of["litert"].unlike or "")
     assert done.experiments[0].error is None

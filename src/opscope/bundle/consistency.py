@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Manifest, Role, Status, TracingMode
 from opscope.bundle.validation import Problem
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +104,9 @@ def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Prob
     for name in ("runs", "warmup") if plan.calls else ():
         count = getattr(plan, name)
         if count is not None and count % len(plan.calls):
-            yield _problem(f"plan.{name}", f"is {count:,}, no multiple of the {len(plan.calls)} calls of a round")
+            yield _problem(
+                f"plan.{name}", f"is {count:,}, no multiple of the {counted_text(len(plan.calls), 'call')} of a round"
+            )
 
 
 def _number_problems(plan: Plan) -> Iterator[Problem]:
@@ -133,7 +136,7 @@ def _variant_problems(variant: Variant, at: str) -> Iterator[Problem]:
 
 def _order_problems(at: str, order: Sequence[Sequence[str]], names: list[str], rounds: int) -> Iterator[Problem]:
     if len(order) != rounds:
-        yield _problem(at, f"has {len(order)} rounds, plan.rounds says {rounds}")
+        yield _problem(at, f"has {counted_text(len(order), 'round')}, plan.rounds says {rounds}")
     for number, own in enumerate(order):
         if sorted(own) != sorted(names):
             yield _problem(f"{at}[{number}]", f"holds {_list(own)}, not each of {_list(names)} once")
@@ -220,7 +223,7 @@ def _off_cpu_problems(measurement: Measurement, at: str) -> Iterator[Problem]:
     if lost is None:
         return
     if len(lost) != len(calls):
-        yield _problem(at, f"has {len(lost):,} calls, {len(calls):,} were timed")
+        yield _problem(at, f"has {counted_text(len(lost), 'call', ',')}, {len(calls):,} were timed")
     for number, (off, duration) in enumerate(zip(lost, calls, strict=False)):
         if not 0 <= off <= duration:
             yield _problem(f"{at}[{number}]", f"is {off:,} ns of a call of {duration:,} ns")

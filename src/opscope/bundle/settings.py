@@ -70,6 +70,10 @@ DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
 """Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, for a comparison."""
 
 
+_ACCELERATION, _MODEL = "Acceleration", "Model and inputs"
+_PROCESSES, _REPETITIONS = "Processes", "Repetitions"
+
+
 class Option(NamedTuple):
     """How a setting is said on the command line."""
 
@@ -82,6 +86,8 @@ class Option(NamedTuple):
     # what two measurements with different values of it differ in, where they cannot be compared, nor a bundle be
     # finished with another value; empty where that does not matter, or the manifest tells it beside the request
     compared: str = ""
+    group: str = ""  # of options that help texts show together
+    common: bool = False  # whether the short help has it
 
     @property
     def text(self) -> str:
@@ -113,18 +119,23 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     ablate: Annotated[
         Many,
         option(
-            "Feature groups to switch off in the baseline; none: a plain profile.",
+            "Feature groups to switch off in the baseline, or none.",
             metavar="FEATURES",
             usual="the strongest",
+            group=_ACCELERATION,
+            common=True,
         ),
     ] = ()
-    ladder: Annotated[bool, option("Switch this CPU's feature groups off one after the other.")] = False
+    ladder: Annotated[
+        bool, option("Switch feature groups off one after the other.", group=_ACCELERATION, common=True)
+    ] = False
     switch: Annotated[
         SwitchName,
         option(
             "How features are switched off: cpuinfo, trap (x86-64 Linux), hwcap (64-bit Arm Linux), "
             "or auto: the first that can be proved.",
             metavar="MECHANISM",
+            group=_ACCELERATION,
         ),
     ] = "auto"
     untouched: Annotated[
@@ -132,6 +143,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         option(
             "With trap or hwcap: run a variant without the mechanism, too.",
             usual="until a run has shown that it changes nothing",
+            group=_ACCELERATION,
         ),
     ] = None
     delegate: Annotated[
@@ -140,6 +152,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Of a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, for a comparison.",
             metavar="NAME",
             usual="xnnpack",
+            group=_MODEL,
         ),
     ] = None
     session_options: Annotated[
@@ -149,62 +162,95 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
             word="--session-option",
             metavar="KEY=VALUE",
             each=True,
+            group=_MODEL,
         ),
     ] = {}
-    threads: Annotated[ThreadCounts, option("Sizes of the thread pool.", metavar="N,N...")] = 1
-    oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.")] = False
-    affinity: Annotated[CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all")] = ()
+    threads: Annotated[
+        ThreadCounts, option("Sizes of the thread pool.", metavar="N,N...", group=_PROCESSES, common=True)
+    ] = 1
+    oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.", group=_PROCESSES)] = (
+        False
+    )
+    affinity: Annotated[
+        CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all", group=_PROCESSES)
+    ] = ()
     nice: Annotated[
         Nice,
         option(
             "How far measured processes give way to others, as of nice(1): 0, not at all, to 19.",
             compared="niceness of a process",
+            group=_PROCESSES,
         ),
     ] = 0
-    rounds: Annotated[Rounds, option("Repetitions of every variant, each in a new process.")] = 10
-    runs: Annotated[Runs, option("Measured inferences of each process.")] = 50
-    warmup: Annotated[Warmup, option("Warm-up inferences, discarded.")] = 5
-    dtype: Annotated[DataType, option("Number type to export in: fp32, fp16, int8, dynamic-int8 or 8da4w.")] = "fp32"
+    rounds: Annotated[
+        Rounds, option("Repetitions of every variant, each in a new process.", group=_REPETITIONS, common=True)
+    ] = 10
+    runs: Annotated[Runs, option("Measured inferences of each process.", group=_REPETITIONS, common=True)] = 50
+    warmup: Annotated[Warmup, option("Warm-up inferences, discarded.", group=_REPETITIONS)] = 5
+    dtype: Annotated[
+        DataType,
+        option("Number type to export in: fp32, fp16, int8, dynamic-int8 or 8da4w.", group=_MODEL, common=True),
+    ] = "fp32"
     min_seconds: Annotated[
-        Seconds, option("Add rounds until every variant has been measured for this long.", metavar="SECONDS")
+        Seconds,
+        option(
+            "Add rounds until every variant has been measured for this long.", metavar="SECONDS", group=_REPETITIONS
+        ),
     ] = 0.0
     until: Annotated[
         Width | None,
         option(
             "Add rounds until the 95 % interval of every speedup is narrower than this share of it, such as 0.02.",
             metavar="WIDTH",
+            group=_REPETITIONS,
         ),
     ] = None
     max_rounds: Annotated[
         Rounds | None,
-        option("Upper limit of rounds where min-seconds or until adds some.", usual=f"{MORE_ROUNDS} x rounds"),
+        option(
+            "Upper limit of rounds where min-seconds or until adds some.",
+            usual=f"{MORE_ROUNDS} x rounds",
+            group=_REPETITIONS,
+        ),
     ] = None
-    cooldown_seconds: Annotated[Seconds, option("Pause between processes.", metavar="SECONDS")] = 0.0
+    cooldown_seconds: Annotated[Seconds, option("Pause between processes.", metavar="SECONDS", group=_REPETITIONS)] = (
+        0.0
+    )
     max_temperature: Annotated[
         Celsius | None,
-        option("Before each process, wait until the machine has cooled to this.", metavar="CELSIUS"),
+        option(
+            "Before each process, wait until the machine has cooled to this.", metavar="CELSIUS", group=_REPETITIONS
+        ),
     ] = None
-    seed: Annotated[Seed, option("Seed for the order of runs and the inputs.")] = 0
-    timeout: Annotated[Limit, option("Time limit for one process.", metavar="SECONDS")] = 600.0
+    seed: Annotated[Seed, option("Seed for the order of runs and the inputs.", group=_REPETITIONS)] = 0
+    timeout: Annotated[Limit, option("Time limit for one process.", metavar="SECONDS", group=_REPETITIONS)] = 600.0
     untraced: Annotated[
         bool,
         option(
             "Run every variant without event tracing, too, for its latency.",
             word="--traced-only",
             off="Skip the untraced runs; latency then includes tracing overhead.",
+            group=_REPETITIONS,
         ),
     ] = True
     methods: Annotated[
         Many,
-        option("Methods to call in every run, for example prefill,decode:16.", metavar="NAME[:N],...", usual="all"),
+        option(
+            "Methods to call in every run, for example prefill,decode:16.",
+            metavar="NAME[:N],...",
+            usual="all",
+            group=_MODEL,
+        ),
     ] = ()
     input: Annotated[
         Many,
         option(
-            "An input: float32[1,3,224,224], int64[1,9]=random(0,99), 5, none, or mask=ones by name; once for each.",
+            "An input: float32[1,3,224,224], int64[1,9]=random(0,99), 5, none or mask=ones; once for each.",
             metavar="[NAME=]SPEC",
-            usual="random, as the program declares",
+            usual="random",
             each=True,
+            group=_MODEL,
+            common=True,
         ),
     ] = ()
     dim: Annotated[
@@ -213,25 +259,33 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
             "A size that the inputs leave open, by its name, such as height=320; once for each.",
             metavar="NAME=SIZE",
             each=True,
+            group=_MODEL,
         ),
     ] = {}
     guess_inputs: Annotated[
-        bool, option("Take usual sizes and values for inputs that are open or integers, and say which.")
+        bool, option("Take usual sizes and values for inputs that are open or integers, and say which.", group=_MODEL)
     ] = False
     inputs: Annotated[
         Text | None,
         option(
             "File with the input arrays, in place of input; with an array labels, labelled inputs for top-1 agreement.",
             metavar="FILE.npz",
+            group=_MODEL,
         ),
     ] = None
     data: Annotated[
         Text | None,
-        option("Weights outside of the program.", metavar="FILE.ptd", usual="the matching file beside it"),
+        option(
+            "Weights outside of the program.", metavar="FILE.ptd", usual="the matching file beside it", group=_MODEL
+        ),
     ] = None
     ceilings: Annotated[
         bool | None,
-        option("Measure the machine's ceilings again, or skip them.", usual="reuse stored ones that still hold"),
+        option(
+            "Measure the machine's ceilings again, or skip them.",
+            usual="reuse stored ones that still hold",
+            group=_REPETITIONS,
+        ),
     ] = None
 
     @property

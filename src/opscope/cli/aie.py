@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from opscope.cli.output import JsonOption, QuietOption, say, show, write_json
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest
+
+_PRODUCT, _TRACE, _PREDICTION = "Matrix product", "Trace", "Prediction"
 
 
 def command(
@@ -19,74 +22,127 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[TRACE]...",
-            help="Trace in JSON or raw words; several: a sweep. [default: where --hwid, the sizes, --row, --col say]",
+            help="Trace in JSON or raw words; several: a sweep.",
         ),
     ] = None,
-    M: Annotated[int | None, typer.Option("--M", help="Rows of A, of the whole matrix product.")] = None,  # noqa: N803 - names of the published tool
-    K: Annotated[int | None, typer.Option("--K", help="Columns of A.")] = None,  # noqa: N803 - likewise
-    N: Annotated[int | None, typer.Option("--N", help="Columns of B.")] = None,  # noqa: N803 - likewise
-    m: Annotated[int | None, typer.Option("--m", help="Rows of A in one kernel call.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Columns of A in one kernel call.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Columns of B in one kernel call.")] = None,
-    row: Annotated[int | None, typer.Option(help="Rows of cores that compute.")] = None,
-    col: Annotated[int | None, typer.Option(help="Columns of cores that compute.")] = None,
+    M: Annotated[  # noqa: N803 - names of the published tool
+        int | None, typer.Option("--M", help="Rows of A, of the whole matrix product.", rich_help_panel=_PRODUCT)
+    ] = None,
+    K: Annotated[int | None, typer.Option("--K", help="Columns of A.", rich_help_panel=_PRODUCT)] = None,  # noqa: N803 - likewise
+    N: Annotated[int | None, typer.Option("--N", help="Columns of B.", rich_help_panel=_PRODUCT)] = None,  # noqa: N803 - likewise
+    m: Annotated[
+        int | None, typer.Option("--m", help="Rows of A in one kernel call.", rich_help_panel=_PRODUCT)
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", help="Columns of A in one kernel call.", rich_help_panel=_PRODUCT)
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", help="Columns of B in one kernel call.", rich_help_panel=_PRODUCT)
+    ] = None,
+    row: Annotated[int | None, typer.Option(help="Rows of cores that compute.", rich_help_panel=_PRODUCT)] = None,
+    col: Annotated[int | None, typer.Option(help="Columns of cores that compute.", rich_help_panel=_PRODUCT)] = None,
     hwid: Annotated[
         str | None,
         typer.Option(
-            help="Name of the hardware: npu1, npu2, one of mlir-aie's or Stream's devices, or any for the report."
+            help="Hardware: npu1, npu2, a device of mlir-aie or Stream, or any name for the report.",
+            rich_help_panel=_TRACE,
         ),
     ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Warm-up iterations to skip.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations to measure after them.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="Warm-up iterations to skip.", hidden=True, rich_help_panel=_TRACE)
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Iterations to measure after them.", hidden=True, rich_help_panel=_TRACE)
+    ] = None,
     slots: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[UNIT=]NAME,NAME,...",
-            help="Events of the slots of raw words, in order; UNIT is core, mem, memtile or shim. Repeatable.",
+            help="Events of the slots of raw words, in order; UNIT: core, mem, memtile, shim. Repeatable.",
+            rich_help_panel=_TRACE,
         ),
     ] = None,
-    slots_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.")] = None,
-    arch: Annotated[str | None, typer.Option(metavar="npu1|npu2", help="Architecture whose peak rate is used.")] = None,
+    slots_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same from a file.", hidden=True, rich_help_panel=_TRACE)
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.", rich_help_panel=_TRACE)
+    ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(metavar="npu1|npu2", help="Architecture whose peak rate is used.", rich_help_panel=_TRACE),
+    ] = None,
     clock_mhz: Annotated[
         float | None,
-        typer.Option(metavar="MHZ", help="Clock of the array during the run. [default: assumed, by --arch or --hwid]"),
+        typer.Option(
+            metavar="MHZ",
+            help="Clock of the array during the run. [default: assumed, by --arch or --hwid]",
+            rich_help_panel=_TRACE,
+        ),
     ] = None,
     no_assumed_clock: Annotated[
-        bool, typer.Option("--no-assumed-clock", help="Without --clock-mhz give rates in seconds as a range only.")
+        bool,
+        typer.Option(
+            "--no-assumed-clock",
+            help="Without --clock-mhz give rates in seconds as a range only.",
+            hidden=True,
+            rich_help_panel=_TRACE,
+        ),
     ] = False,
     predicted: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Prediction of Stream to compare with the trace: slot_latency_breakdown.yaml, "
-            "steady_state_trace.json, or a file with its latency block.",
+            help="Prediction of Stream: slot_latency_breakdown.yaml, steady_state_trace.json, or its latency block.",
+            rich_help_panel=_PREDICTION,
         ),
     ] = None,
     predicted_step: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Iteration step predicted by a cost model.")
+        float | None,
+        typer.Option(
+            metavar="CYCLES", help="Iteration step predicted by a cost model.", hidden=True, rich_help_panel=_PREDICTION
+        ),
     ] = None,
     predicted_overlap: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Predicted overlap of an iteration with the next.")
+        float | None,
+        typer.Option(
+            metavar="CYCLES",
+            help="Predicted overlap of an iteration with the next.",
+            hidden=True,
+            rich_help_panel=_PREDICTION,
+        ),
     ] = None,
     predicted_latency: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Predicted latency of one iteration.")
+        float | None,
+        typer.Option(
+            metavar="CYCLES", help="Predicted latency of one iteration.", hidden=True, rich_help_panel=_PREDICTION
+        ),
     ] = None,
     predicted_total: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Predicted cycles of all iterations.")
+        float | None,
+        typer.Option(
+            metavar="CYCLES", help="Predicted cycles of all iterations.", hidden=True, rich_help_panel=_PREDICTION
+        ),
     ] = None,
-    predicted_iterations: Annotated[int | None, typer.Option(metavar="N", help="Number of these iterations.")] = None,
+    predicted_iterations: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of these iterations.", hidden=True, rich_help_panel=_PREDICTION),
+    ] = None,
     predicted_per: Annotated[
         Literal["iteration", "call"] | None,
         typer.Option(
-            help="Predicted iteration: the whole product, or one kernel call. [default: iteration; of a FILE, call]"
+            help="Predicted iteration: the whole product, or one kernel call. [default: iteration; of a FILE, call]",
+            hidden=True,
+            rich_help_panel=_PREDICTION,
         ),
     ] = None,
     align: Annotated[
         Literal["auto", "trace-start", "first-call"],
         typer.Option(
             help="What counts as one moment on all cores: auto, a traced broadcast, else the timers of raw words, else "
-            "the starts of the traces; first-call hides that cores start at different times."
+            "the starts of the traces; first-call hides that cores start at different times.",
+            hidden=True,
+            rich_help_panel=_TRACE,
         ),
     ] = "auto",
     out: Annotated[
@@ -99,9 +155,11 @@ def command(
 
     Example: opscope aie trace.json --M 256 --K 768 --N 768 --m 32 --k 64 --n 64 --dtype bf16 --arch npu1 --out aie
 
-    Reads traces of AMD AI Engine (NPU1, NPU2) and needs no device. --out writes report.html, report.md, analysis.json
-    and the files of the published post-processor: a JSON for each core, details.md, index.json, aggregate_perf.json.
-    Exit code 11: part of the trace is missing, and what is whole was analysed.
+    Reads traces of AMD AI Engine (NPU1, NPU2) and needs no device.
+
+    --out writes report.html, report.md, analysis.json and the files of the published post-processor: a JSON for each
+    core, details.md, index.json, aggregate_perf.json. Exit code 11: part of the trace is missing, and what is whole was
+    analysed. Without TRACE it is where the published tool looks: --hwid, the sizes, --row and --col say so.
     """
     from opscope.npu.workflows.aie import TilesRequest
 
@@ -220,4 +278,4 @@ def _name(written: list[Path], first: str) -> None:
     report = next((path for path in written if path.name == first), None)
     if report is not None:
         say()
-        say(f"{report} and {len(written) - 1} more files")
+        say(f"{report} and {counted_text(len(written) - 1, 'more file')}")

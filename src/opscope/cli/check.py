@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from opscope.cli.gating import (
+    GATE,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from opscope.api import Settings
 
 
+_TWO_PROGRAMS, _STORE = "Two programs, which are measured now", "Histories of a store"
 _NOT = "it does not apply when"
 _TWO_SIDES = "leave it out; it is for two sides: opscope check NEW --against OLD"
 _PROGRAMS = "leave it out; how two programs are measured is said by --config FILE, or by opscope profile"
 
 
-@with_settings(("target", "rounds"), "Two programs: ")
+@with_settings(("target", "rounds"), _TWO_PROGRAMS)
 def command(
     candidate: Annotated[
         str | None,
@@ -55,24 +57,43 @@ def command(
     ] = None,
     new: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="In place of both: judge all series of the store by their runs since then."),
+        typer.Option(
+            metavar="DATE", help="In place of both: judge all series by their runs since then.", rich_help_panel=_STORE
+        ),
     ] = None,
     where: Annotated[
-        str, typer.Option(metavar="KEY=VALUE,...", help="With --new: which runs, as of `opscope history`.")
+        str,
+        typer.Option(
+            metavar="KEY=VALUE,...",
+            help="With --new: which runs, as of `opscope history`.",
+            rich_help_panel=_STORE,
+            hidden=True,
+        ),
     ] = "",
     store: Annotated[
-        str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
+        str | None,
+        typer.Option(metavar="DIR|URL", help="The store. [default: see `opscope store`]", rich_help_panel=_STORE),
     ] = None,
     threshold: ThresholdOption = None,
     budget: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
+        typer.Option(
+            metavar="FILE",
+            help="Limits of chosen operators, or with --new of series; TOML or JSON.",
+            rich_help_panel=GATE,
+        ),
     ] = None,
     inconclusive: InconclusiveOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare even if the two sides are not comparable.", hidden=True)
+    ] = False,
     work: Annotated[
         bool,
-        typer.Option("--count", help="Two programs: judge what they execute, exactly, and no time. [threshold: 0]"),
+        typer.Option(
+            "--count",
+            help="Judge what they execute, exactly, and no time.",
+            rich_help_panel=_TWO_PROGRAMS,
+        ),
     ] = False,
     time: Annotated[
         bool, typer.Option("--time", help="With --count: measure both, too; two verdicts stand side by side.")
@@ -85,14 +106,19 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Two programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
+            metavar="DIR",
+            help="Directory of the bundle of both. [default: opscope-out/MODEL-TIME]",
+            rich_help_panel=_TWO_PROGRAMS,
         ),
     ] = None,
     asked: Asked = NOTHING_ASKED,
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Two programs: how to measure, as in a configuration of `opscope run`; TOML or JSON."
+            metavar="FILE",
+            help="How to measure, as in a configuration of `opscope run`; TOML or JSON.",
+            rich_help_panel=_TWO_PROGRAMS,
+            hidden=True,
         ),
     ] = None,
 ) -> None:
@@ -108,9 +134,10 @@ def command(
 
     Example: opscope check --new 2026-01-31 --store runs --markdown check.md
 
-    Two programs are measured now, interleaved and on the same inputs, into one bundle with the variants new and old;
-    `opscope profile NEW --against OLD` does the same with all of its options. Bundles and traces are already measured.
-    With --new, all models and devices of a store are judged by their histories.
+    Two programs are measured now, interleaved, into one bundle. Bundles and traces are already measured. --new judges
+    all series of a store by their histories.
+
+    `opscope profile NEW --against OLD` also measures two programs, with all of its options. Their inputs are the same.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 20: measured, and not to be trusted. 13: the two sides are not comparable. 15: a file of a

@@ -42,10 +42,12 @@ def command(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the machine, for openmetrics. [default: its CPU and system]"),
+        typer.Option(
+            metavar="NAME", help="Name of the machine, for openmetrics. [default: its CPU and system]", hidden=True
+        ),
     ] = None,
     commit: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.")
+        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.", hidden=True)
     ] = None,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,

@@ -18,22 +18,33 @@ if TYPE_CHECKING:
     from opscope.api import ProgramCheck, Settings
     from opscope.reports.gate import GateText
 
+GATE = "Gate"
+"""The group of its options in help texts."""
 ThresholdOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"),
+    typer.Option(
+        metavar="SHARE", help="Largest slowdown allowed. [default: the budget's, else 3%]", rich_help_panel=GATE
+    ),
 ]
 InconclusiveOption: TypeAlias = Annotated[
     Literal["fail", "pass"] | None,
-    typer.Option(help="Whether inconclusive measurements fail or pass. [default: fail]"),
+    typer.Option(
+        help="Whether inconclusive measurements fail or pass. [default: fail]", rich_help_panel=GATE, hidden=True
+    ),
 ]
 MarkdownOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.", callback=output_target
+        metavar="FILE|-",
+        help="Write Markdown for a pull request.",
+        callback=output_target,
+        rich_help_panel=GATE,
+        hidden=True,
     ),
 ]
 JunitOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target)
+    str | None,
+    typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target, rich_help_panel=GATE, hidden=True),
 ]
 
 

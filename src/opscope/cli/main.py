@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
+from opscope.cli.help import HelpCommand
 from opscope.cli.output import STANDARD_OUTPUT, say
 from opscope.core.errors import (
     EXIT_INTERNAL,
@@ -368,7 +369,7 @@ def _number(dropped: BaseException | None) -> signal.Signals | None:
     return signal.SIGINT if isinstance(dropped, KeyboardInterrupt) else None
 
 
-class GatedCommand(TyperCommand):
+class GatedCommand(HelpCommand):
     """A command whose outputs lose no byte that opscope did not write."""
 
     def invoke(self, ctx: Context) -> object:

@@ -46,11 +46,16 @@ NOTHING_ASKED = Asked({})
 
 
 def with_settings(
-    only: Collection[str] | None = None, prefix: str = ""
+    only: Collection[str] | None = None, group: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given."""
+    """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given.
+
+    Args:
+        only: names of the settings; None: all.
+        group: in which the help shows them; empty: each in its own.
+    """
     names = sorted(OPTIONS if only is None else only, key=lambda name: (name != _FIRST, list(OPTIONS).index(name)))
-    made = [_parameter(name, OPTIONS[name], prefix) for name in names]
+    made = [_parameter(name, OPTIONS[name], group) for name in names]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         # Python 3.10's get_type_hints would hide what typer looks for behind an Optional wherever a default is None.
@@ -78,11 +83,13 @@ def _was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _parameter(name: str, said: Option, prefix: str) -> inspect.Parameter:
-    text = f"{prefix}{said.help[0].lower()}{said.help[1:]}" if prefix else said.help
+def _parameter(name: str, said: Option, group: str) -> inspect.Parameter:
     word, kind, usual = said.named(name), _word_type(name, said), _usual(name, said)
     words = f"{word}/--no-{word.removeprefix('--')}" if kind == bool | None else word
-    option = typer.Option(words, metavar=said.metavar or None, help=text)
+    panel = group or said.group
+    option = typer.Option(
+        words, metavar=said.metavar or None, help=said.help, hidden=not said.common, rich_help_panel=panel
+    )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=usual, annotation=Annotated[kind, option])
 
 

@@ -34,19 +34,27 @@ def output_target(value: str | None) -> str | None:
 
 JsonOption = Annotated[
     str | None,
-    typer.Option(
-        "--json", metavar="FILE|-", help="Write the result as JSON; - is standard output.", callback=output_target
-    ),
+    typer.Option("--json", metavar="FILE|-", help="Write the result as JSON.", callback=output_target),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 RemoteDeviceOption = Annotated[
     str | None,
-    typer.Option("--remote-device", metavar="HOST:PORT", help="An Android device on the network; short for --target."),
+    typer.Option(
+        "--remote-device",
+        metavar="HOST:PORT",
+        help="An Android device on the network; short for --target.",
+        rich_help_panel="Target",
+        hidden=True,
+    ),
 ]
 PowerOption = Annotated[
     str | None,
     typer.Option(
-        "--power", metavar="PROFILE", help="Power settings of an Android device during the run: boost or app-developer."
+        "--power",
+        metavar="PROFILE",
+        help="Power settings of an Android device during the run: boost or app-developer.",
+        rich_help_panel="Target",
+        hidden=True,
     ),
 ]
 WarmupOption = Annotated[

@@ -47,4 +47,4 @@ def _accelerated_here(program: str) -> str | None:
     if "sme" in names or not names:
         return None
     command = shell_command(["opscope", "profile", program])
-    return f"This machine ({found.arch}) has no SME but {', '.join(names)}; what they bring: {command}"
+    return f"No SME here but {', '.join(names)}; measure: {command}"

@@ -9,6 +9,7 @@ import typer
 
 from opscope.bundle.settings import QUICK, ExperimentSettings, words_of
 from opscope.cli.gating import (
+    GATE,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
 def command(
     model: Annotated[
         str,
-        typer.Argument(
-            help="A model that can be exported (see `opscope models`), or the path of a .pte, .tflite or .onnx."
-        ),
+        typer.Argument(help="A model that can be exported (`opscope models`), or a .pte, .tflite or .onnx."),
     ],
     asked: Asked,
     remote_device: RemoteDeviceOption = None,
@@ -55,18 +54,23 @@ def command(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A first look in seconds: one process a variant, usual inputs, no verdict."),
+        typer.Option("--quick", help="A first look in seconds, without a verdict."),
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="OLD", help="Measure this program or model interleaved with the other, and judge the difference."
+            metavar="OLD",
+            help="Measure this one too, interleaved, and judge the difference.",
+            rich_help_panel=GATE,
         ),
     ] = None,
     threshold: ThresholdOption = None,
     budget: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --against: limits of chosen operators, TOML or JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Limits of chosen operators, TOML or JSON.", rich_help_panel=GATE, hidden=True
+        ),
     ] = None,
     inconclusive: InconclusiveOption = None,
     markdown: MarkdownOption = None,
@@ -82,8 +86,7 @@ def command(
 
     Example: opscope profile new.pte --against old.pte --out speed --threshold 3%
 
-    Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
-    report.html, report.md, analysis.json and comparison.json.
+    Exports the model if needed, runs every variant in interleaved rounds, and writes a bundle with report.html.
 
     With --against it runs two programs on the same inputs, switches nothing off, and ends as `opscope check` does; the
     options from --threshold to --junit are for this gate. Exit code 0: passed. 1: slower by more than the threshold, or

@@ -20,6 +20,7 @@ from opscope.cli.output import (
     write_json,
 )
 from opscope.core.printable import shell_command
+from opscope.core.units import counted_text
 from opscope.hosts.target_kinds import KINDS, forms
 
 if TYPE_CHECKING:
@@ -179,7 +180,11 @@ def _tell(done: RunReport) -> None:
         say()
         say(f"report: {report_directory(Path(result.path)) / 'report.html'}")
     for evidence in done.evidence:
-        told = f"failed: {evidence.failure}" if evidence.failure else f"{evidence.kernels} kernels registered"
+        told = (
+            f"failed: {evidence.failure}"
+            if evidence.failure
+            else f"{counted_text(evidence.kernels, 'kernel')} registered"
+        )
         say(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")
 
 

@@ -281,10 +281,12 @@ def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
     Files that were replaced more than a week ago are deleted, and no others.
     """
     from opscope.api import compact_store
+    from opscope.core.units import counted_text
 
     done = compact_store(store)
     if not quiet:
-        say(f"{done.before} files became {done.after}; {done.deleted} replaced files were deleted")
+        deleted = counted_text(done.deleted, "replaced file")
+        say(f"{counted_text(done.before, 'file')} became {done.after}; {deleted} deleted")
 
 
 def _check_whole(done: AddReport) -> None:

@@ -57,9 +57,9 @@ def count_text(count: int) -> str:
     return str(count)
 
 
-def counted_text(count: int, noun: str) -> str:
-    """A number with its noun, whose plural ends in s: ``1 operator``, ``12 operators``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted_text(count: int, noun: str, form: str = "") -> str:
+    """A number, in a format such as ``,``, with its noun, whose plural ends in s: ``1 operator``, ``12 operators``."""
+    return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
 def macs_text(count: int) -> str:

@@ -24,6 +24,7 @@ from opscope.bundle.manifest import (
 from opscope.core.errors import BundleError, DeviceError, RunError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
+from opscope.core.units import counted_text
 from opscope.experiment.protocol import OUTPUTS, Job
 from opscope.hosts.host import ProcessSettings
 from opscope.readers.compressed import keep_compressed
@@ -252,9 +253,11 @@ def _judge(outcome: JobOutcome, job: Job, read: Callable[[], int | PartFailure])
 def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
     if inferences != job.inferences:
         what = "the trace holds" if job.traced else "the process timed"
-        return Failure(FailureKind.TRACE, f"{what} {inferences} of {job.inferences} inferences")
+        return Failure(FailureKind.TRACE, f"{what} {inferences} of {counted_text(job.inferences, 'inference')}")
     if measurement.threads not in {None, job.threads}:
-        return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked for {job.threads}")
+        return Failure(
+            FailureKind.EXIT, f"the runtime used {counted_text(measurement.threads, 'thread')}, asked for {job.threads}"
+        )
     cleared = measurement.mask.cleared if measurement.mask else []
     if cleared != (job.clear or []):
         return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked for {job.clear}")

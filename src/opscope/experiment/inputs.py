@@ -19,6 +19,7 @@ import numpy as np
 
 from opscope.bundle.manifest import PlannedInput, Tensor
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
+from opscope.core.units import counted_text
 from opscope.experiment.tensors import NUMBER_TYPES, random_inputs
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.readers.outputs import read_arrays
@@ -377,7 +378,7 @@ def labelled_inputs(path: Path, arrays: Mapping[str, Array]) -> LabelledInputs |
         raise TraceFormatError(problem, where=path, hint=_HINT)
     others = {name: array for name, array in arrays.items() if name != LABELS}
     if not 0 < len(labels) <= MOST_SAMPLES or not others:
-        problem = f"there are {len(labels)} labels for {len(others)} arrays of inputs"
+        problem = f"there are {len(labels)} labels for {counted_text(len(others), 'array')} of inputs"
         raise TraceFormatError(problem, where=path, hint=f"{_HINT}; at most {MOST_SAMPLES:,} of them")
     for name, array in others.items():
         if array.shape[:1] != labels.shape:

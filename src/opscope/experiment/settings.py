@@ -12,10 +12,17 @@ from opscope.hosts.target_kinds import AUTO, KINDS, forms
 class Settings(ExperimentSettings, frozen=True, kw_only=True):
     """How a model is profiled, and where; each field says itself what it means."""
 
-    target: Annotated[Text, option(f"Where to run: {forms(KINDS)}.", metavar="NAME")] = AUTO.name
+    target: Annotated[Text, option(f"Where to run: {forms(KINDS)}.", metavar="NAME", group="Target", common=True)] = (
+        AUTO.name
+    )
     models: Annotated[
         Text | None,
-        option("Your directory of models.", metavar="DIR", usual="$OPSCOPE_MODELS, else opscope-models"),
+        option(
+            "Your directory of models.",
+            metavar="DIR",
+            usual="$OPSCOPE_MODELS, else opscope-models",
+            group="Model and inputs",
+        ),
     ] = None
     lock: Annotated[
         LockMode,
@@ -24,6 +31,9 @@ class Settings(ExperimentSettings, frozen=True, kw_only=True):
             "with a name in a configuration: until it is free); run beside it at once; or fail. Runs beside each "
             "other are marked.",
             metavar="wait|warn|fail",
+            group="Target",
         ),
     ] = "wait"
-    keep_going: Annotated[bool, option("Run all processes although the first ones failed alike.")] = False
+    keep_going: Annotated[
+        bool, option("Run all processes although the first ones failed alike.", group="Repetitions")
+    ] = False

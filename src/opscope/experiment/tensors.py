@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from opscope.core.errors import RunError
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
     flat = np.frombuffer(data, np.dtype(np.uint16) if wide else _numpy_type(tensor.dtype))
     laid = [tensor.shape[dimension] for dimension in order]
     if flat.size != np.prod(laid, dtype=np.int64):
-        raise RunError(f"an output of shape {tensor.shape} has {flat.size} values")
+        raise RunError(f"an output of shape {tensor.shape} has {counted_text(flat.size, 'value')}")
     values = (flat.astype(np.uint32) << _UPPER).view(np.float32) if wide else flat
     array: Array = values.reshape(laid).transpose(np.argsort(order))
     return array

@@ -29,7 +29,7 @@ from opscope.core.files import sha256_of
 from opscope.core.parts import explained, part
 from opscope.core.table import TraceWarning
 from opscope.core.tracebacks import nothing_known
-from opscope.core.units import time_text
+from opscope.core.units import counted_text, time_text
 from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
 from opscope.kit.readers.pairs import comparing_command
@@ -84,7 +84,7 @@ def _chosen(run: KitRun) -> KitExperiment:
     if found is None:
         reasons = [warning.message for e in run.experiments for warning in e.warnings]
         raise NotFoundError(
-            f"none of its {len(run.experiments)} experiments left a trace",
+            f"none of its {counted_text(len(run.experiments), 'experiment')} left a trace",
             where=run.directory,
             hint="; ".join(reasons[:3]) or "run the kit with a runner that has event tracing",
         )

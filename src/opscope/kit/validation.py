@@ -9,6 +9,7 @@ import numpy as np
 from opscope.bundle.questions import COMPLETE, MANIFEST, PROGRAM, TRACES
 from opscope.bundle.validation import Area, Problem, Question
 from opscope.core.errors import NotFoundError, OpscopeError, TraceFormatError
+from opscope.core.units import counted_text
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.sides import experiment_side, is_timed
 
@@ -59,7 +60,7 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
         _pairs(run),
         WHOLE.answered(
             [*unfinished, *_without_trace(e for e in timed if e.key not in known)],
-            f"each of {len(timed)} timed experiments finished and left a trace",
+            f"each of {counted_text(len(timed), 'timed experiment')} finished and left a trace",
         ),
         READABLE.answered(
             [*unreadable, *_empty(read)], f"{len(read)} traces can be read, and no inference took no time"
@@ -106,7 +107,9 @@ def _empty(sides: Iterable[Side]) -> list[Problem]:
         if not len(durations):
             found.append(Problem(side.path, "", "holds no inference"))
         elif not durations.all():
-            found.append(Problem(side.path, "", f"{int((durations == 0).sum())} inferences took no time"))
+            found.append(
+                Problem(side.path, "", f"{counted_text(int((durations == 0).sum()), 'inference')} took no time")
+            )
     return found
 
 

@@ -107,7 +107,7 @@ def agreement_line(other: str, found: OutputAgreement) -> str:
 
 def _portable(found: Delegation) -> TableBlock:
     rest = found.portable[_MOST_ROWS:]
-    more = Closing(f"{len(rest)} more kinds", {"count": sum(group.work.operators for group in rest)})
+    more = Closing(counted_text(len(rest), "more kind"), {"count": sum(group.work.operators for group in rest)})
     return table(
         found.portable[:_MOST_ROWS],
         column("not delegated", Format.NAME, lambda group: group.operator),

@@ -46,6 +46,8 @@ _LEAST_LOSS = 0.005
 """Part of the latency that an operator lost at least, to be listed."""
 _NAME = 40
 _RATIOS = (Quantity.SLOWDOWN, Quantity.WORK)
+_NOTES = 2
+"""Notes that a terminal has."""
 _CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 
 
@@ -100,7 +102,7 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
         Sentence(f"{quality_sentence(decision.quality)}." if decision.quality else ""),
         *criteria_blocks(decision, text, most),
         *text.sections(most),
-        Section("Notes", [Bullets(notes)]),
+        Section("Notes", [Bullets(notes[:_NOTES]), Bullets(notes[_NOTES:], wide=True)]),
     ]
     return Document(
         title="opscope check",
@@ -250,7 +252,7 @@ def _slower_section(found: ComparisonEvidence, most: int) -> Section:
     shown = [change for change in found.slower if -change.saved_ns >= least][:most]
     if not shown:
         nothing = f"No operator is shown to be slower by {share_text(_LEAST_LOSS)} of the latency or more."
-        return Section("Operators that became slower", [Sentence(nothing)])
+        return Section("Operators that became slower", [Sentence(nothing, wide=True)])
     rest = found.slower[len(shown) :]
     more = f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together." if rest else ""
     rows = table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import advice_of, limits_of
+from opscope.analysis.findings.finding import advice_of
 from opscope.analysis.findings.message import warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from opscope.analysis.preflight.contents import Count, DelegateSummary
     from opscope.reports.document.blocks import Block, TableBlock
 
-MOST_FINDINGS = 8
+
+_NOTES = 1
 
 
 def inspected_document(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> Document:
@@ -63,8 +64,9 @@ def analysis_document(analysis: Analysis) -> Document:
     latency, trace = analysis.latency, analysis.trace
     interval = None if is_of_calls(analysis) else latency.ci95_median_ns
     between = f", 95 % interval {time_text(interval[0])} to {time_text(interval[1])}" if interval else ""
-    spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
+    spread = f"p90 {time_text(latency.p90_ns)}"
     processes = "process" if len(trace.files) == 1 else "processes"
+    more = len(trace.warnings) - _NOTES
     trust = [
         Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}"),
         Sentence(f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} {processes}"),
@@ -74,10 +76,10 @@ def analysis_document(analysis: Analysis) -> Document:
         methods_table(analysis.methods),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
-        Messages(advice_of(analysis.findings), MOST_FINDINGS),
-        Messages(limits_of(analysis.findings)),
+        Messages(advice_of(analysis.findings), brief=True),
         Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),
-        Messages([warning(one) for one in trace.warnings]),
+        Messages([warning(one) for one in trace.warnings[:_NOTES]], brief=True),
+        Sentence(f"{counted_text(more, 'more note')} in the JSON" if more > 0 else "", Tone.DIM),
     ]
     answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
     return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
@@ -85,7 +87,7 @@ def analysis_document(analysis: Analysis) -> Document:
 
 def _how_known(analysis: Analysis) -> str:
     if analysis.program is not None:
-        return f"layers: {coverage_sentence(analysis)}"
+        return f"layers: {coverage_sentence(analysis).partition(': ')[0]}"
     known = "layers: operators are known by name only"
     return f"{known}; {(runtime_of_format(analysis.trace.format) or EXPORTER).program_hint}"
 

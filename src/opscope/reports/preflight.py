@@ -22,7 +22,6 @@ from opscope.reports.document.blocks import (
     table,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.inspected import MOST_FINDINGS
 from opscope.runtimes.registry import EXPORTER, RUNTIMES
 
 if TYPE_CHECKING:
@@ -42,10 +41,7 @@ def preflight_document(preflight: Preflight, here: str | None = None) -> Documen
     """Whether each method will be accelerated, and what its work is."""
     rules = preflight.partition_rules or preflight.acceleration_rules
     runtime = next((one for one in RUNTIMES if rules.startswith(one.title)), EXPORTER)
-    rules = f"rules of {preflight.acceleration_rules}"
-    if preflight.partition_rules:
-        rules += f"; the partitioner's of {preflight.partition_rules}"
-    told = [f"note: {preflight.ran or 'nothing was run'}; {rules}. SME also takes a CPU that has it.", here or ""]
+    told = [f"note: {preflight.ran}" if preflight.ran else "", here or ""]
     parts = [Section(one.name, _method(one)) for one in preflight.methods]
     return Document(
         title=preflight.path,
@@ -113,7 +109,7 @@ def _method(method: MethodPreflight) -> list[Block]:
     return [
         Sentence(partition_line(method)),
         Sentence(forecast_line(method.forecast) if method.forecast else ""),
-        Messages(method.findings, MOST_FINDINGS),
+        Messages(method.findings, brief=True),
         work_table(method),
         _matrix(method),
         _portable(method),
@@ -166,7 +162,7 @@ def _matrix(method: MethodPreflight) -> TableBlock:
         *([column("kernel here", Format.TEXT, lambda row: row[0][3])] if any(key[3] for key in rows) else []),
         column("count", Format.COUNT, lambda row: row[1]),
         column("share", Format.SHARE, lambda row: row[2]),
-        closing=[Closing(f"{len(rest)} more kinds", more)] if rest else [],
+        closing=[Closing(counted_text(len(rest), "more kind"), more)] if rest else [],
     )
 
 
@@ -192,7 +188,7 @@ def _portable(method: MethodPreflight) -> TableBlock:
         column("count", Format.COUNT, lambda group: group.work.operators),
         column("bytes", Format.FIGURE, lambda group: "?" if group.work.unknown else size_text(group.work.bytes)),
         column("why", Format.TEXT, _why),
-        closing=[Closing(f"{len(rest)} more kinds", counts)] if rest else [],
+        closing=[Closing(counted_text(len(rest), "more kind"), counts)] if rest else [],
     )
 
 
@@ -212,11 +208,10 @@ def _forecast(found: Forecast) -> TableBlock:
 def _passing(method: MethodPreflight) -> list[str]:
     moved, passing = method.layout, method.borders
     share = f" ({share_text(moved.share)} of all bytes)" if moved.share else ""
-    transposes = counted_text(moved.transposes, "added transpose")
-    conversions = counted_text(moved.conversions, "conversion")
-    passed, inner = (counted_text(count, "tensor") for count in (passing.tensors, passing.inner_tensors))
+    counts = ((moved.transposes, "added transpose"), (moved.conversions, "conversion"))
+    layout = ", ".join(counted_text(count, what) for count, what in counts if count)
+    passed = counted_text(passing.tensors, "tensor")
     calls = counted_text(passing.calls, "call")
-    placed = f"{transposes}, {moved.at_border} at delegate boundaries"
-    layout = f"layout: {placed}, {conversions}; {size_text(moved.bytes)}{share}"
-    borders = f"boundaries: {calls} of delegates, {passed}, {size_text(passing.bytes)}"
-    return [layout, f"{borders}; of these within the method {inner}, {size_text(passing.inner_bytes)}"]
+    inner = f"; {passing.inner_tensors} of these stay within" if passing.inner_tensors else ""
+    borders = f"boundaries: {calls} of delegates, {passed}, {size_text(passing.bytes)}{inner}"
+    return [*([f"layout: {layout}; {size_text(moved.bytes)}{share}"] if layout else []), borders]

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from opscope.reports.sections.operator_kernels import KernelSection
 
 
+_WHOLE = {"trust", "again", "run"}
+"""Sections that Markdown has in full, by their anchors; of the others it has the answers alone."""
+
+
 def report_document(content: ReportContent) -> Document:
     """Everything that a report says; what a bug of ours leaves out of it is among what limits the figures."""
     answer = headline(content)
@@ -52,7 +56,11 @@ def report_document(content: ReportContent) -> Document:
         sections=sections,
         heading=_heading(content),
         grade=answer.grade,
-        trust=[Sentence(line, tone) for line, tone in _trust(content, answer.trust, emulated=first) if line],
+        trust=[
+            Sentence(line, tone, wide=tone is Tone.DIM)
+            for line, tone in _trust(content, answer.trust, emulated=first)
+            if line
+        ],
     )
 
 
@@ -125,8 +133,11 @@ def html(content: ReportContent) -> str:
 
 
 def markdown_report(content: ReportContent) -> str:
-    """The report in Markdown."""
-    return markdown_document(report_document(content))
+    """The report in Markdown: the answer, how far to trust it, how to repeat it, and of the rest a line each."""
+    document = report_document(content)
+    sections = [one if one.anchor in _WHOLE else one.closed for one in document.sections]
+    blocks = [*document.blocks, Sentence("Sections below that are one line are in full in the HTML report.")]
+    return markdown_document(document._replace(blocks=blocks, sections=sections))
 
 
 def summary(content: ReportContent) -> RenderableType:

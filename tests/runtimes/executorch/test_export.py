@@ -56,7 +56,7 @@ ATTENTION = SUPPORT / "attention_models.py"
         ("raising", "fp32", ExportError, "the configuration has no depth", "Python shell"),
         ("activation", "dynamic-int8", ExportError, "quantised dynamically", "--dtype int8"),
         ("skipping", "int8", UsageError, "no submodule '2x'", "did you mean 2"),
-        ("uncalibrated", "int8", UsageError, "tuple of 1 inputs", "made like the examples"),
+        ("uncalibrated", "int8", UsageError, "tuple of 1 input ", "made like the examples"),
         ("shapes", "fp32", ExportError, "dynamic_shapes", "one by one"),
         ("NUMBER", "fp32", UsageError, "must be callable, got int", "function without arguments"),
         ("linaer", "fp32", NotFoundError, "has no 'linaer'", "did you mean linear"),

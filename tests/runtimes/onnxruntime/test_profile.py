@@ -220,7 +220,7 @@ def test_a_name_that_is_not_unicode_costs_its_row_alone() -> None:
 
 def test_a_file_without_a_run_says_so() -> None:
     """Loading alone is no measurement."""
-    with pytest.raises(EmptyTraceError, match="no model_run among its 1 rows"):
+    with pytest.raises(EmptyTraceError, match=r"no model_run among its 1 row$"):
         table([row("Session", "session_initialization", 0, 50)])
 
 

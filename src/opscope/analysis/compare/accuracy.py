@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.stats.distributions import binomial_interval
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +191,7 @@ def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy 
     if not baseline and not candidate:
         return not_compared("the programs have no tensors as outputs", _OTHER_OUTPUTS)
     if len(baseline) != len(candidate):
-        reason = f"the baseline has {len(baseline)} outputs, the candidate {len(candidate)}"
+        reason = f"the baseline has {counted_text(len(baseline), 'output')}, the candidate {len(candidate)}"
         return not_compared(reason, _OTHER_OUTPUTS)
     found = output_differences(baseline, candidate)
     if all(output.problem for output in found):
@@ -208,7 +209,7 @@ def _without_classes(baseline: Array, candidate: Array, labels: Classes) -> str 
     if not shape and not all(np.issubdtype(side.dtype, np.integer) for side in (baseline, candidate)):
         return "the first output is a single number, not one value for each class"
     if shape and int(labels.max(initial=0)) >= shape[0]:
-        classes = f"the first output has {shape[0]} values, for the classes 0 to {shape[0] - 1}"
+        classes = f"the first output has {counted_text(shape[0], 'value')}, for the classes 0 to {shape[0] - 1}"
         return f"a label is {int(labels.max())}, and {classes}"
     return None
 

@@ -478,7 +478,7 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
     for side, name in enumerate(("baseline", "candidate")):
         matched, every = ([own.share for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
-        told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
+        told.append(f"{len(matched)} of {counted_text(len(every), 'operator')} of the {name}{share},")
     return f"{head}: {' and '.join(told)} are matched by {way}; the others have no separate verdict"
 
 

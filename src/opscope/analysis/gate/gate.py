@@ -15,7 +15,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Grade, grade_left
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import share_text
+from opscope.core.units import counted_text, share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _more_data(first: Criterion, found: EndToEnd) -> str:
         return f"measure more than {fewest} rounds, or on a quieter machine"
     if wanted > MOST_ROUNDS:
         return f"make the machine quieter or raise the limit: {share_text(first.limit)} is far below the noise"
-    return f"measure about {wanted} rounds instead of {fewest}, or on a quieter machine"
+    return f"measure about {counted_text(wanted, 'round')} instead of {fewest}, or on a quieter machine"
 
 
 def rounds_for(criterion: Criterion, processes: int) -> int | None:

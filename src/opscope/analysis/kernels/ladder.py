@@ -185,7 +185,9 @@ def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     if own is not None and known.counted:
         return _counted(own, known.counted)
     if known.counted and not _sme(known.counted.amounts):
-        detail = f"none of {len(known.counted.universe or ())} counted kernels of the SME family was called"
+        detail = (
+            f"none of {counted_text(len(known.counted.universe or ()), 'counted kernel')} of the SME family was called"
+        )
         return LevelAnswer(EvidenceLevel.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
     if known.sampled:
         return _by_samples(known, place, known.sampled)
@@ -253,7 +255,7 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
     if rivals == 1:
         told = f"samples in {', '.join(seen)}"
         return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.column.path}", _strongest(seen))
-    return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
+    return _unknown(rung, f"{', '.join(seen)} ran, in one of {counted_text(rivals, 'operator')} of these types")
 
 
 def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:

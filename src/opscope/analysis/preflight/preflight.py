@@ -334,7 +334,11 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     evidence = f"{passed}; portable operators: {names}" if names else passed
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
-    told = finding("cut_up", Severity.MEDIUM, (f"the model is split into {calls} calls of delegates", evidence, step))
+    told = finding(
+        "cut_up",
+        Severity.MEDIUM,
+        (f"the model is split into {counted_text(calls, 'call')} of delegates", evidence, step),
+    )
     return [told.about(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
 
 

@@ -18,7 +18,7 @@ from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.latency.timing import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
 from opscope.core.system.usage import stolen_share
-from opscope.core.units import ratio_text, share_text
+from opscope.core.units import counted_text, ratio_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ def preemption(variants: Sequence[VariantCalls]) -> Message:
         return not_checked(check, "how long inferences were off the CPU was not recorded")
     processes = [process for variant in told for process in variant.processes]
     calls, marked = sum(len(one.wall_ns) for one in processes), sum(one.marked for one in processes)
-    counted = f"{marked:,} of {calls:,} inferences preempted{_stolen(processes)}"
+    counted = f"{marked:,} of {counted_text(calls, 'inference', ',')} preempted{_stolen(processes)}"
     too_many = any(one.lost > LOST or one.crowded > CROWDED_PROCESSES * len(one.processes) for one in told)
     grade = Grade.DO_NOT_TRUST if too_many else Grade.USABLE if marked > MARKED * calls else None
     if grade is None:

@@ -66,9 +66,9 @@ def complete(found: Circumstances) -> Message:
     """Repetitions that failed or were not run."""
     check = "complete"
     if not found.failed and not found.missing:
-        return passed(check, f"all {found.planned} repetitions succeeded")
+        return passed(check, f"all {counted_text(found.planned, 'repetition')} succeeded")
     parts = [f"{found.failed} failed" * bool(found.failed), f"{found.missing} were not run" * bool(found.missing)]
-    told = f"of {found.planned} repetitions {' and '.join(part for part in parts if part)}"
+    told = f"of {counted_text(found.planned, 'repetition')} {' and '.join(part for part in parts if part)}"
     grade = beyond((found.failed + found.missing) / max(found.planned, 1), FAILED) or Grade.USABLE
     return concern(check, grade, told, "see what failed; --resume runs what is missing")
 

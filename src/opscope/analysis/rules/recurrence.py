@@ -74,4 +74,4 @@ def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
 
 
 def _named(found: Sequence[Unrolled]) -> str:
-    return ", ".join(f"{one.module or 'the model'} ({one.steps} steps)" for one in found)
+    return ", ".join(f"{one.module or 'the model'} ({counted_text(one.steps, 'step')})" for one in found)

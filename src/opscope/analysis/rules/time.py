@@ -204,7 +204,7 @@ def bottleneck(evidence: Evidence) -> Message:
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
     told = (
-        f"{len(members)} of {len(work)} operators, {milliseconds(time)} ms; the rest takes "
+        f"{len(members)} of {counted_text(len(work), 'operator')}, {milliseconds(time)} ms; the rest takes "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
     title = f"{category.value}{kinds} dominates: {share_text(largest.share)} of the latency"

@@ -23,7 +23,7 @@ from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatErro
 from opscope.core.input_files import file_bytes
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.segment import coded_from
-from opscope.core.units import share_text, time_text
+from opscope.core.units import counted_text, share_text, time_text
 from opscope.program.kernels.names import KernelName, parse_kernel
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
 
@@ -170,7 +170,7 @@ def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
     found = _Rows(where, {}, lines[1:])
     for row, values in enumerate(cells[1:]):
         if len(values) != len(header):
-            raise found.error(f"{len(values)} cells under a header of {len(header)}", row)
+            raise found.error(f"{counted_text(len(values), 'cell')} under a header of {len(header)}", row)
     found.columns.update((name, [row[place] for row in cells[1:]]) for place, name in enumerate(header))
     return found
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
+from opscope.core.units import counted_text
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
@@ -376,7 +377,7 @@ def unnamed(tile: TileTrace) -> bool:
 def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: CallSpans) -> Iterator[Message]:
     """What is odd about the starts and ends as a whole."""
     if not len(calls):
-        seen = f"{len(slots[0].spans.start):,} starts and {len(slots[1].spans.start):,} ends"
+        seen = f"{len(slots[0].spans.start):,} starts and {counted_text(len(slots[1].spans.start), 'end', ',')}"
         title = "no start of a call has an end" if len(marks.time) else f"no call: {START} and {END} never occurred"
         yield tile_finding("calls_none", Severity.HIGH, title, seen, place(tile), _CALL_BOTH)
     for slot in slots:
@@ -390,7 +391,9 @@ def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, 
     if len(empty):
         where = place(tile, f"call {empty[0] + 1}", f"cycle {calls.start[empty[0]]}")
         title = "calls start and end in the same cycle"
-        yield tile_finding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _CALL_BOTH)
+        yield tile_finding(
+            "call_without_cycles", Severity.MEDIUM, title, counted_text(len(empty), "call", ","), where, _CALL_BOTH
+        )
 
 
 def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:

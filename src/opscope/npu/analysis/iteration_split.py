@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from opscope.core.units import counted_text
 from opscope.npu.analysis.cycles import EVENTS
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def by_tiling(
         solid = np.flatnonzero(~kinds.fills)
         starts = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
         starts[0] = 0
-        counted = f"{each:,} working calls"
+        counted = counted_text(each, "working call", ",")
     starts = _behind_waits(starts, kinds, long)
     between = _between_waits(starts, kinds, each, long, expected)
     if between is not None:

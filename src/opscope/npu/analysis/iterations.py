@@ -227,7 +227,7 @@ def _gaps(
         missing = units * whole - worked
         if missing:
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
-            why = f"iteration {row.number} has {worked:,} working calls, {what} are usual"
+            why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are usual"
             last = found[row.number].start if row.number < len(found) else tile.last
             odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
             at_start = row.number == 1 and units == 1
@@ -329,7 +329,7 @@ def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> s
         stalls = f"{LOCK} is long before {len(long):,} of them but does not divide them evenly"
     else:
         stalls = f"no wait for a lock between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
-    return f"{len(calls):,} calls of {what}; {stalls}: only the tiling can show iterations"
+    return f"{counted_text(len(calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
 
 
 def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit, gaps: Ints | None) -> Iterator[str]:
@@ -349,7 +349,7 @@ def _against_tiling(
         return
     if pattern and split.whole % pattern.whole:
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
-        seen = f"{split.whole:,} working calls an iteration, {pattern.whole:,} in {pattern.reason}"
+        seen = f"{counted_text(split.whole, 'working call', ',')} an iteration, {pattern.whole:,} in {pattern.reason}"
         step = "check the sizes of matrices and tiles and the numbers of rows and columns"
         yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)
@@ -367,9 +367,16 @@ def _unexpected(
     complete = sum(own.complete for own in found)
     if expected is None or expected == len(found) == complete:
         return
-    title = f"{expected:,} iterations were expected, {len(found):,} detected, {complete:,} of them complete"
+    title = (
+        f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
+        f"{len(found):,} detected, {complete:,} of them complete"
+    )
     fewer = complete < expected
-    seen = f"the trace has {found[-1].last_call + 1:,} calls in them" if found else "no call does the tiling's work"
+    seen = (
+        f"the trace has {counted_text(found[-1].last_call + 1, 'call', ',')} in them"
+        if found
+        else "no call does the tiling's work"
+    )
     step = (
         "trace fewer events or give the trace a larger buffer, and check the numbers of iterations and the tiling"
         if fewer
@@ -390,13 +397,14 @@ def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit)
         title = f"iteration {own.number} is partial"
         seen = f"{worked:,} of {split.whole:,} working calls, {own.calls:,}{every} calls with zero-fills"
         if worked > split.whole:
-            seen = f"{worked:,} working calls, where {split.whole:,} are usual"
+            seen = f"{counted_text(worked, 'working call', ',')}, where {split.whole:,} are usual"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
         severity = Severity.INFO if edge else Severity.MEDIUM
         yield tile_finding("iteration_partial", severity, title, seen, where, step)
     if len(partial) > _SHOWN:
-        title = f"{len(partial) - _SHOWN:,} more iterations are partial"
+        more = len(partial) - _SHOWN
+        title = f"{counted_text(more, 'more iteration', ',')} {'is' if more == 1 else 'are'} partial"
         step = "look for lost packets"
         seen = f"{len(partial):,} of {len(found):,}"
         yield tile_finding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)

@@ -122,7 +122,7 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     if not cuts:
         return [group]
     parts = np.split(order, cuts)
-    why = f"{group.why}; one of {len(parts)} groups with wide gaps between their lengths"
+    why = f"{group.why}; one of {counted_text(len(parts), 'group')} with wide gaps between their lengths"
     listed = [np.sort(group.calls[part]) for part in parts]
     return [CallGroup(own, group.vector, why, group.partial[np.isin(group.partial, own)]) for own in listed]
 
@@ -301,7 +301,9 @@ def _findings(tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], ve
     if vector is None:
         title = f"{VECTOR} was not traced: kinds of calls are told by their durations alone"
         step = f"give {VECTOR} a slot: its cycles per call are a constant of each kernel"
-        yield tile_finding("kinds_without_vector", Severity.INFO, title, f"{len(groups):,} kinds", place(tile), step)
+        yield tile_finding(
+            "kinds_without_vector", Severity.INFO, title, counted_text(len(groups), "kind", ","), place(tile), step
+        )
         return
     for group in groups:
         if len(group.partial):

@@ -146,7 +146,7 @@ def _first_to_last(model: CostModel, seen: Repeated, steps: list[int], reason: s
     if have == count and all(seen.follows):
         note = f"measured, {counted_text(have, 'iteration')}"
         return _row(_FIRST_TO_LAST, predicted, seen.start[-1] - seen.start[0], have, note=note)
-    note = f"extrapolated: {count - 1:,} steps of the median of {counted_text(len(steps), 'step')} in the trace"
+    note = f"extrapolated: {count - 1:,} steps of the median of {len(steps)} steps in the trace"
     return _row(_FIRST_TO_LAST, predicted, (count - 1) * median(steps), have, note=note, extrapolated=True)
 
 
@@ -156,7 +156,7 @@ def _other_iteration(model: CostModel, seen: Repeated, needed: int | None) -> It
     if count is None or needed is None or count == needed:
         return
     title = "the cost model's iteration is another than the one that was traced, so its step is not compared"
-    evidence = f"the model has {count:,} iterations, the product takes {needed:,} {seen.what}"
+    evidence = f"the model has {counted_text(count, 'iteration', ',')}, the product takes {needed:,} {seen.what}"
     step = "check that the model is of this product, tiling and number of cores, or say --predicted-per"
     yield tile_finding("cost_model_other_iteration", Severity.MEDIUM, title, evidence, "options", step)
 

@@ -83,7 +83,9 @@ def headline(analysis: TilesAnalysis) -> str:
         silent = any(row.unit == "core" and not row.window_cycles and not row.only_waits for row in analysis.tiles)
         others = f"the {len(rows)} with calls" if silent else f"the other{'' if len(rows) == 1 else f' {len(rows)}'}"
         return f"{idle}; {others} {_busy(analysis)}"
-    return f"The core {_busy(analysis)}" if len(rows) == 1 else f"The {len(rows)} cores {_busy(analysis)}"
+    return (
+        f"The core {_busy(analysis)}" if len(rows) == 1 else f"The {counted_text(len(rows), 'core')} {_busy(analysis)}"
+    )
 
 
 def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
@@ -97,7 +99,7 @@ def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
     if cores == 1:
         return f"The core only waits: {said}"
     tiles = f"tile {rows[0].tile}{'' if len(rows) == 1 else f' and {len(rows) - 1} more'}"
-    return f"{len(rows)} of {cores} cores only wait{'s' if len(rows) == 1 else ''} ({tiles}): {said}"
+    return f"{len(rows)} of {counted_text(cores, 'core')} only wait{'s' if len(rows) == 1 else ''} ({tiles}): {said}"
 
 
 def _busy(analysis: TilesAnalysis) -> str:
@@ -320,7 +322,7 @@ def _places(found: Sequence[Message]) -> str:
     if len(found) == 1:
         return first
     tiles = {place.partition(",")[0] + place.partition(",")[2].partition(",")[0] for place in places}
-    more = counted_text(len(found) - 1, "more place") if len(tiles) < len(found) else f"{len(found) - 1} more tiles"
+    more = counted_text(len(found) - 1, "more place" if len(tiles) < len(found) else "more tile")
     return f"{first}, and {more}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from opscope.core.grouping import grouped
 from opscope.core.parts import part
-from opscope.core.units import rate_text, share_text
+from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 from opscope.npu.reports import pictures as aie_pictures
@@ -458,7 +458,7 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
     )
     how = "Estimated from the commands that the events take; the buffer keeps the oldest."
     whole = "whole" if trace.complete else "cut off"
-    file = f"{trace.path} ({trace.format}), {trace.events:,} events, {whole}, sha256 {trace.sha256}"
+    file = f"{trace.path} ({trace.format}), {counted_text(trace.events, 'event', ',')}, {whole}, sha256 {trace.sha256}"
     blocks: list[Block] = [slots]
     if steps.rows:
         blocks.append(Section("What to leave out of the trace", [steps, Sentence(how, Tone.DIM)]))
@@ -486,7 +486,7 @@ def _aligned(analysis: TilesAnalysis) -> str:
 def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     """Busy, stalled, achieved, paced, seen."""
     rows = analysis.working
-    of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
+    of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {counted_text(len(rows), 'core')}"
     stalled = f"; {share_text(stalled_share(rows))} of these stalled" if stalled_share(rows) >= STALLED else ""
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [

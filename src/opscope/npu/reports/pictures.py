@@ -8,7 +8,7 @@ import altair as alt
 import msgspec
 import numpy as np
 
-from opscope.core.units import rate_text, share_text
+from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.cycles import EVENTS, cover
 from opscope.npu.reports.answer import CATEGORY_NAMES, busyness
 from opscope.npu.reports.drawing import (
@@ -68,7 +68,7 @@ def summed_bar(rows: Sequence[TileRow]) -> str:
     parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
     shares = [sum(column) / window for column in zip(*parts, strict=True)]
     merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
-    return bars([(f"{len(rows)} cores", merged)], "Cycles of all cores by what they did")
+    return bars([(counted_text(len(rows), "core"), merged)], "Cycles of all cores by what they did")
 
 
 def array_map(rows: Sequence[TileRow]) -> str | None:

@@ -2,7 +2,7 @@
 
 ``<tile>.json`` for each core, ``details.md``, ``index.json``, ``aggregate_perf.json``. Where its arithmetic holds, on
 a clean, complete trace of one kind of kernel whose iterations are apart by lock stalls, the values are the same;
-where they differ, docs/reference/aie-published-files.md says why. Fields that the published tool does not have are
+where they differ, docs/design/aie-published-files.md says why. Fields that the published tool does not have are
 written where they say something: of a run that it describes rightly, the files are the same.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from opscope.core.table.tiles import Unit
+from opscope.core.units import counted_text
 from opscope.npu.analysis.calls import END
 from opscope.npu.analysis.specification import AssumedClock
 from opscope.reports.document.text import distinct, plain
@@ -202,7 +203,7 @@ def _note(row: TileRow) -> str | None:
         return f"No iterations: {row.iterations_reason}."
     said = []
     if expected is not None and found != expected:
-        said.append(f"Detected {found} iterations but expected {expected}.")
+        said.append(f"Detected {counted_text(found, 'iteration')} but expected {expected}.")
     if partial:
         said.append(f"{partial} of {found} iterations lack calls, and are not measured.")
     return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None

@@ -131,8 +131,8 @@ def sweep_document(found: Sweep) -> Document:
     seconds = f"GMAC/s are {clocks}. " if clocks else ""
     told = f"Cycles and rates are of the calls that each trace holds. {seconds}Empty: not known."
     return Document(
-        title=f"{len(found.rows)} traces",
-        heading=f"Sweep over {len(found.rows)} traces of AI Engine tiles",
+        title=counted_text(len(found.rows), "trace"),
+        heading=f"Sweep over {counted_text(len(found.rows), 'trace')} of AI Engine tiles",
         answer=sweep_sentence(found),
         blocks=[
             picture("sweep", lambda: sweep_picture(found)),

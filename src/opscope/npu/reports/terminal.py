@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.parts import part
+from opscope.core.units import counted_text
 from opscope.npu.reports.answer import answer, iteration_lines, range_text, shown_core, told, units_text
 from opscope.npu.reports.page import cycles_table, kinds_table, prediction_blocks, rates_table
 from opscope.reports.document.blocks import Block, Bullets, Document, Messages, Sentence, Tone
@@ -32,7 +33,11 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
         blocks.append(Sentence(part("the rate in seconds", lambda: _seconds(analysis), "")))
         blocks += _table_of("the table of calls", lambda: kinds_table(_few(analysis)))
         rest = len(rows) - len(_few(analysis))
-        blocks.append(Sentence(f"kinds of {rest} more tiles are in the report: --out DIR" if rest else "", Tone.DIM))
+        blocks.append(
+            Sentence(
+                f"kinds of {counted_text(rest, 'more tile')} are in the report: --out DIR" if rest else "", Tone.DIM
+            )
+        )
         reasons = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
         blocks.append(Bullets(reasons[:_FEW]))
     if analysis.prediction:

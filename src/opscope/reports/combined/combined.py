@@ -228,7 +228,7 @@ _SHARED = (
 def combined_document(report: CombinedReport) -> Document:
     """Every bundle in a sentence, side by side, and its bottleneck."""
     models = list(dict.fromkeys(" ".join(filter(None, (b.model, b.dtype))) for b in report.bundles))
-    counted = f"{len(report.bundles)} bundles side by side"
+    counted = f"{units.counted_text(len(report.bundles), 'bundle')} side by side"
     answers: Block = Bullets([_answer(bundle) for bundle in report.bundles])
     folded = len(report.bundles) > _UNFOLDED
     missing_of = [f"{bundle.label}: {'; '.join(bundle.missing)}" for bundle in report.bundles if bundle.missing]
@@ -382,7 +382,7 @@ def _layer_and_name(row: TopOperator) -> TableCell:
 
 def _shared(program: SharedProgram) -> Iterator[Block]:
     absent = f", of which {program.unmatched} are not on every platform" if program.unmatched else ""
-    counted = f"{len(program.operators)} operators matched by their place in the program{absent}."
+    counted = f"{units.counted_text(len(program.operators), 'operator')} matched by their place in the program{absent}."
     yield Sentence(f"{program.model}, sha256 {program.sha256[:12]}: {counted}")
     rows = _differing(program)
     if not rows:

@@ -276,7 +276,7 @@ def _within_processes(content: ReportContent) -> str:
 def _spread(latency: Latency) -> str:
     if latency.n == 1:
         return "a single inference"
-    return f"{time_text(latency.min_ns)} to {time_text(latency.max_ns)} in {latency.n} inferences"
+    return f"{time_text(latency.min_ns)} to {time_text(latency.max_ns)} in {counted_text(latency.n, 'inference')}"
 
 
 def _of_emulated(content: ReportContent) -> Headline:
@@ -549,7 +549,7 @@ def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Cl
     if len(short) < 2:  # noqa: PLR2004 - one alone needs no line for several
         return rows, []
     before = [row.change.baseline_ns for row in short if row.change and row.change.baseline_ns is not None]
-    name = f"{len(short)} operators below {SHORTEST_NS // 1_000} µs, together"
+    name = f"{counted_text(len(short), 'operator')} below {SHORTEST_NS // 1_000} µs, together"
     time, share = sums(row.operator for row in short)
     values: dict[str, Value] = {"ms": time, "share": share}
     return long, [Closing(name, values | {"baseline ms": sum(before)} if content.primary else values)]
@@ -582,7 +582,7 @@ def split_sentence(analysis: Analysis) -> str:
     """That the split is complete, in figures, and what was done to the times of the trace."""
     time, share = sums(analysis.operators)
     own = share_text(share) if time is None else time_text(time)
-    parts = [f"{len(analysis.operators)} operators and framework steps ({own})"]
+    parts = [f"{counted_text(len(analysis.operators), 'operator')} and framework steps ({own})"]
     parts += [
         f"{row.name} ({share_text(row.share) if row.time_ns is None else time_text(row.time_ns)})"
         for row in analysis.outside

@@ -260,6 +260,7 @@ class Sentence(Block):
 
     text: str
     tone: Tone = Tone.PLAIN
+    wide: bool = False  # whether a terminal does without it
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,7 @@ class Bullets(Block):
     """Sentences, one below the other."""
 
     items: Sequence[str]
+    wide: bool = False  # whether a terminal does without them
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,14 @@ class Messages(Block):
 
     messages: Sequence[Message]
     first: int | None = None
+    brief: bool = False  # whether Markdown has no more than the first few, a terminal the first without its evidence
+
+    @property
+    def rest(self) -> str:
+        """What is said of the findings behind the first few; nothing where there are none."""
+        behind = self.messages[self.first :] if self.first is not None else ()
+        rules = ", ".join(dict.fromkeys(told.rule for told in behind))
+        return f"{units.counted_text(len(behind), 'more finding')}: {rules}" if behind else ""
 
 
 @dataclass(frozen=True)
@@ -303,7 +313,7 @@ class HeadlineFigure(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures(Block):
-    """Figures beside one another on a page; a terminal has a table in their place, and Markdown further below."""
+    """Figures beside one another on a page; other forms have a table in their place."""
 
     figures: Sequence[HeadlineFigure]
     instead: TableBlock | None = None
@@ -348,6 +358,7 @@ class Details(Block):
 
     summary: str
     blocks: Sequence[Block]
+    instead: str = ""  # a sentence that other forms show in its place; empty: all of it
 
 
 @dataclass(frozen=True)
@@ -368,6 +379,12 @@ class Section(Block):
     link: str = ""  # what a link to it is called; empty where a page has none
     answer: str = ""  # what it says in a line
     folded: bool = False
+
+    @property
+    def closed(self) -> Section:
+        """The same with nothing but its answer."""
+        told = f"{self.answer[:1].upper()}{self.answer[1:]}." if self.answer else "In the HTML report."
+        return replace(self, blocks=[Sentence(told)])
 
 
 class Document(NamedTuple):

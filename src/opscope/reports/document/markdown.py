@@ -115,6 +115,13 @@ def _map_cell(cell: MapCell) -> str:
     return f"{text} ({_long(', '.join(cell.notes))})" if cell.notes else text
 
 
+def _messages(block: Messages) -> Iterator[str]:
+    """All of them; of brief ones the first few, and the rules of the others."""
+    shown = block.messages[: block.first] if block.brief else block.messages
+    yield "".join(f"{_message(told, at)}\n" for at, told in enumerate(shown, 1))
+    yield f"{_long(block.rest)}\n" if block.brief and block.rest else ""
+
+
 def _message(told: Message, number: int) -> str:
     parts = finding_parts(told)
     if parts is None:
@@ -137,13 +144,15 @@ def _name(text: str) -> str:
 _WRITERS: dict[type[Block], Callable[[Any, int], Iterable[str]]] = {
     Sentence: lambda block, _: [_sentence(block)],
     Bullets: lambda block, _: ["".join(f"- {_long(item)}\n" for item in block.items)],
-    Messages: lambda block, _: ["".join(f"{_message(told, at)}\n" for at, told in enumerate(block.messages, 1))],
+    Messages: lambda block, _: _messages(block),
     TableBlock: lambda block, _: [_table(block)],
-    Figures: lambda block, _: [_table(block.listed)] if block.alone else [],
+    Figures: lambda block, _: map(_table, filter(None, [block.listed if block.alone else block.instead])),
     CellMap: lambda block, _: [_map(block)],
     Picture: lambda block, _: [f"{block.instead}\n"] if block.instead else [],
     Code: lambda block, _: [fenced(block.text)],
-    Details: lambda block, level: _section(block.summary, block.blocks, level),
+    Details: lambda block, level: (
+        [f"{_long(block.instead)}\n"] if block.instead else _section(block.summary, block.blocks, level)
+    ),
     Beside: lambda block, level: _written([*block.left, *block.right], level),
     Section: lambda block, level: _section(block.title, block.blocks, level),
 }

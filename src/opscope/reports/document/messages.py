@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, grade_left
-from opscope.core.units import counted_text, time_text
+from opscope.core.units import time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.quality import Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
-_NAMED = 3
 _LONG = 300
+_MORE = re.compile(r"; |, (?:or|and|else|so that) |: (?=it |up to )| \((?=\d+ of )")
+"""Where a text goes on with another step, or with details."""
+
+
+def in_short(text: str) -> str:
+    """The first step or statement of a text; what follows it stands in the report."""
+    return _MORE.split(text, maxsplit=1)[0]
 
 
 def sentence(told: Message) -> str:
@@ -68,16 +75,19 @@ def grade_text(grade: Grade) -> str:
 
 
 def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> str:
-    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured."""
+    """The grade, the worst reason and what to do about it, and how many there are; empty when nothing was measured."""
     if quality is None:
         return ""
     if reasons_told:
         return f"Measurement quality: {grade_text(quality.grade)}"
-    reasons = [sentence(reason) for reason in quality.reasons]
-    rest = len(reasons) - _NAMED
-    more = f"; {counted_text(rest, 'more reason')} in the report" if rest > 0 else ""
-    shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
-    return f"Measurement quality: {grade_text(quality.grade)}{shown}"
+    if not quality.reasons:
+        return f"Measurement quality: {grade_text(quality.grade)}"
+    worst, rest = quality.reasons[0], len(quality.reasons) - 1
+    why = plain(in_short(worst.title), _LONG)
+    # Where the grade says not to trust, the step comes before all findings: measure_again.
+    do = f" (do: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
+    more = f"; {rest} more in the report" if rest else ""
+    return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}"
 
 
 def measure_again(quality: Quality | None) -> str:
@@ -85,7 +95,5 @@ def measure_again(quality: Quality | None) -> str:
     if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
         return ""
     told = [one for one in quality.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
-    steps = dict.fromkeys(plain(one.next_step, _LONG) for one in told if one.next_step)
-    why = plain(told[0].title, _LONG)
-    how = f": {'; '.join(list(steps)[:_NAMED])}" if steps else ""
-    return f"Measure again before acting on any finding{how} ({why})"
+    how = next((f": {plain(in_short(one.next_step), _LONG)}" for one in told if one.next_step), "")
+    return f"Measure again before acting on any finding{how}"

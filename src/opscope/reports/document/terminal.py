@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,6 @@ from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
@@ -28,7 +28,7 @@ from opscope.reports.document.blocks import (
     cell_text,
 )
 from opscope.reports.document.console import FittingTable, NameCell, Text, TextTable
-from opscope.reports.document.messages import finding_parts, sentence
+from opscope.reports.document.messages import finding_parts, in_short, sentence
 from opscope.reports.document.text import LONG, plain
 
 if TYPE_CHECKING:
@@ -57,15 +57,24 @@ def _written(blocks: Iterable[Block]) -> Iterator[RenderableType]:
         yield from _WRITERS[type(block)](block) if type(block) in _WRITERS else ()
 
 
-def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:
+def message_lines(block: Messages) -> list[RenderableType]:
     """Messages on a terminal: findings numbered, in full, the others in a line each."""
-    listed = list(messages)
-    lines = [line for number, told in enumerate(listed[:most], 1) for line in _message(told, number)]
-    rest = listed[most:] if most else []
-    if rest:
-        rules = ", ".join(dict.fromkeys(told.rule for told in rest))
-        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
-    return lines
+    findings = [told for told in block.messages if told.kind is MessageKind.FINDING]
+    shown = replace(block, messages=findings, first=1) if block.brief and findings else block
+    write = _brief_message if block.brief else _message
+    lines = [line for number, told in enumerate(shown.messages[: shown.first], 1) for line in write(told, number)]
+    return [*lines, Text(plain(shown.rest, LONG), style="dim")] if shown.rest else lines
+
+
+def _brief_message(told: Message, _number: int) -> list[RenderableType]:
+    """A finding by its title and the first of its next steps, a remark without what follows from it."""
+    parts = finding_parts(told)
+    if parts is None:
+        mark = "note: " if told.kind is MessageKind.WARNING else ""
+        return [Text(f"{mark}{plain(in_short(told.title), LONG)}", style="dim")]
+    saving, step = parts.saving.partition(",")[0].partition(" [")[0], in_short(parts.next_step)
+    title = Text(f"{plain(parts.title, LONG)}{f' ({saving} at most)' if saving else ''}", "bold")
+    return [title, Text(f"next: {plain(step, LONG)}")]
 
 
 def _message(told: Message, number: int) -> list[RenderableType]:
@@ -127,18 +136,18 @@ def _section(block: Section) -> list[RenderableType]:
 
 
 def _sentence(block: Sentence) -> list[RenderableType]:
-    return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text else []
+    return [Text(plain(block.text, LONG), _STYLES.get(block.tone, ""))] if block.text and not block.wide else []
 
 
 _WRITERS: dict[type[Block], Callable[[Any], Iterable[RenderableType]]] = {
     Sentence: _sentence,
-    Bullets: lambda block: [Text(plain(item, LONG)) for item in block.items],
-    Messages: lambda block: message_lines(block.messages, block.first),
+    Bullets: lambda block: [] if block.wide else [Text(plain(item, LONG)) for item in block.items],
+    Messages: message_lines,
     TableBlock: _table,
     Picture: lambda block: [Text(block.instead)] if block.instead else [],
     Code: lambda block: [Text(block.text)],
     Figures: lambda block: _written(filter(None, [block.listed if block.alone else block.instead])),
-    Details: lambda block: _written(block.blocks),
+    Details: lambda block: _written([Sentence(block.instead)] if block.instead else block.blocks),
     Beside: lambda block: _written([*block.left, *block.right]),
     Section: _section,
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from opscope.core.units import counted_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.document.html import COLOURS
 from opscope.reports.document.text import plain
@@ -63,7 +64,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
         level = _add(rows, label, change.category, change.saved_ns / 1e6, level)
     if rest:
         left = sum(change.saved_ns for change in rest) / 1e6
-        level = _add(rows, f"{len(rest)} other kinds" if named else "all kinds", Category.OTHER, left, level)
+        level = _add(rows, counted_text(len(rest), "other kind") if named else "all kinds", Category.OTHER, left, level)
     for row in comparison.shift.outside:
         if abs(row.saved_ns) >= _LEAST * comparison.baseline.headline_ns:
             level = _add(rows, row.name, row.category or Category.OTHER, row.saved_ns / 1e6, level)

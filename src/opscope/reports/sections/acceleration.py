@@ -29,11 +29,13 @@ def acceleration_section(content: ReportContent) -> Section:
     comparison = content.primary
     if comparison is None:
         why = f", {content.manifest.left_out.switch}" if content.manifest.left_out.switch else ""
-        return Section(title, [Sentence(f"Not known: there is no baseline to compare with{why}.")], "change", "Change")
+        answer = f"Not known: there is no baseline to compare with{why}"
+        return Section(title, [Sentence(f"{answer}.")], "change", "Change", answer, folded=True)
     blocks: list[Block] = [Bullets(part("what acceleration did", lambda: accelerated(content), list[str]()))]
     found = part("what changed", lambda: shift_blocks(comparison) if content.has_split else [], list[Block]())
     where = [Section("Where the change comes from", found)] if found else []
-    return Section(title, [*blocks, *where], "change", "Change")
+    answer = f"speedup {speedup_text(comparison.end_to_end)}"
+    return Section(title, [*blocks, *where], "change", "Change", answer, folded=True)
 
 
 def accelerated(content: ReportContent) -> list[str]:

@@ -26,11 +26,12 @@ def accuracy_section(found: Accuracy | None) -> Section | None:
     """What a report says of the outputs of two sides; None where they are no question."""
     if found is None:
         return None
-    blocks: list[Block] = [Bullets([f"{line}." for line in accuracy_sentences(found)])]
+    told = accuracy_sentences(found)
+    blocks: list[Block] = [Bullets([f"{line}." for line in told])]
     rows = [output for output in found.outputs[:_MOST_ROWS] if output.problem is None]
     if rows and not found.equal:
         blocks += [_outputs(rows), Sentence(_NOTE, Tone.DIM)]
-    return Section("Outputs", blocks, "accuracy", "Outputs")
+    return Section("Outputs", blocks, "accuracy", "Outputs", told[0], folded=True)
 
 
 def _outputs(rows: list[OutputDifference]) -> TableBlock:
@@ -78,7 +79,7 @@ def _answer(found: Accuracy) -> str:
 
 
 def _inputs(count: int) -> str:
-    return "one input" if count == 1 else f"{count} inputs"
+    return "one input" if count == 1 else counted_text(count, "input")
 
 
 def _nonfinite(outputs: list[OutputDifference]) -> list[str]:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import Block, TableBlock
 
-_TOP = 8
+_TOP = 10
 _FIRST = 4
 """Findings that the first screen shows in full."""
 
@@ -68,7 +68,7 @@ def first_screen(content: ReportContent) -> list[Block]:
     blocks: list[Block] = [Sentence(line, Tone.BAD) for line in incomplete]
     figures = part("the figures of the first screen", lambda: _figures(content), list[HeadlineFigure]())
     blocks.append(Figures(figures, variants_table(content, brief=True)))
-    blocks.append(Bullets(part("the answer in short", lambda: _in_short(content), list[str]())))
+    blocks += part("the answer in short", lambda: _in_short(content), list[Bullets]())
     return [*blocks, Beside(split_blocks(content), [next_steps(content)])]
 
 
@@ -89,7 +89,7 @@ def split_blocks(content: ReportContent) -> list[Block]:
                 *of,
                 picture("split by category", lambda: _drawn_split(content)),
                 category_table(category_rows(content), closing_rows(content, copies=False)),
-                Sentence(_how_split(content.shown), Tone.DIM),
+                Sentence(_how_split(content.shown), Tone.DIM, wide=True),
             ],
         ),
         Section("Top operators", [operator_table(rows, closing, compared=content.primary is not None)]),
@@ -152,14 +152,14 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     rows = [OperatorRow(row, 0.0, None) for row in longest_first(analysis.operators)]
     return [
         categories,
-        Sentence(_scaled(analysis), Tone.DIM),
+        Sentence(_scaled(analysis), Tone.DIM, wide=True),
         operator_table(rows, closing_rows_of(analysis, copies=True)),
     ]
 
 
 def _named(row: OperatorRow) -> TableCell:
     own = row.operator
-    kind = f"{row.steps} steps, {counted_text(row.members, 'operator')}" if row.steps else own.kind
+    kind = f"{counted_text(row.steps, 'step')}, {counted_text(row.members, 'operator')}" if row.steps else own.kind
     return TableCell(layer_text(own) or own.name, kind, own.category)
 
 
@@ -176,7 +176,9 @@ def next_steps(content: ReportContent) -> Section:
     told = content.advice
     again = "" if one_process_a_side(content) else measure_again(content.quality)
     blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
-    return Section("Recommendations", [*blocks, Messages(told, _FIRST) if told else Sentence("No findings.")])
+    return Section(
+        "Recommendations", [*blocks, Messages(told, _FIRST, brief=True) if told else Sentence("No findings.")]
+    )
 
 
 def first_step(quality: Quality | None) -> list[Block]:
@@ -223,23 +225,28 @@ def _off(content: ReportContent) -> str:
     return off_text(baselines[0]) if baselines and baselines[0].ablated is not None else ""
 
 
-def _in_short(content: ReportContent) -> list[str]:
-    """What was the largest before acceleration, and what is slow now; the framework's own time left out."""
+def _in_short(content: ReportContent) -> list[Bullets]:
+    """What was the largest before acceleration, and what is slow now; the framework's own time left out.
+
+    A terminal has the one of the two that tells more: that another category is the largest, else what is slow.
+    """
     if not content.has_split or content.shown is None or content.manifest.target.emulated:
         return []
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:
-        return ["Slow now: not known, the trace holds no operator."]
+        return [Bullets(["Slow now: not known, the trace holds no operator."])]
     most = limit_without(largest.share)
     limit = f"; without it an inference would be {ratio_text(most)} as fast at most" if most else ""
     now = f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
     before = largest_before(content.primary)
     if before is None:
-        return [now]
+        return [Bullets([now])]
     name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
-    if before[0] is largest.category:
-        return [f"What changed: {name} is still the largest, {shares[0]} before and {shares[1]} now.", now]
-    return [f"What changed: the largest was {before[0].value}, {shares[0]}; now it is {name}, {shares[1]}.", now]
+    same = before[0] is largest.category
+    told = f"{name} is still the largest, {shares[0]} before and {shares[1]} now."
+    if not same:
+        told = f"the largest was {before[0].value}, {shares[0]}; now it is {name}, {shares[1]}."
+    return [Bullets([f"What changed: {told}"], wide=same), Bullets([now], wide=not same)]
 
 
 def heading(content: ReportContent) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.parts import part
-from opscope.core.units import interval_text, ratio_text, share_text, size_text, time_text
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
     NOT_KNOWN,
     off_text,
@@ -77,7 +77,8 @@ def latency_section(content: ReportContent) -> Section:
                 ],
             )
         )
-    return Section("Latency Comparison", blocks, "latency", "Latency")
+    answer = counted_text(len(content.variants), "variant")
+    return Section("Latency Comparison", blocks, "latency", "Latency", answer, folded=True)
 
 
 _BAND = "Median over processes; the band spans the fastest to the slowest process."
@@ -221,7 +222,7 @@ def methods_section(content: ReportContent) -> Section | None:
         Bullets(calls),
         Sentence(f"{told}calls together mix them.".strip(), Tone.DIM),
     ]
-    return Section("Methods", blocks, "methods", "Methods")
+    return Section("Methods", blocks, "methods", "Methods", counted_text(len(rows), "method"), folded=True)
 
 
 def methods_table(
@@ -294,9 +295,8 @@ def threads_section(content: ReportContent) -> Section | None:
         column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),
         sortable=True,
     )
-    return Section(
-        "Threads", [Sentence(". ".join([found.answer, *found.notes, ""]).strip()), rows], "threads", "Threads"
-    )
+    told = Sentence(". ".join([found.answer, *found.notes, ""]).strip())
+    return Section("Threads", [told, rows], "threads", "Threads", found.answer, folded=True)
 
 
 def memory_section(content: ReportContent) -> Section:

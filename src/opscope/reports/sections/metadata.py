@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
 from opscope.core.printable import shell_command
-from opscope.core.units import size_text
+from opscope.core.units import counted_text, size_text
 from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.document.blocks import Code, Section, Sentence, facts
 from opscope.reports.document.template import WRITTEN_BY
@@ -30,7 +30,7 @@ def reproduction_section(manifest: Manifest) -> Section:
     """The command that runs the experiment again."""
     again = reproduction(manifest)
     blocks: list[Block] = [Code(again.command), Sentence(again.note)] if again else []
-    answer = f"{manifest.plan.rounds} rounds, {len(manifest.repetitions)} repetitions"
+    answer = f"{manifest.plan.rounds} rounds, {counted_text(len(manifest.repetitions), 'repetition')}"
     shown = blocks or [Sentence("How to run it again is not known.")]
     return Section("How to Reproduce", shown, "again", "What ran", answer, folded=True)
 
@@ -60,7 +60,7 @@ def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
         yield "Environment Variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())
     yield "Measured", manifest.created
     each = f"{_known(plan.warmup)} warm-up and {_known(plan.runs)} measured inferences per process"
-    yield "Plan", f"{plan.rounds} rounds, {each}, seed {_known(plan.seed)}"
+    yield "Plan", f"{counted_text(plan.rounds, 'round')}, {each}, seed {_known(plan.seed)}"
     failed = len(manifest.failures())
     yield "Repetitions", f"{len(manifest.repetitions)} run, {failed} failed; status {manifest.status.value}"
     yield "Traces analysed", _files(manifest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.operators.operators import limit_without
 from opscope.analysis.rules.evidence import LEAST_SHARE
-from opscope.core.units import counted_text, share_text
+from opscope.core.units import counted_text, share_text, time_text
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import (
@@ -45,7 +45,8 @@ def inference_section(shown: Analysis) -> Section:
     ]
     if shown.modules:
         blocks.append(Section("By module", [picture("one inference by module", lambda: _by_module(shown))]))
-    return Section("One inference", blocks, "inference", "One inference")
+    answer = f"where its {time_text(shown.headline_ns)} go"
+    return Section("One inference", blocks, "inference", "One inference", answer, folded=True)
 
 
 def _by_program(shown: Analysis) -> str:
@@ -67,7 +68,8 @@ def bottlenecks_section(content: ReportContent) -> Section:
     names = [f"{layer_text(one) or one.name} {share_text(one.share)}" for one in heavy[:_HEAVY]]
     more = f" and {len(heavy) - _HEAVY} more" if len(heavy) > _HEAVY else ""
     least = share_text(LEAST_SHARE)
-    told = f"{counted_text(len(heavy), 'operator')} above {least} of the latency: {', '.join(names)}{more}."
+    answer = f"{counted_text(len(heavy), 'operator')} above {least} of the latency"
+    told = f"{answer}: {', '.join(names)}{more}." if heavy else f"No operator takes more than {least}."
     rows = table(
         sorted(category_rows(content), key=lambda row: -row.share),
         CATEGORY,
@@ -75,9 +77,7 @@ def bottlenecks_section(content: ReportContent) -> Section:
         column("share", Format.SHARE, lambda row: row.share),
         column("limit if removed", Format.RATIO, lambda row: limit_without(row.share)),
     )
-    return Section(
-        "Bottlenecks", [rows, Sentence(told if heavy else f"No operator takes more than {least}.")], "bottlenecks"
-    )
+    return Section("Bottlenecks", [rows, Sentence(told)], "bottlenecks", answer=answer, folded=True)
 
 
 def operators_section(content: ReportContent, shown: Analysis) -> Section:

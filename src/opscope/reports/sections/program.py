@@ -137,7 +137,7 @@ def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
 
 def _steps(module: ModuleTime) -> str:
     """That the exporter unrolled a module, in a few words; empty where it did not."""
-    return f"{module.steps} steps" if module.steps else ""
+    return counted_text(module.steps, "step") if module.steps else ""
 
 
 def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
@@ -273,6 +273,7 @@ def roofline_section(analysis: Analysis) -> Section | None:
         return None
     where = ceilings_text(analysis.ceilings) if analysis.ceilings else ""
     told = f"At the measured ceilings these operators would take {time_text(found.ceiling_ns)} instead of "
+    answer = f"{time_text(found.ceiling_ns)} at the measured ceilings"
     bounds = table(
         found.bounds,
         column("limited by", Format.TEXT, lambda row: bound_text(row.bound)),
@@ -289,7 +290,7 @@ def roofline_section(analysis: Analysis) -> Section | None:
             [_headroom(analysis), _ceilings(found.operators)],
         ),
     ]
-    return Section("How far from this machine's limit", blocks, "roofline", "Roofline")
+    return Section("How far from this machine's limit", blocks, "roofline", "Roofline", answer, folded=True)
 
 
 def _drawn_roofline(analysis: Analysis) -> str | None:

@@ -29,7 +29,8 @@ def trust_section(content: ReportContent, failures: Sequence[PartFailure]) -> Se
     for title, kind in (("Passed Checks", MessageKind.PASSED), ("Checks Not Made", MessageKind.NOT_CHECKED)):
         found = [one for one in ruled_out if one.kind is kind]
         if found:
-            blocks.append(Details(f"{title} ({len(found)})", [Bullets(_named(found))]))
+            count = f"{title.capitalize()}: {len(found)}."
+            blocks.append(Details(f"{title} ({len(found)})", [Bullets(_named(found))], count))
     return Section("Measurement Quality", blocks, "trust", "Trust")
 
 

@@ -101,7 +101,7 @@ class EmulatorCounter(WorkCounter):
     def __init__(self, sve_bits: int = SVE_BITS, sme_bits: int = SME_BITS) -> None:
         for option, bits in (("--sve-bits", sve_bits), ("--sme-bits", sme_bits)):
             if bits not in LENGTHS:
-                raise UsageError(f"{bits} is no length of a vector", where=option, hint=f"one of {LENGTHS}")
+                raise UsageError(f"vectors have no {bits} bits", where=option, hint=f"one of {LENGTHS}")
         emulator = find_emulator()
         if emulator.doubt:
             raise MissingDependencyError(emulator.doubt, hint="count with QEMU 11.1 or newer")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
+from opscope.core.units import counted_text
 from opscope.readers.lifecycle import PORTABLE, XNNPACK
 from opscope.runtimes.litert.trace import MICRO, TraceRow, columns_of
 
@@ -111,7 +112,7 @@ def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[T
 def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], start: int, number: int) -> list[TraceRow]:
     """All calls of delegates as one, with what they report: the report does not tell which call it belongs to."""
     within = sum(row.ns for row in inner)
-    name = calls[0].kind if len(calls) == 1 else f"{len(calls)} calls of delegates"
+    name = calls[0].kind if len(calls) == 1 else f"{counted_text(len(calls), 'call')} of delegates"
     whole = max(within, sum(row.ns for row in calls))
     found, at = [_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, whole)], start
     for row in inner:
@@ -131,7 +132,7 @@ def _row(scope: Scope, name: str, backend: str, number: int, start: int, duratio
 
 
 def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int) -> list[TraceWarning]:
-    runs = f"{report.runs} inferences" if report.runs else "inferences whose number it does not tell"
+    runs = counted_text(report.runs, "inference") if report.runs else "inferences whose number it does not tell"
     spread = f"; {report.spread}" if report.spread else ""
     found = [
         TraceWarning(

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.core.errors import TraceFormatError
+from opscope.core.units import counted_text
 from opscope.runtimes.litert.benchmark import FORMAT, BenchmarkReport, BenchmarkRow, table_of
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class _Listed(NamedTuple):
         """What of the table is not there, as far as its own figures tell; empty where they agree."""
         observed, shares = self.total.get("observed"), sum(share for _, share in self.rows)
         if observed is not None and observed != len(self.rows):
-            return f"a table has {len(self.rows)} operators, and its last line counts {observed:.0f}"
+            return f"a table has {counted_text(len(self.rows), 'operator')}, and its last line counts {observed:.0f}"
         if shares and abs(shares - _WHOLE) > _ROUNDING * (1 + len(self.rows)):
             return f"the shares of a table's operators add up to {shares:.1f} %"
         return ""

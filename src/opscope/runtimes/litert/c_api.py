@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from opscope.core.errors import RunError
+from opscope.core.units import counted_text
 from opscope.runtimes.litert.trace import INVOKE_TYPES, MICRO, EventRow
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class CompiledModel:
         count = ctypes.c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         if not 0 <= count.value <= _MOST_EVENTS:
-            raise RunError(f"LiteRT's profiler tells of {count.value} events")
+            raise RunError(f"LiteRT's profiler tells of {counted_text(count.value, 'event')}")
         rows = (_Event * count.value)()
         self._call("LiteRtGetProfilerEvents", self._profiler, count, rows)
         return [

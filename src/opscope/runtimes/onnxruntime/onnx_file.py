@@ -15,6 +15,7 @@ import msgspec
 from opscope.core.errors import TraceFormatError, UsageError
 from opscope.core.files import head_of, leads_out
 from opscope.core.system.memory import limited
+from opscope.core.units import counted_text
 from opscope.program.structure.dtypes import NumberType
 from opscope.readers.compressed import mapped_file
 from opscope.readers.other_files import not_recognised, other_file
@@ -341,7 +342,7 @@ def _value(message: WireMessage) -> OnnxValue:
     code, shape = own.integer(1), own.message(2)
     sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
     if sizes is not None and len(sizes) > _MOST_DIMENSIONS:
-        raise message.error(f"a tensor has {len(sizes):,} dimensions")
+        raise message.error(f"a tensor has {counted_text(len(sizes), 'dimension', ',')}")
     return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
 
 
@@ -363,7 +364,7 @@ def _weight(message: WireMessage) -> OnnxWeight:
 def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes of a stored tensor."""
     if len(shape) > _MOST_DIMENSIONS:
-        raise message.error(f"a stored tensor has {len(shape):,} dimensions")
+        raise message.error(f"a stored tensor has {counted_text(len(shape), 'dimension', ',')}")
     if any(size < 0 for size in shape):
         raise message.error("a stored tensor has a size below 0")
     if math.prod(shape) > _MOST_ELEMENTS:

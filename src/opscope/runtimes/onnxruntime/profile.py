@@ -117,7 +117,9 @@ class OnnxRuntimeProfileReader:
         tree = _tree(rows)
         if not any(event.scope is Scope.EXECUTE for event in tree.events):
             hint = "run the session before end_profiling(); the profile of a crashed process ends before its run does"
-            raise EmptyTraceError(f"no model_run among its {len(rows):,} rows", where=path, hint=hint)
+            raise EmptyTraceError(
+                f"no model_run among its {counted_text(len(rows), 'row', ',')}", where=path, hint=hint
+            )
         try:
             return EventTable.build(_columns(tree), Clock.NS, _warnings(rows, tree, unreadable))
         except InvariantError as error:

@@ -9,6 +9,7 @@ from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import ExportError, NotFoundError, UsageError
 from opscope.core.files import storage_errors
 from opscope.core.system.stages import enter
+from opscope.core.units import counted_text
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, Choice
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.exporting import with_kept_log
@@ -42,7 +43,9 @@ def _program_in(directory: Path) -> Path:
         raise NotFoundError(f"no program ({', '.join(most)} or {last}) in the directory", where=directory, hint=hint)
     if len(found) > 1:
         names = ", ".join(file.name for file in found[:_SHOWN])
-        raise UsageError(f"{len(found)} programs in the directory: {names}", where=directory, hint="name one of them")
+        raise UsageError(
+            f"{counted_text(len(found), 'program')} in the directory: {names}", where=directory, hint="name one of them"
+        )
     return program_source(str(found[0])) or found[0]
 
 

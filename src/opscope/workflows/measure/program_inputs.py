@@ -14,6 +14,7 @@ import numpy as np
 from opscope.bundle.bundle import MODEL
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
+from opscope.core.units import counted_text
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.program.structure.plan import PlannedTensor
@@ -86,7 +87,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     sides = [declared_inputs(program, plan.calls) for program in programs]
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
-        raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
+        raise _unlike(programs, f"it takes {counted_text(len(sides[0]), 'input')}, there are {len(sides[1])}", hint)
     texts = [
         _told(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
         for own, program in zip(sides, programs, strict=True)

@@ -9,6 +9,7 @@ import numpy as np
 from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
 from opscope.core.errors import MismatchError
 from opscope.core.files import sha256_of
+from opscope.core.units import counted_text
 from opscope.experiment.inputs import described, made_inputs
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.axes import axes_between
@@ -70,7 +71,7 @@ def shared_inputs(
 def _unlike(first: Sequence[Value], other: Sequence[Value], name: str) -> str | None:
     """Why the inputs of two programs are not the same, as one sentence; None where their values can be."""
     if len(first) != len(other):
-        return f"it takes {len(other)} inputs, {name} takes {len(first)}"
+        return f"it takes {counted_text(len(other), 'input')}, {name} takes {len(first)}"
     for number, (one, own) in enumerate(zip(first, other, strict=True)):
         alike = described(one) == described(own)
         if isinstance(one, PlannedTensor) and isinstance(own, PlannedTensor):

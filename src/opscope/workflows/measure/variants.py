@@ -222,7 +222,7 @@ def check_thread_count(threads: int | None, affinity: Sequence[int], there: Envi
     usable, reason = _usable(affinity, there)
     if usable is not None and threads is not None and threads > max(1, usable):
         hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
-        problem = f"{threads} threads on {counted_text(usable, 'usable CPU')}{reason}"
+        problem = f"{counted_text(threads, 'thread')} on {counted_text(usable, 'usable CPU')}{reason}"
         raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
 
 

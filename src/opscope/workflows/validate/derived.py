@@ -331,7 +331,7 @@ def _unlike_lines(report: _Report) -> Iterator[Problem]:
             if not same_length:
                 return
     if not same_length:
-        yield Problem(report.file, "", f"has {len(stated)} lines, the traces give {len(true)}")
+        yield Problem(report.file, "", f"has {counted_text(len(stated), 'line')}, the traces give {len(true)}")
 
 
 def _other_title(file: str, stated: str, true: str) -> bool:

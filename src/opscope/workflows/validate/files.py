@@ -64,7 +64,9 @@ def hash_check(
         return questions.HASHES.skipped("no trace is there whose hash is stated, and no record has one")
     others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
     told = f", {counted_text(others, 'file')} beside them" if others else ""
-    counts = f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {len(records)} records"
+    counts = (
+        f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {counted_text(len(records), 'record')}"
+    )
     aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
     return questions.HASHES.answered(
         [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} have the stated SHA-256{aside}"

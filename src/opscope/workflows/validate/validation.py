@@ -19,6 +19,7 @@ from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError, UsageError
 from opscope.core.parts import explained, noted
 from opscope.core.printable import shell_command
+from opscope.core.units import counted_text
 from opscope.core.version import __version__
 from opscope.measurements.results import ValidationResult
 from opscope.workflows.validate.files import derived_documents, document_kind
@@ -91,7 +92,9 @@ def structure_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
     own, wanted = _shapes(opened, opened.manifest), _shapes(good, good.manifest)
     problems = [p for kind in own if kind in wanted for p in shape_problems(kind, own[kind], wanted[kind])]
     return [
-        questions.LIKE_FILES.answered(role_problems(*roles), f"{len(roles[0])} kinds of files, as in the good bundle"),
+        questions.LIKE_FILES.answered(
+            role_problems(*roles), f"{counted_text(len(roles[0]), 'kind')} of files, as in the good bundle"
+        ),
         questions.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(own)} as in the good bundle"),
     ]
 
@@ -192,7 +195,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     doubts = sound._replace(all=sound.all or _program_doubt(program) or _ceilings_doubt(documents))
     values = {path: document.value for path, document in documents.items() if isinstance(document.value, dict)}
     comparable = {path: value for path, value in values.items() if not documents[path].foreign}
-    records_text = f"{len(manifest.repetitions)} repetitions as planned"
+    records_text = f"{counted_text(len(manifest.repetitions), 'repetition')} as planned"
     paths_text = "all stated paths and all files are in the bundle"
     hashes = record_hashes(opened.document.value)
     figures = Bundle(found.root, manifest, hashes_checked=True)
@@ -245,13 +248,15 @@ def _not_asked(question: Question, failures: Sequence[PartFailure]) -> BundleChe
 
 def _plan_check(manifest: Manifest, problems: list[Problem]) -> BundleCheck:
     rounds, variants = manifest.plan.rounds, len(manifest.variants)
-    return questions.PLAN.answered(problems, f"each of {rounds} rounds holds each of {variants} variants once")
+    return questions.PLAN.answered(
+        problems, f"each of {rounds} rounds holds each of {counted_text(variants, 'variant')} once"
+    )
 
 
 def _completeness_check(opened: Opened, manifest: Manifest, problems: list[Problem]) -> BundleCheck:
     planned = manifest.planned()
     done = len(set(planned).intersection(r.place for r in manifest.repetitions if r.ok))
-    succeeded = f"{done} of {len(planned)} planned repetitions succeeded"
+    succeeded = f"{done} of {counted_text(len(planned), 'planned repetition')} succeeded"
     action = _WAIT if is_held(opened.found.root) else _finishing(opened.found, manifest)
     question = questions.COMPLETE._replace(action=action)
     return question.answered(problems, succeeded, f"{succeeded}, the run is {manifest.status.value}")

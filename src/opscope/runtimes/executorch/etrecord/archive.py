@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import leads_out
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,9 @@ class Archive:
     def _checked(self) -> dict[str, zipfile.ZipInfo]:
         infos = self._zip.infolist()
         if len(infos) > _MOST_MEMBERS:
-            raise self.error(f"it has {len(infos):,} members, an ETRecord has a dozen for each method")
+            raise self.error(
+                f"it has {counted_text(len(infos), 'member', ',')}, an ETRecord has a dozen for each method"
+            )
         members: dict[str, zipfile.ZipInfo] = {}
         for info in infos:
             self._check_member(info)

@@ -10,6 +10,7 @@ import msgspec
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
 from opscope.core.files import write_atomically
+from opscope.core.units import counted_text
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
 from opscope.runtimes.executorch.export.stages import LOWERING, Lowering, of_methods, told
@@ -122,7 +123,7 @@ def calibration_inputs(method: EagerMethod, choice: Quantisation) -> Sequence[In
         return [method.inputs, *_made(method.inputs)]
     given = list(choice.calibration)
     if not given or any(len(inputs) != len(method.inputs) for inputs in given):
-        problem = f"calibration needs at least one tuple of {len(method.inputs)} inputs each"
+        problem = f"calibration needs at least one tuple of {counted_text(len(method.inputs), 'input')} each"
         raise UsageError(problem, where="Quantisation.calibration", hint="or None: inputs are made like the examples")
     return given
 

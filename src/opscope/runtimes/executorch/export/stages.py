@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from opscope.core.units import counted_text
 from opscope.program.structure.exported import UnrolledLayer
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Lowering:
         def saying(program: Any) -> Any:  # noqa: ANN401 - likewise
             operators = sum(node.op == "call_function" for node in program.graph.nodes)
             self._heard(PARTITIONING, "")
-            self._heard(PARTITIONING, f"{operators} operators")
+            self._heard(PARTITIONING, counted_text(operators, "operator"))
             found = partition(program)
             self._delegates += len(found.partition_tags)
             self._heard(COMPILING, "")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opscope.core.errors import RunError
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.core.units import counted_text
 from opscope.runtimes.litert.tflite import BUILTIN_OPERATORS
 from opscope.runtimes.litert.trace import INVOKE, INVOKE_TYPES, EventRow
 from opscope.runtimes.native.building import build_key, compile_to, find_compiler
@@ -57,7 +58,9 @@ class Recorder:
         """Begin to look at the operators of all graphs of a file, which have their final memory by now."""
         watched = self._library.opscope_watch()
         if watched != graphs:
-            raise RunError(f"LiteRT gave a delegate {watched} graphs of {graphs}: its operators cannot be told")
+            raise RunError(
+                f"LiteRT gave a delegate {counted_text(watched, 'graph')} of {graphs}: its operators cannot be told"
+            )
 
     def forget(self) -> None:
         """Forget all events."""

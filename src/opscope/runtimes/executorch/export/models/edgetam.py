@@ -30,7 +30,7 @@ SIZE = 1024
 _SEED = 0
 _CONFIG, _WEIGHTS = Path("sam2/configs/edgetam.yaml"), Path("checkpoints/edgetam.pt")
 _PREFIX = "image_encoder."
-_STEPS = "docs/how-to/onboard-edgetam.md has the steps"
+_STEPS = "docs/design/details/onboard-edgetam.md has the steps"
 _NEEDED = {"hydra": "hydra-core", "omegaconf": "omegaconf", "timm": "timm"}
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from opscope.core.errors import UsageError
+from opscope.core.units import counted_text
 from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def _network(config: Any) -> nn.Module:  # noqa: ANN401 - likewise
 def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequence[int]) -> EagerModel:
     """Methods that share the network's weights; each has a cache of its own, as methods of a program do."""
     if not 1 <= prompt <= context or not all(0 <= position < context for position in positions):
-        problem = f"a prompt of {prompt} tokens and positions {', '.join(map(str, positions))} are too much"
+        problem = (
+            f"a prompt of {counted_text(prompt, 'token')} and positions {', '.join(map(str, positions))} are too much"
+        )
         raise UsageError(problem, where="positions", hint=f"the cache has {context:,} places, from 0 on")
     torch.manual_seed(_SEED)
     words = torch.randint(0, 2, (1, prompt))
