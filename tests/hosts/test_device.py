@@ -45,6 +45,18 @@ def test_files_are_kept_by_their_content(files: dict[str, Path], tmp_path: Path)
     assert Path(device.provide("runners", files)["runner"]).read_text() == "another"
 
 
+def test_files_may_lie_below_the_directory(files: dict[str, Path], tmp_path: Path) -> None:
+    """As the weights of a model do that names them so."""
+    for name in ("weights/first.bin", "weights/more/first.bin"):
+        files[name] = tmp_path / name.replace("/", "-")
+        files[name].write_text(name)
+    kept = Device(Board(), str(tmp_path)).provide("programs", files)
+    home = Path(kept["runner"]).parent
+    for name, file in files.items():
+        assert kept[name] == str(home / name)
+        assert Path(kept[name]).read_text() == file.read_text()
+
+
 def test_files_that_cannot_be_kept_are_said_with_the_room(files: dict[str, Path], tmp_path: Path) -> None:
     """It may be why; here something else stands in the way, and the device's words say so."""
     device = Device(Board(), str(tmp_path))
