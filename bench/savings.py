@@ -26,7 +26,7 @@ from opscope.machine.environment import cpu_name
 from replayed import CLOSE, ENOUGH, SETTINGS, Replay, exported, replay, share_close
 from stock_layers import STOCK
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "predicted-savings.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "design" / "predicted-savings.md"
 _MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end of measured -->)", re.DOTALL)
 
 

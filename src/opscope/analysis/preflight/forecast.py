@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_support import SmeSupport
 
@@ -68,7 +69,7 @@ NOMINAL = Machine(
     portable_operations=2.0,
     portable_bytes=20.0,
     call_ns=3200.0,
-    operator_ns=260.0,
+    operator_ns=DELEGATED_OPERATOR_NS,
 )
 """``vector``: four units of 128 bits at 4 GHz. ``matrix``: outer products of an Apple M4 performance core, measured by
 github.com/tzakharko/m4-sme-exploration (reports/02). ``bytes_per_ns``: most of a phone's memory bandwidth. Portable

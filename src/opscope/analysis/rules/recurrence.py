@@ -10,6 +10,7 @@ from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.operators.unrolled import unrolled
 from opscope.analysis.rules.evidence import LEAST_SHARE, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, share_text
+from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from opscope.analysis.rules.evidence import Evidence
 
 # Where it comes from: docs/design/rules.md.
-_MODULES = ("GRU", "LSTM", "RNN")
 _REPLACE = (
     "put opscope.patterns.replace_recurrent(model) behind loading the weights: it replaces every torch.nn.GRU, LSTM "
     "and RNN by one whose steps are slices, products and sums, so that all of them are one delegate"
@@ -28,8 +28,9 @@ _REWRITE = (
     "write the step of operators that a delegate takes: slices in place of split, chunk and x[:, t], reshape in place "
     "of squeeze and unsqueeze; all steps are one delegate then"
 )
-# Slices replace portable operators, joined gates save as many: docs/reference/predicted-savings.md.
-_REPLACED = "if all steps ran in one call"
+_STEP = {"GRU": 14, "LSTM": 15, "RNN": 4}
+"""Delegated operators of a step of what replaces these."""
+_REPLACED = "if all steps ran in one call, with the operators of the recipe"
 _REWRITTEN = "at most, if all steps ran in one call and what replaces their portable operators took no time"
 
 
@@ -46,9 +47,10 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
     borders = [cost for place, cost in evidence.borders().items() if place in inside]
     kept = (len(borders) - 1) / len(borders) if borders else 0.0
     time = time_of(leaving) + sum(borders) * kept + _between(evidence, inside)
+    saved = time - DELEGATED_OPERATOR_NS * sum(map(_added, found))
     share, named = evidence.part(time), _named(found)
     figures = f"{counted_text(len(portable), 'portable operator')} and {counted_text(len(borders), 'delegate call')}"
-    if share <= LEAST_SHARE:
+    if evidence.part(saved) <= LEAST_SHARE:
         return passed(rule, f"{named}: leaving the delegate in between takes {share_text(share)} ({figures})")
     title = f"Steps of {named} leave their delegate, which takes {share_text(share)} of the latency"
     own = f": {longest(portable)}" if portable else ""
@@ -56,12 +58,11 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
         f"{figures} in {counted_text(sum(one.steps for one in found), 'step')}; portable: "
         f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
     )
-    types = {(operator.module_type or "").rpartition(".")[2] for one in found for operator in one.operators}
-    step, basis = (_REPLACE, _REPLACED) if types & set(_MODULES) else (_REWRITE, _REWRITTEN)
+    step, basis = (_REPLACE, _REPLACED) if any(map(_replaced, found)) else (_REWRITE, _REWRITTEN)
     whole = [*portable, *evidence.calls_of(operator for one in found for operator in one.operators)]
-    spread, more = evidence.interval(whole), time_of(whole) - time
+    spread, more = evidence.interval(whole), time_of(whole) - saved
     ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
-    saving = evidence.saved(Saving(time, ends, basis))
+    saving = evidence.saved(Saving(saved, ends, basis))
     return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
 
 
@@ -71,6 +72,19 @@ def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
     every = {(o.method, o.instruction) for o in evidence.operators if o.instruction is not None and o.method in methods}
     framework = [o for o in evidence.operators if o.instruction is None and o.method in methods]
     return time_of(framework) * (len(inside) - 1) / len(every) if every else 0.0
+
+
+def _replaced(one: Unrolled) -> str | None:
+    """Which of torch's own layers it is; None for a loop of the user's own."""
+    types = {(operator.module_type or "").rpartition(".")[2] for operator in one.operators}
+    return next((name for name in _STEP if name in types), None)
+
+
+def _added(one: Unrolled) -> int:
+    """How many more delegated operators the recipe's layer has."""
+    layer = _replaced(one)
+    inside = sum(operator.backend != PORTABLE_BACKEND for operator in one.operators)
+    return max(0, _STEP[layer] * one.steps - inside) if layer else 0
 
 
 def _named(found: Sequence[Unrolled]) -> str:
