@@ -15,7 +15,7 @@ from zoo.page import FP32, RESULTS, read_results, summary
 from zoo.record import Counted, Export, Record, Results, Run
 from zoo.trial import ROOT, steps
 
-PAGE = ROOT / "docs" / "reference" / "zoo.md"
+PAGE = ROOT / "docs" / "design" / "zoo.md"
 ENTRIES = {entry.name: entry for entry in catalogue()}
 SMALL = (
     "transposed", "dilated", "bilinear", "nearest", "super_resolution", "scanned", "chosen", "two_towers", "named",

@@ -52,9 +52,9 @@ def command(
 
     Example: opscope count model.pte --ablate avx2
 
-    Of one inference, whatever else runs: instructions by class, bytes loaded and stored, and how far the model's
-    multiplications fill the lanes of the instructions that make them. Needs Valgrind, which shows programs AVX2 at
-    most. Sizes that the model leaves open are guessed. Nothing is in milliseconds: caches and waiting do not count.
+    Of one inference, whatever else runs: instructions by class, bytes, and how far the model's multiplications fill
+    the lanes and tiles of the instructions that make them. Needs Valgrind, or QEMU for 64-bit Arm. Open sizes are guessed.
+    Work, not time.
     """
     from opscope.analysis.work.receipt import CountRequest, receipt_of
     from opscope.api import count

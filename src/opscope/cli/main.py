@@ -61,7 +61,7 @@ RUNS: dict[str, str] = {
     "export": f"{_MODEL}, and the program that comes of it: {_RIGHTS} and without a limit of time",
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners that it names: {_RIGHTS}",
     "check": f"of two programs or models what `opscope profile` runs: {_RIGHTS}. Of bundles and traces: nothing",
-    "count": f"the model, as `opscope profile` does, under Valgrind: {_RIGHTS}",
+    "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
     "kernels": f"with --count the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
 }
 """Commands that run code of the user's, and what of it."""

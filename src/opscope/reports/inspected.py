@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.finding import advice_of
-from opscope.analysis.findings.message import warning
+from opscope.analysis.findings.message import PART_FAILED, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
 from opscope.reports.content.content import is_of_calls, unit_of
@@ -66,7 +66,8 @@ def analysis_document(analysis: Analysis) -> Document:
     between = f", 95 % interval {time_text(interval[0])} to {time_text(interval[1])}" if interval else ""
     spread = f"p90 {time_text(latency.p90_ns)}"
     processes = "process" if len(trace.files) == 1 else "processes"
-    more = len(trace.warnings) - _NOTES
+    notes = sorted(trace.warnings, key=lambda one: one.code != PART_FAILED)  # what is not known comes first
+    more = len(notes) - _NOTES
     trust = [
         Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}"),
         Sentence(f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} {processes}"),
@@ -78,7 +79,7 @@ def analysis_document(analysis: Analysis) -> Document:
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), brief=True),
         Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),
-        Messages([warning(one) for one in trace.warnings[:_NOTES]], brief=True),
+        Messages([warning(one) for one in notes[:_NOTES]], brief=True),
         Sentence(f"{counted_text(more, 'more note')} in the JSON" if more > 0 else "", Tone.DIM),
     ]
     answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"

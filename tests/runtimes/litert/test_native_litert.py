@@ -142,20 +142,23 @@ def test_signatures_are_called_in_turn(here: WheelTarget, tmp_path: Path) -> Non
 
 
 def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: WheelTarget, tmp_path: Path) -> None:
-    """A file that LiteRT refuses, one that is gone, and a signature that is not there."""
+    """A file that LiteRT refuses, one that is gone, and a signature that is not there.
+
+    LiteRT reads beyond the end of a file that was cut, which need not end the process; what it leaves is refused then.
+    """
     cut, other = tmp_path / "cut.tflite", tmp_path / "other.tflite"
     other.write_bytes(b"TFL3" * 500)
     cut.write_bytes((SMALL / "tiny_fp32.tflite").read_bytes()[:2000])
     for program, calls, words in (
         (other, (), "LiteRT refused the model: LiteRtCreateModelFromFile ended with"),
-        (cut, (), "the process was ended by SIGSEGV"),
+        (cut, (), ("the process was ended by SIGSEGV", "an offset points outside of the file")),
         (tmp_path / "none.tflite", (), "No such file"),
         (SMALL / "two_signatures.tflite", ("absent",), "has no signature 'absent'; it has: decode, encode"),
         (SMALL / "flex.tflite", (), "LiteRT refused the model"),
     ):
         failure = here.execute(job(program, calls=calls), tmp_path).failure
         assert failure is not None
-        assert words in failure.message
+        assert any(one in failure.message for one in ([words] if isinstance(words, str) else words))
         assert failure.kind in (FailureKind.EXIT, FailureKind.STORAGE, FailureKind.SIGNAL)
 
 

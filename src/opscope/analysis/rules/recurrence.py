@@ -34,7 +34,12 @@ _REPLACED = "if all steps ran in one call, with the operators of the recipe"
 _REWRITTEN = "at most, if all steps ran in one call and what replaces their portable operators took no time"
 
 
-@declare_rule(Severity.MEDIUM, recipes=(RECURRENT_LAYERS,), LEAST_SHARE=LEAST_SHARE)
+@declare_rule(
+    Severity.MEDIUM,
+    recipes=(RECURRENT_LAYERS,),
+    LEAST_SHARE=LEAST_SHARE,
+    DELEGATED_OPERATOR_NS=DELEGATED_OPERATOR_NS,
+)
 def unrolled_recurrence(evidence: Evidence) -> Message:
     """Steps of a recurrence that leave their delegate: what is portable in them and the borders of calls, above 5 %."""
     rule = "unrolled_recurrence"
