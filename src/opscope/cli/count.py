@@ -53,8 +53,8 @@ def command(
     Example: opscope count model.pte --ablate avx2
 
     Of one inference, whatever else runs: instructions by class, bytes, and how far the model's multiplications fill
-    the lanes and tiles of the instructions that make them. Needs Valgrind, or QEMU for 64-bit Arm. Open sizes are guessed.
-    Work, not time.
+    the lanes and tiles of the instructions that make them. Needs Valgrind, or QEMU for 64-bit Arm. Open sizes are
+    guessed. Work, not time.
     """
     from opscope.analysis.work.receipt import CountRequest, receipt_of
     from opscope.api import count
