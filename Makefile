@@ -64,6 +64,7 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/recipes.py
 	$(BIN)/python bench/savings.py
+	$(BIN)/python bench/work.py
 	$(BIN)/python bench/aie.py
 	$(BIN)/python bench/calibration.py
 	$(BIN)/python bench/check.py
