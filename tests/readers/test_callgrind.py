@@ -52,6 +52,16 @@ def test_instructions_by_address(tmp_path: Path) -> None:
     assert next(iter(read_callgrind(tmp_path / "unnamed", names))).file == "???"
 
 
+def test_the_place_of_a_call_is_no_base_of_addresses(tmp_path: Path) -> None:
+    """A call that an earlier part began ends in this one: only its cost has a place before what follows it."""
+    text = "summary: 3\nob=(1) /lib/first.so\n0x100 0 1\ncalls=0 0x500 0\n+83 0 20\n+88 0 2\n"
+    (tmp_path / "part").write_text(text)
+    assert read_callgrind(tmp_path / "part", {}) == {
+        Executed("/lib/first.so", 0x100): 1,
+        Executed("/lib/first.so", 0x100 + 88): 2,
+    }
+
+
 def test_a_part_that_lacks_something_is_refused(tmp_path: Path) -> None:
     """Its sum says so."""
     (tmp_path / "part").write_text(PART.replace("+2 0 5\n", ""))

@@ -42,8 +42,8 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
     file, address, skips, total = "???", 0, False, None
     for line in file_bytes(path).splitlines():
         if cost := _COST.match(line):
-            address = _address(cost[1], address)
             if not skips:
+                address = _address(cost[1], address)
                 found[Executed(file, address)] += int(cost[2])
             skips = False
         elif named := _OBJECT.match(line):
@@ -53,7 +53,9 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
             if not named[1]:  # else it is that of a function that is called
                 file = names.get(number, "???")
         elif line.startswith(b"calls="):
-            skips = True  # the next line is what the call cost, which stands with the function that was called
+            # The next line is what the call cost, which stands with the function that was called. Its address is no base
+            # of those that follow.
+            skips = True
         elif total is None and (summed := _TOTAL.match(line)):
             total = int(summed[1])
     if total is not None and total != found.total():
