@@ -53,8 +53,8 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
             if not named[1]:  # else it is that of a function that is called
                 file = names.get(number, "???")
         elif line.startswith(b"calls="):
-            # The next line is what the call cost, which stands with the function that was called. Its address is no base
-            # of those that follow.
+            # The next line is what the call cost, which stands with the function that was called. Its address is not
+            # what those that follow count from.
             skips = True
         elif total is None and (summed := _TOTAL.match(line)):
             total = int(summed[1])
