@@ -81,7 +81,7 @@ def _products(work: Work) -> str:
     held, used = sum(one.mac_capacity for one in own), sum(one.held_macs or 0 for one in own)
     share = share_text(sum(one.macs or 0 for one in own) / needed)
     return (
-        f"{share} of {count_text(needed)} multiply-accumulates run in fused or dot product instructions, "
+        f"{share} of {count_text(needed)} multiply-accumulates run in fused, dot or outer product instructions, "
         f"whose {count_text(held)} lanes they fill to {share_text(used / held)}"
     )
 
@@ -162,6 +162,7 @@ def operator_table(work: Work) -> TableBlock:
         column("instructions", Format.FIGURE, lambda one: count_text(one.instructions)),
         column("share", Format.SHARE, lambda one: one.instructions / (work.instructions or 1)),
         column("MAC", Format.FIGURE, lambda one: count_text(one.macs) if one.macs else "", spare=True),
+        *([column("outer products", Format.FIGURE, _outer)] if any(one.outer_products for one in rows) else []),
         column("lanes filled", Format.SHARE, _filled, spare=True),
         column("loaded", Format.FIGURE, lambda one: size_text(one.bytes_loaded), spare=True),
         column("stored", Format.FIGURE, lambda one: size_text(one.bytes_stored), spare=True),
@@ -180,6 +181,10 @@ def _ratio(work: Work, key: tuple[str, int, int]) -> str:
         next((own.instructions for own in one.operators if _key(own) == key), 0) for one in (work, work.others[-1])
     ]
     return ratio_text(counts[1] / counts[0]) if all(counts) else ""
+
+
+def _outer(one: CountedOperator) -> str:
+    return count_text(one.outer_products) if one.outer_products else ""
 
 
 def _filled(one: CountedOperator) -> float | None:
