@@ -46,6 +46,7 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+@pytest.mark.everyday("counting of 64-bit Arm")
 def test_outer_products_are_those_of_a_calculation_by_hand() -> None:
     """Of int8: tiles of 16 x 16 sums, each of 4 products; 3 channels of 9 taps take the room of 4 each."""
     work = counted(program("toy_cnn-int8"))
