@@ -190,3 +190,10 @@ def test_any_shapes_give_a_count_or_none(
     """What a profile says of shapes is a file's word."""
     found = macs(op, read, made, options, domain)
     assert found is None or found >= 0
+
+
+@pytest.mark.parametrize(("stride", "taps"), [(0, 3), (-1, 3), (1, 1 << 40)])
+def test_a_damaged_convolution_costs_no_time(stride: int, taps: int) -> None:
+    """Steps that none can take and filters that none has: nothing is said to be left out."""
+    found = macs("Conv", [(1, 1, 8), (1, 1, taps)], (1, 1, 8), {"strides": (stride,)})
+    assert found == 8 * taps

@@ -117,7 +117,9 @@ class SessionCosts:
         """Multiply-accumulates of a convolution with the zeros around its input."""
         names = [*node.inputs[:1], *node.inputs[_WEIGHT_PLACE.get(node.op, 1) :][:1], *node.outputs[:1]]
         data, weight, made = (self.shape(name) for name in names) if len(names) == _MATRIX else (None, None, None)
-        if node.op not in _CONVOLUTIONS or not data or not weight or not made or len(made) < _MATRIX:
+        if node.op not in _CONVOLUTIONS or not data or not weight or not made:
+            return 0
+        if not _MATRIX <= len(made) == len(weight) == len(data):
             return 0
         each = [
             _inside(size, taps, count, *_steps(node, axis, size, taps, count))
@@ -141,6 +143,9 @@ class SessionCosts:
         return None if count is None else count(node, read, made)
 
 
+_MOST_TAPS = 10_000
+
+
 def _steps(node: OnnxNode, axis: int, size: int, taps: int, count: int) -> tuple[int, int, int]:
     """Stride and dilation of a convolution along a dimension, and how many zeros stand before its input."""
 
@@ -157,6 +162,8 @@ def _steps(node: OnnxNode, axis: int, size: int, taps: int, count: int) -> tuple
 
 def _inside(size: int, taps: int, count: int, stride: int, dilation: int, before: int) -> int:
     """Pairs of an output and a tap of its filter, along a dimension, whose input is no zero of the padding."""
+    if stride < 1 or taps > _MOST_TAPS:  # of a damaged file
+        return taps * count
     found = 0
     for tap in range(taps):
         first = -(-(before - tap * dilation) // stride)
