@@ -10,7 +10,7 @@ from pathlib import Path
 
 from documents import ROOT, blocks, documents
 
-REFERENCE = ROOT / "docs" / "reference" / "python-api.md"
+REFERENCE = sorted((ROOT / "docs" / "reference" / "api").glob("*.md"))
 CONFIG = """
 [mypy]
 strict = true
@@ -69,10 +69,11 @@ def examples() -> dict[str, str]:
         for block in blocks(page):
             if block.language == "python":
                 found[_module(page, block.line)] = block.text
-    for block in blocks(REFERENCE):
-        if block.language == "pycon":
-            lines = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", block.text, re.MULTILINE)
-            found[_module(REFERENCE, block.line)] = "\n".join([*lines, ""])
+    for page in REFERENCE:
+        for block in blocks(page):
+            if block.language == "pycon":
+                lines = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", block.text, re.MULTILINE)
+                found[_module(page, block.line)] = "\n".join([*lines, ""])
     return found
 
 
@@ -106,7 +107,7 @@ def test_every_example_is_clean_under_strict_mypy(tmp_path: Path) -> None:
     """All in one go. The name of a file in a message is the page and the line where the block begins."""
     found = examples()
     assert len(found) > 20
-    assert any(name.startswith("docs_reference_python_api") for name in found)
+    assert any(name.startswith("docs_reference_api_functions") for name in found)
     assert complaints(tmp_path, found) == []
 
 
