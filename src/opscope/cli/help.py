@@ -80,9 +80,10 @@ def _help_all(*, shown: bool) -> TyperOption:
 def _show_all(ctx: Context, _option: Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
-        import typer
+        from opscope.cli.output import say
 
-        typer.echo(ctx.get_help())
+        for line in ctx.get_help().splitlines():
+            say(line)
         ctx.exit()
 
 
