@@ -33,6 +33,7 @@ from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.work.gate import WorkEvidence
     from opscope.api import Settings
 
 
@@ -181,21 +182,19 @@ def command(
         refuse(
             beside, "work is counted, not measured", "leave it out; --threshold is the share of more work that passes"
         )
-        from opscope.workflows.measure.counting import check_work
-
-        report = check_work(candidate, against, limit=share or 0.0)
+        report = _counted(candidate, against, share)
     elif time and not work:
         raise UsageError("time is judged unless --count is given", where="--time", hint="leave it out, or add --count")
     elif check_kinds(candidate, against):
+        from opscope.analysis.work.gate import with_time
+
         refuse({"--warmup": warmup, "--force": force or None}, "it is for sides that are already measured", _PROGRAMS)
         sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
+        counted = (
+            _counted(candidate, against, share) if work else None
+        )  # first: what it lacks must not cost a measurement
         done = measured(sides, _settings(config, asked), share, budget, quiet=quiet)
-        report = done.decision
-        if work:
-            from opscope.analysis.work.gate import with_time
-            from opscope.workflows.measure.counting import check_work
-
-            report = with_time(check_work(candidate, against, limit=share or 0.0), report)
+        report = with_time(counted, done.decision) if counted else done.decision
         if not quiet:
             say(f"report: {done.profiled.path / 'report.html'}", err=True)
     else:
@@ -209,6 +208,13 @@ def command(
         count = warmup_count(warmup)
         report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     tell(report, candidate, told._replace(sides=(against, candidate)))
+
+
+def _counted(candidate: str, against: str, share: float | None) -> Decision[WorkEvidence]:
+    """Two programs judged by what they execute."""
+    from opscope.workflows.measure.counting import check_work
+
+    return check_work(candidate, against, limit=share or 0.0)
 
 
 def _settings(config: Path | None, asked: Asked) -> Settings:

@@ -161,7 +161,7 @@ def _moved(name: str, operands: str, lengths: VectorLengths) -> int:
         return 2 * (4 if name == "ldpsw" else _of_register(first, lengths))
     values = operands.split(", ")
     value = values[1] if name.startswith(("stxr", "stlxr")) and len(values) > 1 else values[0]
-    if (halved := _HALVED.match(name)) and not name.endswith(("ldtrs", "ldurs")):
+    if halved := _HALVED.match(name):
         return {"b": 1, "h": 2, "w": 4}[halved[1][-1]]
     return _of_register(value, lengths)
 

@@ -93,16 +93,16 @@ def _tiles(work: Work) -> list[str]:
     if not held:
         return []
     whole = [one for one in own if one.on_tiles]
-    used = sum(one.macs or 0 for one in whole)
-    share = used / sum(one.macs or 0 for one in work.operators)
+    used, needed = (sum(one.macs or 0 for one in operators) for operators in (whole, work.operators))
     starts, products = (
         sum(counts) for counts in ((one.streaming_starts for one in own), (one.outer_products for one in own))
     )
-    told = (
-        f"SME ran {share_text(share)} of the multiply-accumulates: {count_text(products)} outer products, "
-        f"tiles filled to {share_text(used / sum(one.tile_capacity for one in whole))}, "
-        f"streaming mode entered {counted_text(starts, 'time')}"
-    )
+    executed = counted_text(products, "outer product", ",")
+    entered = f"{executed}, streaming mode entered {counted_text(starts, 'time', ',')}"
+    if not used:
+        return [f"SME: {entered}; how far its tiles are filled is not known"]
+    filled = share_text(used / sum(one.tile_capacity for one in whole))
+    told = f"SME ran {share_text(used / needed)} of the multiply-accumulates, tiles filled to {filled}: {entered}"
     padded = [one for one in whole if one.tile_capacity > _MATTERS * held and _is_padded(one)]
     padded.sort(key=lambda one: (one.macs or 0) - one.tile_capacity)
     rest = len(padded) - _MOST_PADDED

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.work.work import Work
+from opscope.core.errors import TraceFormatError
+from opscope.core.json import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-from opscope.core.errors import TraceFormatError
-from opscope.core.json import from_json
+    from opscope.analysis.work.work import CountedOperator
 
 
 class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,9 @@ def read_receipt(content: bytes, where: str) -> WorkReceipt:
 
 def differences(stated: Work, counted: Work) -> list[str]:
     """What a second count found otherwise, operators in the order in which they run."""
-    return [line for pair in zip(_all(stated), _all(counted), strict=False) for line in _differences(*pair)]
+    if [one.off for one in stated.others] != [one.off for one in counted.others]:
+        return ["feature groups: others were switched off here than for the receipt"]
+    return [line for pair in zip(_all(stated), _all(counted), strict=True) for line in _differences(*pair)]
 
 
 def _differences(stated: Work, counted: Work) -> Iterator[str]:
@@ -94,8 +97,14 @@ def _differences(stated: Work, counted: Work) -> Iterator[str]:
         return
     for before, after in zip(stated.operators, counted.operators, strict=True):
         if before != after:
-            label = before.layer or before.name
-            yield f"{label}: {before.instructions:,} instructions in the receipt, {after.instructions:,} here{off}"
+            yield f"{before.layer or before.name}: {_otherwise(before, after)}{off}"
+
+
+def _otherwise(before: CountedOperator, after: CountedOperator) -> str:
+    """The first field of an operator that differs, the instructions before all others."""
+    fields = ("instructions", *(name for name in before.__struct_fields__ if name != "instructions"))
+    name = next(name for name in fields if getattr(before, name) != getattr(after, name))
+    return f"{name} {getattr(before, name)} in the receipt, {getattr(after, name)} here"
 
 
 def other_files(stated: Work, counted: Work) -> list[str]:

@@ -101,7 +101,9 @@ class EmulatorCounter(WorkCounter):
     def __init__(self, sve_bits: int = SVE_BITS, sme_bits: int = SME_BITS) -> None:
         for option, bits in (("--sve-bits", sve_bits), ("--sme-bits", sme_bits)):
             if bits not in LENGTHS:
-                raise UsageError(f"vectors have no {bits} bits", where=option, hint=f"one of {LENGTHS}")
+                raise UsageError(
+                    f"vectors have no {bits} bits", where=option, hint=f"one of {', '.join(map(str, LENGTHS))}"
+                )
         emulator = find_emulator()
         if emulator.doubt:
             raise MissingDependencyError(emulator.doubt, hint="count with QEMU 11.1 or newer")
@@ -192,7 +194,7 @@ def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]
         with os.fdopen(reading, "rb", buffering=1 << 20) as lines:
             try:
                 found.append(read_qemu_log(lines, marks))
-            except TraceFormatError as error:
+            except (TraceFormatError, ValueError) as error:  # the latter of a line that is not as QEMU writes it
                 errors.append(error)
                 while lines.read(1 << 20):
                     pass
@@ -205,4 +207,4 @@ def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]
         os.close(held)
         thread.join()
     if errors:
-        raise errors[0]
+        raise TraceFormatError(f"the log of QEMU is not as it should be: {errors[0]}") from errors[0]
