@@ -38,6 +38,7 @@ from opscope.bundle.manifest import Manifest
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.fleet.reports.answer import answer_parts
 from opscope.fleet.store import log
+from opscope.fleet.store.anchor import commit_path
 from opscope.fleet.store.compaction import _replaced_by, alike, read_together
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.place import place_of
@@ -298,6 +299,17 @@ def test_a_bundle_that_two_add_at_one_moment_is_stored_once(mint: Mint, tmp_path
     assert sorted(len(own) for own in stored) == [0, 1]
     assert counts(tmp_path / "store")["runs"] == 2
     assert verify_store(tmp_path / "store").leftovers == []
+
+
+def test_a_store_that_many_make_at_one_moment_is_made_once(tmp_path: Path) -> None:
+    """Delta Lake would otherwise put a second beginning behind the first, which nobody could read."""
+    for number in range(5):
+        place = place_of(tmp_path / f"{number}")
+        waiting = threading.Barrier(6)
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda _, place=place, waiting=waiting: (waiting.wait(), log.create(place)), range(6)))
+        assert [path for path in place.files("_delta_log") if path.endswith(".json")] == [commit_path(0)]
+        assert log.snapshot(place).version == 0
 
 
 def test_compaction_changes_files_and_no_answer(bundles: Path, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ TRIES = 100
 """How often a commit is prepared again when others were faster."""
 _SCHEMA_KEY = "opscope.schema"
 _APPLICATION = "opscope.store"
+_AT_ONCE = 0  # Delta Lake's own retries would put a commit, even that of a new store, behind one that it has not read
 _CONFIGURATION = {
     _SCHEMA_KEY: SCHEMA,
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
@@ -132,7 +133,7 @@ def _create_table(place: StoreLocation) -> None:
             name="opscope",
             configuration=_CONFIGURATION,
             storage_options=place.options,
-            commit_properties=CommitProperties(custom_metadata=statement("", [])),
+            commit_properties=CommitProperties(statement("", []), _AT_ONCE),
             raise_if_key_not_exists=False,
         )
 
@@ -191,7 +192,7 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
         AddAction(file.path, file.size, _partition(file), moment, data, f'{{"numRecords":{file.rows}}}') for file in new
     ]
     number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
-    own = CommitProperties(statement(now.tip, live), app_transactions=[Transaction(_APPLICATION, number)])
+    own = CommitProperties(statement(now.tip, live), _AT_ONCE, [Transaction(_APPLICATION, number)])
     with _faults(place):
         try:
             now.delta.create_write_transaction(
