@@ -116,7 +116,7 @@ class StageBar:
         if done == 0 and total:
             self._bars.reset(self._task, total=total, description=told)
         elif total:
-            self._bars.update(self._task, completed=done, total=total, description=told)
+            self._bars.update(self._task, completed=done, total=total, description=told, refresh=True)
         if repetition and repetition.failure:
             self._bars.console.print(Text(f"{self._front}{_failure(repetition)}"))
 
