@@ -30,10 +30,34 @@ def test_sme2_alone_leaves_sme_and_sme_takes_both() -> None:
     assert isa.cleared_fields("aarch64", ["sme"], ARM) == ["sme", "sme2", "sme_f16f16"]
 
 
-@pytest.mark.parametrize(("arch", "fields", "default"), [("x86_64", X86, "avx512"), ("aarch64", ARM, "sme")])
-def test_the_default_is_the_strongest_group(arch: str, fields: frozenset[str], default: str) -> None:
-    """AVX-512 where there is no AMX; SME with SME2 on Arm."""
-    assert isa.default_ablation(arch, fields).name == default
+AMX, PI_5 = X86 | {"amx_tile", "amx_int8"}, frozenset({"dot", "fp16arith"})
+
+
+@pytest.mark.parametrize(
+    ("arch", "fields", "bits", "default"),
+    [
+        ("x86_64", X86, (), "avx512"),
+        ("aarch64", ARM, (), "sme"),
+        ("x86_64", AMX, (), "amx"),
+        ("x86_64", AMX, (8, 32), "amx"),
+        ("x86_64", AMX, (32,), "avx512"),
+        ("x86_64", AMX, (16,), "avx512"),
+        ("aarch64", ARM, (32,), "sme"),
+        ("aarch64", PI_5, (8,), "dotprod"),
+        ("aarch64", PI_5, (16,), "fp16"),
+    ],
+)
+def test_the_default_is_the_strongest_group_that_helps(
+    arch: str, fields: frozenset[str], bits: tuple[int, ...], default: str
+) -> None:
+    """AVX-512 where there is no AMX, or where the weights are none of AMX's; SME with SME2 on Arm."""
+    assert isa.default_ablation(arch, fields, bits).name == default
+
+
+def test_a_cpu_without_features_for_the_weights_says_so() -> None:
+    """A Raspberry Pi 5 has nothing that makes a difference to single precision."""
+    with pytest.raises(FeatureError, match="no feature that could be switched off here helps weights of 32 bits"):
+        isa.default_ablation("aarch64", PI_5, (32,))
 
 
 @pytest.mark.parametrize(

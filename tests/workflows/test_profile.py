@@ -18,10 +18,13 @@ from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Stat
 from opscope.core.errors import RunError, TraceFormatError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.config_rules import read_own
+from opscope.experiment.protocol import ProbeAnswer
 from opscope.measurements.analyses import comparison_within
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, headline
 from opscope.reports.report import html, summary
+from opscope.workflows.measure.profiling import planned_experiment
+from opscope.workflows.measure.variants import variants_of
 from programs import write_tiny_program
 from terminal_text import text_of
 from texts import MISSING_OR_CHANGED, NO_TEMPERATURE, NOTHING_MEASURED
@@ -101,6 +104,27 @@ def test_the_ladder_has_a_variant_for_each_step(tmp_path: Path) -> None:
     ]
     assert done.content.comparisons[0].candidate.label == "accelerated"
     assert len(done.content.comparisons) == 4
+
+
+class WithAmx(FakeTarget):
+    """Has tiles, too."""
+
+    def probe(self) -> ProbeAnswer:
+        """A CPU with AMX."""
+        found = super().probe()
+        return msgspec.structs.replace(found, fields=[*found.fields, "amx_tile", "amx_int8"])
+
+
+def test_what_is_switched_off_depends_on_the_weights(toy_programs: dict[str, Path]) -> None:
+    """AMX does nothing for single precision: to compare with it off would take time, and show no difference."""
+    off = {}
+    for dtype, program in toy_programs.items():
+        asked = planned_experiment("one", str(program), SMALL, None)
+        off[dtype] = [variant.ablated for variant in variants_of(asked, WithAmx()).variants]
+    for dtype in ("fp32", "int8"):  # before its export, in the same way
+        asked = planned_experiment("one", "mobilenet_v3_small", msgspec.structs.replace(SMALL, dtype=dtype), None)
+        assert [variant.ablated for variant in variants_of(asked, WithAmx()).variants] == off[dtype]
+    assert off == {"fp32": [[], ["avx512"]], "int8": [[], ["amx"]]}
 
 
 def test_thread_counts_are_variants_of_their_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import (
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _DAY = 86_400.0
 QUICK: dict[str, Any] = {
@@ -62,6 +62,14 @@ CpuNumbers: TypeAlias = Annotated[tuple[Cpu, ...], msgspec.Meta(max_length=4096)
 SessionOptions: TypeAlias = Annotated[dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], MANY]
 Sizes: TypeAlias = Annotated[dict[Text, Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]], MANY]
 DataType: TypeAlias = Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"]
+WEIGHT_BITS: Mapping[DataType, frozenset[int]] = {
+    "fp32": frozenset({32}),
+    "fp16": frozenset({16}),
+    "int8": frozenset({8, 32}),
+    "dynamic-int8": frozenset({8, 32}),
+    "8da4w": frozenset({8, 32}),
+}
+"""Widths of the weights of an export, as :meth:`opscope.runtimes.runtime.Runtime.weight_bits` tells them."""
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
 """A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
 DelegateName: TypeAlias = Literal["xnnpack", "none"]
@@ -121,7 +129,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         option(
             "Feature groups to switch off in the baseline, or none.",
             metavar="FEATURES",
-            usual="the strongest",
+            usual="the strongest that the weights can use",
             group=_ACCELERATION,
             common=True,
         ),

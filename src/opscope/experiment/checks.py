@@ -40,6 +40,9 @@ class Check(msgspec.Struct, frozen=True):
     action: str = ""
 
 
+_USUAL_BITS = 32
+
+
 def problem_check(name: str, error: OpscopeError) -> Check:
     """What an error is in the way of."""
     return Check(name, State.PROBLEM, error.problem, error.hint or "")
@@ -59,7 +62,11 @@ def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
     if default is None:
         return Check(name, State.NOTE, "this CPU has no feature to switch off")
     have = ", ".join(group.name for group in isa.present(probed.arch, fields))
-    return Check(name, State.OK, f"{have}; --ablate {default.name} is the default")
+    usual = f"--ablate {default.name} is the default"
+    if default.bits is not None:
+        other = isa.strongest(probed.arch, fields, {_USUAL_BITS})
+        usual += f" for weights of {default.bits} bits, {other.name if other else 'none'} for those of {_USUAL_BITS}"
+    return Check(name, State.OK, f"{have}; {usual}")
 
 
 def load_check(now: Conditions) -> Check:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import FeatureError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 # The newest orders; older layouts lack the fields that came later.
 _X86_64_FIELDS = tuple(
@@ -79,6 +79,7 @@ class Group(NamedTuple):
     name: str  # as on the command line
     fields: tuple[str, ...]  # of `cpuinfo_isa` that it clears, those of dependent groups included
     meaning: str  # for people
+    bits: int | None = None  # of the only weights that it helps; None: of whatever weights
 
 
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -94,7 +95,7 @@ _SME = (*(name for name in _ARM64_LOW if name.startswith("sme")),)
 # Strongest first; a group's first field tells whether the CPU has it.
 GROUPS: dict[str, tuple[Group, ...]] = {
     "x86_64": (
-        Group("amx", _AMX, "matrix tiles (AMX)"),
+        Group("amx", _AMX, "matrix tiles (AMX)", bits=8),
         Group("avx512", _AVX512, "512-bit vectors, all of AVX-512, and AMX, which needs it"),
         Group("avx2", _AVX2, "256-bit integer vectors, FMA3, F16C, VNNI, and all above"),
         Group("avx", _AVX, "256-bit vectors, and all above"),
@@ -103,10 +104,10 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "aarch64": (
         Group("sme2", _SME2, "the second version of the matrix extension; SME remains"),
         Group("sme", _SME, "the scalable matrix extension, SME2 included"),
-        Group("i8mm", ("i8mm",), "8-bit matrix multiplication in NEON"),
-        Group("dotprod", ("dot", "i8mm"), "8-bit dot products in NEON, and i8mm"),
-        Group("bf16", ("bf16",), "bfloat16 arithmetic"),
-        Group("fp16", ("fp16arith", "fhm"), "half-precision arithmetic"),
+        Group("i8mm", ("i8mm",), "8-bit matrix multiplication in NEON", bits=8),
+        Group("dotprod", ("dot", "i8mm"), "8-bit dot products in NEON, and i8mm", bits=8),
+        Group("bf16", ("bf16",), "bfloat16 arithmetic", bits=16),
+        Group("fp16", ("fp16arith", "fhm"), "half-precision arithmetic", bits=16),
         Group("sve", ("sve", "sve2"), "scalable vectors"),
     ),
 }
@@ -156,15 +157,29 @@ def present(arch: str, fields: frozenset[str]) -> list[Group]:
     return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
 
 
-def strongest(arch: str, fields: frozenset[str]) -> Group | None:
-    """The strongest group of this CPU, the one to switch off when nothing else is asked; None when it has none."""
+def strongest(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group | None:
+    """The group to switch off when nothing else is asked: the strongest of this CPU that a model's weights can use.
+
+    Args:
+        arch: of the CPU.
+        fields: that it has.
+        bits: widths of the weights; empty where they are not known.
+
+    Returns:
+        None when there is none.
+    """
     candidates = (group(arch, name) for name in _DEFAULTS[arch])
-    return next((candidate for candidate in candidates if candidate.fields[0] in fields), None)
+    usable = (one for one in candidates if not bits or one.bits is None or one.bits in bits)
+    return next((candidate for candidate in usable if candidate.fields[0] in fields), None)
 
 
-def default_ablation(arch: str, fields: frozenset[str]) -> Group:
+def default_ablation(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group:
     """Like :func:`strongest`, for callers that need one."""
-    found = strongest(arch, fields)
+    found = strongest(arch, fields, bits)
+    if found is None and strongest(arch, fields):
+        widths = ", ".join(map(str, sorted(bits)))
+        problem = f"no feature that could be switched off here helps weights of {widths} bits"
+        raise FeatureError(problem, hint="name one with --ablate to measure it anyway")
     if found is None:
         raise FeatureError("this CPU has no feature that could be switched off", hint=_NO_MASKS)
     return found

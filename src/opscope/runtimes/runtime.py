@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
+from opscope.program.structure.dtypes import used_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -302,6 +303,11 @@ class Runtime:
         if model.conflict:
             raise MismatchError(model.conflict, where=record, hint="give the record of the same export, or omit it")
         return model
+
+    def weight_bits(self, program: Path) -> frozenset[int]:
+        """Widths of the weights of its products in bits, 8 for narrower ones, too; empty where they are not known."""
+        values = (value for graph in self.model(program).graphs for value in graph.graph.values if value.is_constant)
+        return used_bits(value.dtype for value in values if len(value.dims) > 1)
 
     def preflight(self, program: Path) -> Preflight:
         """What a program tells before it is measured."""

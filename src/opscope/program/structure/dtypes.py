@@ -26,6 +26,11 @@ class NumberType(msgspec.Struct, frozen=True):
         return None if self.bits is None else (math.prod(sizes) * self.bits + 7) // 8
 
 
+def used_bits(types: Iterable[NumberType]) -> frozenset[int]:
+    """Widths with which products are calculated from weights of these types: narrower ones than 8 bits with 8."""
+    return frozenset(max(8, one.bits) for one in types if one.bits)
+
+
 # Name, bits, and the codes in a program, in an ETRecord and in XNNPACK. Of XNNPACK's own types, c is one scale per
 # channel, b per block, d is quantised at run time, p is packed.
 _TABLE = [

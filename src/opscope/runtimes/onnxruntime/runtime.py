@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from opscope.program.structure.dtypes import used_bits
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
+
+_QUANTISING = {"QuantizeLinear", "DynamicQuantizeLinear"}
 
 
 class OnnxRuntime(Runtime):
@@ -88,6 +91,14 @@ class OnnxRuntime(Runtime):
         from opscope.runtimes.onnxruntime.signatures import index_limits
 
         return index_limits(program)
+
+    def weight_bits(self, program: Path) -> frozenset[int]:
+        """Of its graph; 8 also where a graph that keeps wider ones quantises."""
+        from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+
+        graph = read_onnx(program).graph
+        stored = used_bits(weight.dtype for weight in graph.all_weights() if len(weight.shape) > 1)
+        return stored | {8} if any(node.op in _QUANTISING for node in graph.all_nodes()) else stored
 
     def preflight(self, program: Path) -> Preflight:
         """By a session of it, where the package is installed."""

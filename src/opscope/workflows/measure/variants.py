@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.manifest import Role, Variant
-from opscope.bundle.settings import NOTHING_OFF
-from opscope.core.errors import FeatureError, UsageError
+from opscope.bundle.settings import NOTHING_OFF, WEIGHT_BITS
+from opscope.core.errors import FeatureError, OpscopeError, UsageError
 from opscope.core.units import counted_text
 from opscope.machine import isa
 from opscope.runtimes.registry import runtime_of
+from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
@@ -150,9 +151,22 @@ def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
     """What is switched off, step by step; the last one is the baseline."""
     arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
     asked = list(experiment.ablate)
-    default = "" if asked else isa.default_ablation(arch, fields - fixed).name
-    groups = isa.ladder(arch, fields - fixed) if experiment.ladder else [asked or [default]]
+    if experiment.ladder:
+        groups = isa.ladder(arch, fields - fixed)
+    else:
+        groups = [asked or [isa.default_ablation(arch, fields - fixed, _weight_bits(experiment)).name]]
     return [_Step(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
+
+
+def _weight_bits(experiment: Experiment) -> frozenset[int]:
+    """Widths of the weights of the model; empty where they are not known."""
+    program = program_source(experiment.model, experiment.models)
+    if program is None:
+        return WEIGHT_BITS[experiment.dtype]
+    try:
+        return runtime_of(program).weight_bits(program)
+    except OpscopeError:
+        return frozenset()  # who runs it says what is wrong with it
 
 
 def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
