@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from opscope.analysis.latency.latency import latency
+from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operators import backends, categories, longest_first, operators
 from opscope.program.operators.kinds import Category
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
@@ -126,3 +131,27 @@ def test_the_split_is_complete_for_any_tree(calls: list[tuple[int, list[int]]], 
     found = latency(events)
     assert found is not None
     assert sum(o.time_ns for o in operators(events)) == found.mean_ns
+
+
+@given(st.lists(st.tuples(durations, durations), min_size=8, max_size=30), st.integers(0, 2), st.booleans())
+def test_the_spread_is_that_of_single_inferences(times: list[tuple[int, int]], warmup: int, alike: bool) -> None:
+    """The 10th and the 90th percentile of what an operator takes in an inference, its calls in a loop together.
+
+    A reader keeps inferences of one shape as one template with many times, others each by itself: both are tried.
+    """
+    blocks = []
+    for number, (first, second) in enumerate(times):
+        adds = [Node("native_call_add.out", own, 4) for own in (first, second)]
+        calls = [Node("OPERATOR_CALL", add.duration + 1, 4, children=[add]) for add in adds]
+        calls += [] if alike else [Node("OPERATOR_CALL", 5, 5 + number % 3)]
+        whole = 100 + sum(one.duration for one in calls)
+        blocks.append(("Execute", [Node("Method::execute", whole, children=calls)]))
+    trace = EtdumpReader().read(encode(blocks), Path("trace")).with_warmup(warmup)
+    rows = trace.measured().filter(pl.col("name").cast(pl.String) == "native_call_add.out")
+    each = rows.group_by("inference").agg(pl.col("self_time").sum())["self_time"].to_numpy()
+    (found,) = (one for one in operators(trace) if one.name == "native_call_add.out")
+    if len(each) < 10 or found.time_ns is None:
+        assert found.spread_ns is None
+    else:
+        scale = headline_scale(trace).split.scale
+        assert found.spread_ns == pytest.approx(tuple(np.quantile(each, (0.1, 0.9)) * scale))

@@ -75,10 +75,18 @@ class SelfTimes(NamedTuple):
     events: int  # number of events
     self_time: int  # their self time
     unresolved: int  # how much longer they may have taken together, for durations that were cut off
+    each: tuple[Ints, ...]  # self time of every inference in which any ran, in parts
 
     def plus(self, other: SelfTimes) -> SelfTimes:
         """Both together, under the first name."""
-        return SelfTimes(self.name, self.backend, *(a + b for a, b in zip(self[2:], other[2:], strict=True)))
+        return SelfTimes(
+            self.name,
+            self.backend,
+            self.events + other.events,
+            self.self_time + other.self_time,
+            self.unresolved + other.unresolved,
+            self.each + other.each,
+        )
 
 
 def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfTimes]:
@@ -131,20 +139,27 @@ def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, Se
     repeats = segment.repeats - skipped
     if repeats <= 0 or not len(rows):
         return
-    self_time = segment.self_time(slice(skipped, None)).sum(axis=0)[rows]
     group, first = _groups(segment, rows)
     count = np.bincount(group) * repeats
-    spent = np.zeros(len(first), np.int64)
-    np.add.at(spent, group, self_time)
     unresolved = np.zeros(len(first), np.int64)
     np.add.at(unresolved, group, (segment.columns["resolution"][rows] - 1) * repeats)
+    by_inference = _by_inference(segment.self_time(slice(skipped, None)), rows, group, segment.inference[rows])
     for number, row in enumerate(rows[first].tolist()):
-        yield _place(segment, row), _spent(segment, row, (count, spent, unresolved), number)
+        own = by_inference[number]
+        name, backend = segment.columns["name"][row], segment.columns["backend"][row]
+        spent = SelfTimes(name, backend, int(count[number]), int(own.sum()), int(unresolved[number]), (own,))
+        yield _place(segment, row), spent
 
 
-def _spent(segment: Segment, row: int, sums: tuple[Ints, Ints, Ints], number: int) -> SelfTimes:
-    name, backend = segment.columns["name"][row], segment.columns["backend"][row]
-    return SelfTimes(name, backend, *(int(column[number]) for column in sums))
+def _by_inference(self_time: Ints, rows: Ints, group: Ints, inference: Ints) -> list[Ints]:
+    """Self time of each group in every inference in which it has rows, of all repeats, in any order."""
+    mixed = group * (int(inference.max()) + 1) + inference
+    order = np.argsort(mixed, kind="stable")
+    own = mixed[order]
+    begins = np.flatnonzero(np.diff(own, prepend=-1))
+    sums = np.add.reduceat(self_time[:, rows[order]], begins, axis=1)
+    bounds = np.flatnonzero(np.diff(group[order[begins]])) + 1
+    return [part.ravel() for part in np.split(sums, bounds, axis=1)]
 
 
 def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:

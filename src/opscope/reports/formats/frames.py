@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _COUNTS = frozenset("instruction position macs flops bytes".split())
 _FIGURES = frozenset(
-    "calls time_ns traced_ns uncertainty_ns share baseline_ns candidate_ns saved_ns ci95_low_ns ci95_high_ns "
-    "speedup".split()
+    "calls time_ns p10_ns p90_ns traced_ns uncertainty_ns share baseline_ns candidate_ns saved_ns "
+    "ci95_low_ns ci95_high_ns speedup".split()
 )
 _INTERVAL = ("ci95_low_ns", "ci95_high_ns")
 _LIMITS: Schema = {

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 OPERATOR_COLUMNS = (
-    "method instruction position name category kind backend calls time_ns share traced_ns uncertainty_ns attribution "
-    "aten module source macs flops bytes"
+    "method instruction position name category kind backend calls time_ns p10_ns p90_ns share traced_ns uncertainty_ns "
+    "attribution aten module source macs flops bytes"
 ).split()
 """Columns of a table of operators; their meaning is that of :class:`opscope.analysis.operators.operators.Operator`."""
 _MODULES = "method path type depth self_ns total_ns share operators macs".split()
