@@ -19,10 +19,18 @@ from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.work.counted import READ_NS, CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import Work
-from opscope.api import count
-from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError
+from opscope.api import content, count, validate
+from opscope.core.errors import (
+    FeatureError,
+    InvalidBundleError,
+    MissingDependencyError,
+    TraceFormatError,
+    UsageError,
+)
 from opscope.core.table import EventTable
+from opscope.core.table.places import operator_key
 from opscope.readers.registry import read_trace
+from opscope.reports.content.content import operator_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "data" / "versions" / "executorch-1.5.1.pte"
@@ -207,6 +215,30 @@ def verified(program: Path, receipt: Path, cwd: Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "opscope", "count", str(program), "--verify", str(receipt)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     return done.returncode, done.stdout + done.stderr
+
+
+def test_a_bundle_shows_what_was_counted_beside_the_times(tmp_path: Path) -> None:
+    """In each table of operators, told from times; kept with a hash, so that another record is not shown."""
+    bundle = tmp_path / "out"
+    words = ["--rounds", "2", "--runs", "6", "--warmup", "1", "--no-ceilings", "--ablate", "none", "--quiet"]
+    for command in (["profile", str(PROGRAM), *words, "--out", str(bundle)], ["count", str(bundle), "--quiet"]):
+        subprocess.run([sys.executable, "-m", "opscope", *command], check=True)
+    alone = {operator_key(one): one.instructions for one in count(PROGRAM).operators}
+    found = content(bundle)
+    assert found.work is not None
+    rows = {operator_key(row.operator): row.instructions for row in operator_rows(found)}
+    assert {key: own for key, own in rows.items() if key} == alone
+    told = (bundle / "report.md").read_text(encoding="utf-8")
+    assert "Instructions are exact, and no time: counted by Valgrind" in told
+    assert (bundle / "report.html").read_text(encoding="utf-8").count(">instructions</th>") == 2
+    assert validate(bundle).valid
+    record = bundle / "evidence" / "accelerated" / "work.json"
+    record.write_text(record.read_text(encoding="utf-8").replace('"instructions": ', '"instructions": 1'))
+    assert not validate(bundle).valid
+    with pytest.raises(InvalidBundleError, match="not the file that was measured"):
+        content(bundle)
+    with pytest.raises(UsageError, match="a bundle says itself what its model was given"):
+        count(bundle, inputs=["5"])
 
 
 @pytest.mark.nightly  # measures and counts two programs

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
 CEILINGS = "ceilings.json"
+HashesOf: TypeAlias = Literal["ceilings_sha256", "evidence_sha256", "work_sha256"]
+"""What the manifest states the hashes of, by variant."""
 SAMPLES = "samples.npz"
 MODEL = "model"
 LOCK = ".lock"
@@ -120,17 +122,20 @@ class Bundle:
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
         """Keep the ceilings of a variant, or why there are none."""
         content = to_json(ceilings, indent=2)
-        if variant in self.manifest.ceilings_sha256:
-            self._state_ceilings(
-                variant, None
-            )  # a run that is killed in between leaves no hash rather than a wrong one
-        write_atomically(self.path / VARIANTS / variant / CEILINGS, content, follow=False)
-        self._state_ceilings(variant, hashlib.sha256(content).hexdigest())
+        self.save_stated("ceilings_sha256", variant, self.path / VARIANTS / variant / CEILINGS, content)
 
-    def _state_ceilings(self, variant: str, sha256: str | None) -> None:
-        stated = {name: own for name, own in self.manifest.ceilings_sha256.items() if name != variant}
-        stated |= {} if sha256 is None else {variant: sha256}
-        self.manifest = msgspec.structs.replace(self.manifest, ceilings_sha256=stated)
+    def save_stated(self, stated: HashesOf, variant: str, file: Path, content: bytes) -> None:
+        """Keep a file of a variant, and its hash in the manifest, which is held."""
+        if variant in getattr(self.manifest, stated):
+            self.state_hash(stated, variant, None)  # a run that is killed in between leaves none, not a wrong one
+        write_atomically(file, content, follow=False)
+        self.state_hash(stated, variant, hashlib.sha256(content).hexdigest())
+
+    def state_hash(self, stated: HashesOf, variant: str, sha256: str | None) -> None:
+        """Write down the hash of a file of a variant; None before there is one, or another one."""
+        kept = {name: own for name, own in getattr(self.manifest, stated).items() if name != variant}
+        kept |= {} if sha256 is None else {variant: sha256}
+        self.manifest = msgspec.structs.replace(self.manifest, **{stated: kept})
         self._save()
 
     def ceilings(self, variant: str) -> Ceilings | NoCeilings | None:
@@ -156,13 +161,6 @@ class Bundle:
     def state_samples(self, samples: SampleRun) -> None:
         """Write down which labelled inputs were run, and what became of them."""
         self.manifest = msgspec.structs.replace(self.manifest, samples=samples)
-        self._save()
-
-    def state_evidence(self, variant: str, sha256: str | None) -> None:
-        """Write down the hash of a variant's record of counted kernels; None before there is one, or another one."""
-        stated = {name: own for name, own in self.manifest.evidence_sha256.items() if name != variant}
-        stated |= {} if sha256 is None else {variant: sha256}
-        self.manifest = msgspec.structs.replace(self.manifest, evidence_sha256=stated)
         self._save()
 
     def left_file(self, repetition: Repetition, name: str) -> Path | None:

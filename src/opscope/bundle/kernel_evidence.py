@@ -13,7 +13,7 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, Target
 from opscope.core.errors import BundleError, TraceFormatError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import sha256_of, storage_errors
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 
@@ -82,8 +82,7 @@ def evidence_directory(bundle: Bundle, variant: str) -> Path:
 def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
     """Write the record of a run whose files are there, and its hash into the manifest, which is held."""
     content = to_json(run, indent=2)
-    write_atomically(evidence_directory(bundle, run.variant) / RECORD, content, follow=False)
-    bundle.state_evidence(run.variant, hashlib.sha256(content).hexdigest())
+    bundle.save_stated("evidence_sha256", run.variant, evidence_directory(bundle, run.variant) / RECORD, content)
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:

@@ -605,6 +605,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             bundles of earlier versions.
         evidence_sha256: hash of the record of counted kernels by variant; without an entry where nothing was counted,
             and in bundles of earlier versions.
+        work_sha256: hash of the record of exact work by variant; without an entry where nobody counted it.
         locks: how the machine was held, for each time that the bundle was worked on; empty in bundles of earlier
             versions, and where a target has no lock.
         device: name that the configuration gives the machine; null where it gives none, and in bundles of earlier
@@ -629,6 +630,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     request: ExperimentRequest | None = None
     ceilings_sha256: dict[str, str] = {}
     evidence_sha256: dict[str, str] = {}
+    work_sha256: dict[str, str] = {}
     locks: list[LockRecord] = []
     device: str | None = None
     samples: SampleRun | None = None

@@ -19,7 +19,7 @@ _SHOWN = 3
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A .pte, .tflite or .onnx, or a model that can be exported.")],
+    model: Annotated[str, typer.Argument(help="A .pte, .tflite or .onnx, a model that can be exported, or a bundle.")],
     ablate: Annotated[
         str, typer.Option(metavar="FEATURES", help="Count again with these feature groups off, such as avx2.")
     ] = "",
@@ -54,10 +54,11 @@ def command(
 
     Of one inference, whatever else runs: instructions by class, bytes, and how far the model's multiplications fill
     the lanes and tiles of the instructions that make them. Needs Valgrind, or QEMU for 64-bit Arm. Open sizes are
-    guessed. Work, not time.
+    guessed. Work, not time. Of a bundle it is kept, and the bundle's reports show it beside the times.
     """
     from opscope.analysis.work.receipt import CountRequest, receipt_of
-    from opscope.api import count
+    from opscope.api import count, report
+    from opscope.bundle.bundle import is_bundle
     from opscope.core.files import write_atomically
     from opscope.core.json import to_json
 
@@ -78,6 +79,8 @@ def command(
     if receipt is not None:
         write_atomically(receipt, to_json(receipt_of(found, request)))
     write_json(found, json)
+    if is_bundle(Path(model)):
+        report(model)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.work import work_document

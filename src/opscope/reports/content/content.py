@@ -17,11 +17,13 @@ from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.operators.operators import longest_first, program_order, sums
 from opscope.analysis.operators.unrolled import unrolled
 from opscope.analysis.preflight.contents import KernelSummary
+from opscope.analysis.work.work import Work
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import FEWEST_ROUNDS
 from opscope.core.table import TraceWarning
+from opscope.core.table.places import by_operator, operator_key
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -101,6 +103,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         controls: variants with the mechanism that switches features, and all of these on, against those without it.
         failed: what is not known because of a bug in opscope.
         not_compared: why pairs that were to be compared are not, one sentence each.
+        work: what the operators of the shown variant's program execute, exactly; null where nobody counted it.
     """
 
     manifest: Manifest
@@ -117,6 +120,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     controls: list[Comparison] = []
     failed: list[TraceWarning] = []
     not_compared: list[str] = []
+    work: Work | None = None
 
     @property
     def primary(self) -> Comparison | None:
@@ -494,6 +498,7 @@ class OperatorRow(NamedTuple):
     operator: Operator
     cumulative: float
     change: OperatorChange | None
+    instructions: int | None = None  # that it executes, exactly; None where they were not counted
     members: int = 1  # operators of the program that it stands for
     steps: int = 0  # of a recurrence that was unrolled, whose operators it sums up
 
@@ -507,10 +512,13 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     told = comparison.operators if comparison else []
     there = [change for change in told if change.candidate_ns is not None and change.is_judged]
     changes = {_place(change): change for change in there}
+    work = by_operator(content.work.operators) if content.work else {}
     rows, running = [], 0.0
     for operator in longest_first(analysis.operators):
         running += operator.share
-        rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
+        counted = work.get(key) if (key := operator_key(operator)) else None
+        own = counted.instructions if counted and counted.name == operator.name else None
+        rows.append(OperatorRow(operator, running, changes.get(_place(operator)), own))
     return rows
 
 
@@ -519,10 +527,23 @@ def steps_together(rows: Sequence[OperatorRow]) -> list[OperatorRow]:
     found = unrolled(sorted((row.operator for row in rows), key=program_order))
     inside = {id(operator) for one in found for operator in one.operators}
     kept = [row for row in rows if id(row.operator) not in inside]
-    return sorted([*kept, *map(_summed_up, found)], key=lambda row: (-row.operator.share, -row.operator.traced_ns))
+    counts = {id(row.operator): row.instructions for row in rows}
+    summed = [_summed_up(one, counted_together([counts[id(operator)] for operator in one.operators])) for one in found]
+    return sorted([*kept, *summed], key=lambda row: (-row.operator.share, -row.operator.traced_ns))
 
 
-def _summed_up(found: Unrolled) -> OperatorRow:
+def counted_together(counts: Sequence[int | None]) -> int | None:
+    """Instructions of several operators; None where those of any were not counted."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def counted_text_of(work: Work | None) -> str:
+    """What instructions beside times are, as one sentence; empty where nobody counted them."""
+    return f"Instructions are exact, and no time: counted by {work.counter} on {work.processor}." if work else ""
+
+
+def _summed_up(found: Unrolled, instructions: int | None) -> OperatorRow:
     """A recurrence as one operator of its module, of the category and the backends that take most of it."""
     time_ns, share = sums(found.operators)
     longest = longest_first(found.operators)
@@ -535,10 +556,12 @@ def _summed_up(found: Unrolled) -> OperatorRow:
         time_ns=time_ns,
         share=share,
         traced_ns=sum(operator.traced_ns for operator in found.operators),
+        p10_ns=None,
+        p90_ns=None,
         change=None,
         candidates=(),
     )
-    return OperatorRow(whole, 0.0, None, len(found.operators), found.steps)
+    return OperatorRow(whole, 0.0, None, instructions, len(found.operators), found.steps)
 
 
 def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Closing]]:

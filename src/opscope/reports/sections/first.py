@@ -14,6 +14,8 @@ from opscope.reports.content.content import (
     category_rows,
     closing_rows,
     closing_rows_of,
+    counted_text_of,
+    counted_together,
     largest_before,
     missing,
     no_split_sentence,
@@ -48,6 +50,7 @@ from opscope.reports.document.messages import measure_again
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
+from opscope.reports.sections.operators import INSTRUCTIONS, SPREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,6 +85,7 @@ def split_blocks(content: ReportContent) -> list[Block]:
     result = content.result(content.shown.variant or "") if several else None
     of = [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
+    counted = [Sentence(counted_text_of(content.work), Tone.DIM)] if content.work else []
     return [
         Section(
             "Operator Category Breakdown",
@@ -92,7 +96,7 @@ def split_blocks(content: ReportContent) -> list[Block]:
                 Sentence(_how_split(content.shown), Tone.DIM, wide=True),
             ],
         ),
-        Section("Top operators", [operator_table(rows, closing, compared=content.primary is not None)]),
+        Section("Top operators", [operator_table(rows, closing, compared=content.primary is not None), *counted]),
     ]
 
 
@@ -127,17 +131,25 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, c
     framework = [row for row in rows if row.operator.kind == "framework"]
     more = counted_text(sum(row.members for row in work[_TOP:]), "more operator")
     rest = [(more, work[_TOP:]), ("framework, no operator", framework)]
-    together = [(name, sums(row.operator for row in own)) for name, own in rest if own]
-    below = [Closing(name, {"ms": time, "share": share}) for name, (time, share) in together]
+    below = [_together(name, own) for name, own in rest if own]
+    counted = any(row.instructions is not None for row in rows)
     return table(
         work[:_TOP],
         column("operator", Format.NAME, _named),
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("ms", Format.MS, lambda row: row.operator.time_ns),
+        column(SPREAD, Format.MS, lambda row: row.operator.spread_ns, spare=True, roomy=True),
         column("share", Format.SHARE, lambda row: row.operator.share),
         column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
+        column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, spare=True) if counted else None,
         closing=[*below, *closing],
     )
+
+
+def _together(name: str, rows: Sequence[OperatorRow]) -> Closing:
+    time_ns, share = sums(row.operator for row in rows)
+    counted = counted_together([row.instructions for row in rows])
+    return Closing(name, {"ms": time_ns, "share": share, INSTRUCTIONS: counted})
 
 
 def analysed_split(analysis: Analysis) -> list[Block]:

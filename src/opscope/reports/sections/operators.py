@@ -13,6 +13,7 @@ from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
+    counted_text_of,
     listed_operators,
     operator_rows,
     split_sentence,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.document.blocks import TableBlock
 
+SPREAD, INSTRUCTIONS = "p10 to p90", "instructions"
 _NAME, _HEAVY = 60, 8
 _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 _LIKELY = {Attribution.ALIGNED, Attribution.AMBIGUOUS}
@@ -93,7 +95,8 @@ def operators_section(content: ReportContent, shown: Analysis) -> Section:
         "all longer ones."
     )
     answer = f"{counted_text(len(rows), 'row')}{longest}"
-    blocks = [Sentence(told, Tone.DIM), _table(content, shown)]
+    counted = counted_text_of(content.work)
+    blocks = [Sentence(f"{told} {counted}".strip(), Tone.DIM), _table(content, shown)]
     return Section("All Operators", blocks, "operators", "Operators", answer, folded=True)
 
 
@@ -116,8 +119,10 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         if compared
         else None,
         column("ms", Format.MS, lambda row: row.operator.time_ns, total=True),
+        column(SPREAD, Format.MS, lambda row: row.operator.spread_ns, spare=True),
         column("share", Format.SHARE, lambda row: row.operator.share, total=True),
         column("cumulative", Format.SHARE, lambda row: row.cumulative),
+        column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, total=True) if content.work else None,
         column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
         column("verdict", Format.VERDICT, lambda row: row.change.verdict if row.change else None, pick=True)
         if compared

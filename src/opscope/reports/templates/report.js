@@ -83,7 +83,8 @@
       if (!texts.has(row)) texts.set(row, row.textContent.toLowerCase());
       return texts.get(row).includes(wanted);
     }
-    function written(sum, unit) {
+    function written(sum, unit, column) {
+      if (unit === "large") return `${sum.toLocaleString("en")} ${heads[column].textContent}`;
       return unit === "ms" ? `${(sum / 1e6).toFixed(3)} ms` : `${(sum * 100).toFixed(1)} %`;
     }
     function update() {
@@ -97,7 +98,7 @@
         row.classList.toggle("off", !found || count > limit);
       }
       const known = totals.filter(({ column }) => rows.some((row) => row.cells[column].dataset.v));
-      const told = known.map(({ unit }) => written(sums[totals.findIndex((each) => each.unit === unit)], unit));
+      const told = known.map((own) => written(sums[totals.indexOf(own)], own.unit, own.column));
       output.textContent = `${count} of ${rows.length} rows: ${told.join(", ")}`;
       more.hidden = count <= limit;
       more.textContent = `show all ${count}, not only the first ${limit}`;

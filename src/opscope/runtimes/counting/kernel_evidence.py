@@ -75,7 +75,7 @@ def count_variant(
     A crash or a refusal is recorded, never raised.
     """
     directory = evidence_directory(bundle, variant.name)
-    bundle.state_evidence(variant.name, None)
+    bundle.state_hash("evidence_sha256", variant.name, None)
     with storage_errors(directory):
         discard(directory, _LEFT)
         directory.mkdir(parents=True, exist_ok=True)

@@ -13,17 +13,21 @@ from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.receipt import differences, other_files, read_receipt
 from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
+from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
 from opscope.core.input_files import file_bytes
+from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
 from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
+from opscope.measurements.bundle_work import keep_work
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import WorkResult
+from opscope.measurements.sides import usual_variant
 from opscope.measurements.trace_sides import trace_side
 from opscope.runtimes.counting.emulated import EmulatorCounter
 from opscope.runtimes.counting.valgrind import ValgrindCounter
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.work.gate import WorkEvidence
+    from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
     from opscope.runtimes.counting.work_run import WorkCounter, WorkRun
     from opscope.runtimes.side import Side
@@ -60,10 +65,11 @@ def count(  # noqa: PLR0913 - all but the model are by name
 ) -> WorkResult:
     """What each operator of a model executes in one inference, counted exactly.
 
-    It runs in the native runner, in one thread, twice; the second inference counts.
+    It runs in the native runner, in one thread, twice; the second inference counts. Of a bundle it is the program that
+    its reports show, with the inputs of the plan; the work is kept there, and reports show it beside the times.
 
     Args:
-        model: a .pte, .tflite or .onnx, or what can be exported.
+        model: a .pte, .tflite or .onnx, or what can be exported; or a bundle.
         inputs: as of ``--input``.
         dims: as of ``--dim``.
         guess_inputs: as of ``--guess-inputs``.
@@ -81,9 +87,13 @@ def count(  # noqa: PLR0913 - all but the model are by name
         UsageError: there are no inputs of that name, or its runtime has no native runner.
     """
     counter = _counter(target, sve_bits, sme_bits)
+    bundle = Bundle.open(Path(model)) if is_bundle(Path(model)) else None
+    if bundle is not None and (inputs or dims or methods):
+        where = "--input" if inputs else "--dim" if dims else "--methods"
+        raise UsageError("a bundle says itself what its model was given", where=where, hint="leave it out")
     asked = Experiment(
         name="count",
-        model=str(model),
+        model=str(model if bundle is None else _measured_program(bundle)),
         target=target,
         input=tuple(inputs),
         dim=dict(dims or {}),
@@ -97,7 +107,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     counter.check_machine(running.environment().machine or "")
     steps = _steps(running, counter, ablate, ladder=ladder)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files, job = counting_job(asked, running, Path(work))
+        files, job = counting_job(asked, running, Path(work)) if bundle is None else _measured_job(bundle)
         record = next((file for file in files if file.suffix == ".etrecord"), None)
         job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
         given = [own.source for own in job.inputs if own.source]
@@ -111,9 +121,33 @@ def count(  # noqa: PLR0913 - all but the model are by name
             start = runtime.clock_start(trace)
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
-            about = {"model": str(model), "inputs": given, "off": list(off)}
-            found.append(msgspec.structs.replace(made, **about))
-    return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
+            named = str(model) if bundle is None else bundle.relative(files[0])
+            found.append(msgspec.structs.replace(made, model=named, inputs=given, off=list(off)))
+    counted = msgspec.structs.replace(found[0], others=found[1:])
+    if bundle is not None:
+        with bundle.locked():
+            keep_work(bundle, usual_variant(bundle.manifest).name, counted)
+    return shown_as(WorkResult, counted)
+
+
+def _measured_program(bundle: Bundle) -> Path:
+    """The program that the reports of a bundle show, as it was measured."""
+    model = bundle.manifest.model_of(usual_variant(bundle.manifest).name)
+    program = bundle.path / model.program
+    bundle.check_hash(model.program, sha256_of(program), model.sha256)
+    return program
+
+
+def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
+    """Its files, and the run of two inferences of what it was given when it was measured."""
+    variant = usual_variant(bundle.manifest)
+    model, program = bundle.manifest.model_of(variant.name), _measured_program(bundle)
+    job = planned_job(bundle.manifest, bundle.path, variant, traced=True)
+    files = runtime_of(program).files(program, Path(job.data) if job.data else None)
+    files += [bundle.path / model.etrecord] if model.etrecord else []
+    each = len(job.calls) or 1
+    alone = {"clear": None, "threads": 1, "affinity": (), "inferences": 2 * each, "warmup": each}
+    return files, msgspec.structs.replace(job, timeout_seconds=_SECONDS, **alone)
 
 
 def verify_work(model: str | Path, receipt: Path) -> list[str]:

@@ -88,6 +88,7 @@ def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
 
 def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
+    from opscope.measurements.bundle_work import kept_work
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
@@ -121,6 +122,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
         controls=[] if emulated else [comparison_within(bundle, one) for one in comparisons_of(controls, not_compared)],
         not_compared=not_compared,
+        work=None if shown is None else part("exact work", lambda: kept_work(bundle, shown.variant or ""), None),
     )
 
 

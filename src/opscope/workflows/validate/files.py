@@ -16,6 +16,7 @@ from opscope.core.errors import OpscopeError
 from opscope.core.files import sha256_of
 from opscope.core.units import counted_text
 from opscope.experiment.protocol import OUTPUTS
+from opscope.measurements.bundle_work import WORK
 from opscope.workflows.reports.reports import ANALYSIS, COMPARISON, COMPARISONS, file_name
 from opscope.workflows.validate.derived import derived_files
 from opscope.workflows.validate.processes import output_files
@@ -79,6 +80,7 @@ def _other_figures(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     kept = {f"{VARIANTS}/{own}/{CEILINGS}": sha256 for own, sha256 in manifest.ceilings_sha256.items()}
     kept |= {f"{VARIANTS}/{own}/{SAMPLES}": sha256 for own, sha256 in samples.items()}
     kept |= {f"{EVIDENCE}/{own}/{RECORD}": sha256 for own, sha256 in manifest.evidence_sha256.items()}
+    kept |= {f"{EVIDENCE}/{own}/{WORK}": sha256 for own, sha256 in manifest.work_sha256.items()}
     for repetition in manifest.repetitions:
         kept |= {f"{repetition.directory}/{name}": sha256 for name, sha256 in repetition.files_sha256.items()}
     for path, stated in kept.items():

@@ -1,0 +1,57 @@
+"""Exact work of the program that a bundle measured, kept in its evidence arm: ``evidence/VARIANT/work.json``.
+
+It is counted on the processor that the counter shows programs, which may have other features than the one that was
+timed: it stands beside times, and is never one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.work.work import Work
+from opscope.bundle.kernel_evidence import evidence_directory
+from opscope.core.errors import BundleError
+from opscope.core.files import storage_errors
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json, to_json
+
+if TYPE_CHECKING:
+    from opscope.bundle.bundle import Bundle
+
+WORK = "work.json"
+
+
+def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
+    """Keep the work of a variant's program in a bundle that is held, in place of what was counted before."""
+    directory = evidence_directory(bundle, variant)
+    with storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    bundle.save_stated("work_sha256", variant, directory / WORK, to_json(work, indent=2))
+
+
+def kept_work(bundle: Bundle, variant: str) -> Work | None:
+    """The work of the program that a variant ran; None where nobody counted it.
+
+    Raises:
+        BundleError: the record is damaged, is of another program, or is not the one that was counted.
+    """
+    manifest = bundle.manifest
+    found = next((one.name for one in manifest.beside(variant) if one.name in manifest.work_sha256), None)
+    if found is None:
+        return None
+    file = evidence_directory(bundle, found) / WORK
+    content = file_bytes(file)
+    bundle.check_hash(bundle.relative(file), hashlib.sha256(content).hexdigest(), manifest.work_sha256[found])
+    try:
+        work = from_json(content, Work)
+    except msgspec.MsgspecError as error:
+        raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=_AGAIN) from None
+    if work.sha256 != manifest.model_of(variant).sha256:
+        raise BundleError("the work is that of another program", where=file, hint=_AGAIN)
+    return work
+
+
+_AGAIN = "count it again: opscope count BUNDLE"
