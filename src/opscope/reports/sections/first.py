@@ -50,7 +50,7 @@ from opscope.reports.document.messages import measure_again
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
-from opscope.reports.sections.operators import INSTRUCTIONS, SPREAD
+from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -138,7 +138,7 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, c
         column("operator", Format.NAME, _named),
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("ms", Format.MS, lambda row: row.operator.time_ns),
-        column(SPREAD, Format.MS, lambda row: row.operator.spread_ns, spare=True, roomy=True),
+        spread_column(rows),
         column("share", Format.SHARE, lambda row: row.operator.share),
         column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
         column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, spare=True) if counted else None,

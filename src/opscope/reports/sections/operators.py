@@ -26,14 +26,14 @@ from opscope.reports.document.text import plain
 from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
     from opscope.reports.content.content import OperatorRow, ReportContent
-    from opscope.reports.document.blocks import TableBlock
+    from opscope.reports.document.blocks import TableBlock, TableColumn
 
-SPREAD, INSTRUCTIONS = "p10 to p90", "instructions"
+INSTRUCTIONS = "instructions"
 _NAME, _HEAVY = 60, 8
 _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 _LIKELY = {Attribution.ALIGNED, Attribution.AMBIGUOUS}
@@ -119,7 +119,7 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         if compared
         else None,
         column("ms", Format.MS, lambda row: row.operator.time_ns, total=True),
-        column(SPREAD, Format.MS, lambda row: row.operator.spread_ns, spare=True),
+        spread_column(rows),
         column("share", Format.SHARE, lambda row: row.operator.share, total=True),
         column("cumulative", Format.SHARE, lambda row: row.cumulative),
         column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, total=True) if content.work else None,
@@ -132,6 +132,13 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         filterable=True,
         label="All operators",
     )
+
+
+def spread_column(rows: Iterable[OperatorRow]) -> TableColumn | None:
+    """Percentiles beside the times; None where none are known."""
+    if all(row.operator.spread_ns is None for row in rows):
+        return None
+    return column("p10 to p90", Format.MS, lambda row: row.operator.spread_ns, spare=True, roomy=True)
 
 
 def _layer(row: OperatorRow) -> TableCell:
