@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -208,6 +210,31 @@ def test_a_receipt_is_verified(tmp_path: Path) -> None:
     assert (code, "changed.receipt: " in told) == (4, True)
     code, told = verified(ROOT / "tests" / "data" / "tflite" / "cnn.tflite", receipt, tmp_path)
     assert (code, "program: " in told) == (1, True)
+
+
+@pytest.mark.nightly  # downloads a package
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root mounts another libc")
+def test_another_libc_is_named_where_operators_call_it(tmp_path: Path) -> None:
+    """That of the next Debian: kernels of XNNPACK execute the same, what calls the library some instructions more."""
+    unpack = f". {ROOT}/.ci/debian.sh; unpack_debian alone trixie amd64 {tmp_path}/trixie libc6"
+    libraries = Path("/usr/lib/x86_64-linux-gnu")
+    if not libraries.exists() or subprocess.run(["bash", "-c", unpack], check=False).returncode:
+        pytest.skip("not Debian, or its packages cannot be downloaded")
+    own = tmp_path / "libraries"
+    shutil.copytree(libraries, own, symlinks=True)
+    for library in (tmp_path / "trixie" / libraries.relative_to("/")).glob("*.so*"):
+        shutil.copy2(library, own / library.name)
+    receipt = tmp_path / "work.receipt"
+    counted("--receipt", str(receipt), cwd=tmp_path)
+    words = [sys.executable, "-m", "opscope", "count", str(PROGRAM), "--verify", str(receipt)]
+    elsewhere = f"mount --bind {own} {libraries} && exec {shlex.join(words)}"
+    command = ["unshare", "-m", "bash", "-c", elsewhere]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    if done.returncode == 0:
+        assert "every operator executes what" in done.stdout
+        return
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"other files than for the receipt may be the reason: .*libc\.so\.6", done.stderr)
 
 
 def verified(program: Path, receipt: Path, cwd: Path) -> tuple[int, str]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from arm import arm_library, arm_target
 from exports import program, served
+from native_runner import native_cache
 from opscope.analysis.work.work import CountedOperator, Work
-from opscope.api import count
+from opscope.api import Settings, count, count_kernels, kernels, profile
 from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.core.system.elf import ElfCode, read_code
+from opscope.readers.qemu_log import ExecutedBlock, ExecutedParts
+from opscope.runtimes.counting.emulated import EmulatorCounter
 
 ROOT = Path(__file__).resolve().parents[2]
 QEMU = ROOT / ".venv" / "devices" / "usr" / "bin" / "qemu-aarch64"
@@ -88,6 +95,50 @@ def test_counts_are_equal_in_another_process(tmp_path: Path, monkeypatch: pytest
     assert sum(one.outer_products for one in first.operators) > 0
     for one in first.operators:
         assert one.mac_capacity >= (one.macs or 0) - one.padding_macs
+
+
+@pytest.mark.nightly  # runs under the emulator three times
+def test_the_log_has_the_calls_that_a_library_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways: how often the log enters a kernel, and the calls that a library counts which stands before it.
+
+    Weights are packed once, when a model is loaded; the other kernels are called in both inferences of a count.
+    """
+    model, (target, _) = program("toy_cnn-fp32"), arm_target()
+    settings = Settings(rounds=1, runs=1, warmup=0, ablate=("none",), untraced=False)
+    profile(str(model), settings=settings, out=tmp_path / "out", target=target)
+    count_kernels(tmp_path / "out", target=target, cache=native_cache())
+    calls = {line.name: line.cells[0].amount for line in kernels([tmp_path / "out"]).kernels}
+    assert len(calls) == 4
+
+    blocks: Counter[ExecutedBlock] = Counter()
+    rows = EmulatorCounter._rows
+
+    def keeping(self: EmulatorCounter, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
+        for part in executed.parts:
+            blocks.update(part)
+        return rows(self, executed, clock)
+
+    monkeypatch.setattr(EmulatorCounter, "_rows", keeping)
+    counted(model, sme_bits=256)  # what QEMU has where nothing is asked for
+    library = arm_library()
+    listed = subprocess.run(["aarch64-linux-gnu-nm", "-D", str(library)], capture_output=True, text=True, check=True)
+    symbols = (line.split() for line in listed.stdout.splitlines() if line.split()[-1] in calls)
+    places = {name: int(address, 16) for address, _, name in symbols}
+    code = read_code(library.read_bytes(), library)
+    base = next(block.address - place for block in blocks for place in places.values() if begins(code, place, block))
+    entered = {name: sum(n for block, n in blocks.items() if block.address == base + at) for name, at in places.items()}
+    assert entered == {name: own if "_rhs_pack_" in name else 2 * own for name, own in calls.items()}
+
+
+def begins(code: ElfCode, place: int, block: ExecutedBlock) -> bool:
+    """Whether a block is what stands at a place of a library."""
+    for section in code.sections:
+        at = place - section.address
+        if 0 <= at < len(section.code):
+            return section.code[at : at + 4 * len(block.words)] == b"".join(
+                w.to_bytes(4, "little") for w in block.words
+            )
+    return False
 
 
 @pytest.mark.nightly  # runs under the emulator

@@ -93,13 +93,14 @@ def _verify(model: str, receipt: Path, *, quiet: bool) -> None:
     from opscope.core.errors import RegressionError
     from opscope.workflows.measure.counting import verify_work
 
-    found = verify_work(model, receipt)
+    found, others = verify_work(model, receipt)
     if not found:
         if not quiet:
             say(f"{model}: every operator executes what {receipt} states")
         return
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    raise RegressionError(f"not what {receipt} states: {'; '.join(found[:_SHOWN])}{more}", where=model)
+    hint = f"other files than for the receipt may be the reason: {', '.join(others)}" if others else None
+    raise RegressionError(f"not what {receipt} states: {'; '.join(found[:_SHOWN])}{more}", where=model, hint=hint)
 
 
 def _sizes(words: Sequence[str]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -150,16 +150,19 @@ def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
     return files, msgspec.structs.replace(job, timeout_seconds=_SECONDS, **alone)
 
 
-def verify_work(model: str | Path, receipt: Path) -> list[str]:
+class VerifiedWork(NamedTuple):
+    """What a second count found."""
+
+    differences: list[str]  # from the receipt; empty where every operator executes what it states
+    other_files: list[str]  # names of the files that executed in both counts and are not the same
+
+
+def verify_work(model: str | Path, receipt: Path) -> VerifiedWork:
     """Count again what a receipt states.
 
     Args:
         model: the program.
         receipt: file that ``opscope count --receipt`` wrote.
-
-    Returns:
-        What is otherwise; empty where every operator executes what the receipt states. Files that differ and that may
-        explain it stand last.
 
     Raises:
         TraceFormatError: the receipt is none, or was changed.
@@ -167,8 +170,7 @@ def verify_work(model: str | Path, receipt: Path) -> list[str]:
     """
     stated = read_receipt(file_bytes(receipt), str(receipt))
     counted = count(model, **msgspec.structs.asdict(stated.request))
-    found = differences(stated.work, counted)
-    return [*found, *(f"{name} is another one here" for name in other_files(stated.work, counted))] if found else []
+    return VerifiedWork(differences(stated.work, counted), other_files(stated.work, counted))
 
 
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
