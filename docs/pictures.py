@@ -1,14 +1,21 @@
-"""Pictures of the pages: parts of a report's first screen, drawn by Chromium. ``docs/record.py`` has them drawn."""
+"""Pictures of the pages, drawn by Chromium: parts of a report's first screen, which ``docs/record.py`` has drawn.
+
+Usage: python docs/pictures.py NAME COMMENT.md draws what ``opscope check --markdown`` wrote, as a comment on a pull
+request.
+"""
 
 from __future__ import annotations
 
 import base64
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -42,3 +49,33 @@ def draw(page: Path, names: Iterable[str]) -> None:
             (ROOT / "docs" / "pictures" / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
     finally:
         browser.close()
+
+
+_COMMENT = """<!doctype html><meta charset="utf-8"><style>
+body {{ font: 14px/1.5 "DejaVu Sans", sans-serif; color: #1f2328; margin: 0; padding: 16px; width: 800px }}
+article {{ border: 1px solid #d1d9e0; border-radius: 6px }} article > div {{ padding: 4px 16px 12px }}
+header {{ background: #f6f8fa; border-bottom: 1px solid #d1d9e0; padding: 8px 16px; color: #59636e }}
+header b {{ color: #1f2328 }} h2, h3 {{ margin: 16px 0 8px }}
+h2 {{ border-bottom: 1px solid #d1d9e0; padding-bottom: 6px }}
+table {{ border-collapse: collapse; margin: 12px 0 }} td, th {{ border: 1px solid #d1d9e0; padding: 5px 12px }}
+tr:nth-child(2n) td {{ background: #f6f8fa }} code {{ background: #eff1f3; border-radius: 4px; padding: 1px 4px }}
+</style><article><header><b>github-actions</b> bot</header><div>{body}</div></article>"""
+
+
+def draw_comment(text: str, name: str) -> None:
+    """Draw a comment on a pull request, as GitHub lays it out."""
+    picture = Path(tempfile.mkdtemp()) / "comment.html"
+    picture.write_text(_COMMENT.format(body=markdown.markdown(text, extensions=["tables"])), encoding="utf-8")
+    browser = Chromium()
+    try:
+        browser.view(832, 600)
+        browser.open(picture)
+        clip = browser.value(_BOX.format(elements="[document.querySelector('article')]"))
+        shot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        (ROOT / "docs" / "pictures" / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+    finally:
+        browser.close()
+
+
+if __name__ == "__main__":
+    draw_comment(Path(sys.argv[2]).read_text(encoding="utf-8"), sys.argv[1])
