@@ -333,6 +333,8 @@ class Environment(msgspec.Struct, frozen=True):
         variables: those of the environment that are set and bear on what runs or how fast, such as ``PYTHONPATH``
             and ``LD_PRELOAD``.
         emulator: what emulates its CPU, as far as that can be told from inside; null where nothing tells of it.
+        revision: the microcode, or on Arm each kind of core: what tells processors of one name apart.
+        host: tells this machine from others; a hash, which names nobody.
     """
 
     system: str | None
@@ -350,6 +352,8 @@ class Environment(msgspec.Struct, frozen=True):
     cpu_quota: float | None = None
     variables: dict[str, str] | None = None
     emulator: str | None = None
+    revision: str | None = None
+    host: str | None = None
 
     @property
     def runs_build(self) -> bool:

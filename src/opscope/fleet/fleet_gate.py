@@ -22,6 +22,7 @@ from opscope.fleet.analysis.fleet_decision import (
     FleetBudgets,
     FleetTerms,
     StoredSeries,
+    VanishedDevice,
     decide,
 )
 from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, first_of_level, fleet_gate
@@ -49,6 +50,8 @@ _SUBJECT = ", ".join(Subject._fields)
 _MOST_RUNS = 1_000
 """Newest runs of a series that are asked for: new ones, and those that they are judged by."""
 _DAY_US = 86_400_000_000
+_RECENT = timedelta(days=14)
+"""A device that has not run for longer is out of use."""
 
 
 def check_fleet(
@@ -88,7 +91,8 @@ def check_fleet(
         what = "no run was added since then" if without else "no run of the store fits"
         hint = "`opscope store list` shows what there is, and when it was added"
         raise NotFoundError(what, where=f"{place.address} {where}".strip(), hint=hint)
-    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted)
+    gone = _vanished(place, run_filter(where), found)
+    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted, gone)
     decision = decide(series, terms)
     return fleet_gate(series, terms, decision, _origins(place, series, decision))
 
@@ -135,6 +139,19 @@ def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[l
     wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
     facts = facts_of_runs(place, sorted(wanted)) if new else {}
     return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new) - untrusted, untrusted
+
+
+def _vanished(place: StoreLocation, chosen: RunFilter, since: datetime) -> list[VanishedDevice]:
+    """Devices that stopped where others of the same CPU began: a series ends, and nobody would hear of it."""
+    kept = chosen.also("kind", "bundle")
+    sql = (
+        f"WITH devices AS (SELECT device, cpu, min(placed) AS first, max(placed) AS last FROM runs {kept.where} "  # noqa: S608 - names of ours; values are bound
+        "AND cpu IS NOT NULL AND placed IS NOT NULL GROUP BY ALL) "
+        "SELECT old.device, old.cpu, list(new.device ORDER BY new.device) FROM devices AS old JOIN devices AS new "
+        "ON new.cpu = old.cpu AND new.first >= ? AND old.last < ? AND old.last >= ? GROUP BY ALL ORDER BY ALL"
+    )
+    rows = ask(place, sql, (*kept.values, since, since, since - _RECENT)).rows
+    return [VanishedDevice(device, cpu, appeared) for device, cpu, appeared in rows]
 
 
 def _cut(times: Sequence[int], since: int) -> tuple[int, int]:

@@ -11,7 +11,6 @@ import msgspec
 
 from opscope.analysis.analysis import Analysis
 from opscope.bundle.bundle import MANIFEST, Bundle, is_bundle, is_held
-from opscope.bundle.manifest import device_text
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json
@@ -154,7 +153,7 @@ def _of_bundle(path: Path, given: BundleLabels, *, recompute: bool) -> Ready:
         origin=origin_of(manifest),
         repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
         model=manifest.model.name,
-        device=given.device or device_text(manifest),
+        device=given.device_of(manifest),
         variants=tuple(variant.name for variant in manifest.variants),
         created=manifest.created,
         added=_now(),

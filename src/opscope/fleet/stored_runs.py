@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.analysis.findings.quality import Grade
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.fleet.analysis.common_moves import FACTS, run_facts
+from opscope.fleet.analysis.common_moves import FACTS, OBJECTS, run_facts
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 
@@ -37,7 +37,7 @@ _CONDITIONS = {
     "bundle": "bundle LIKE ? || '%'",
 }
 """Keys that do not mean a column as it is."""
-_FACT_COLUMNS = (*FACTS, "versions")
+_FACT_COLUMNS = (*FACTS, *OBJECTS)
 """Columns of ``runs`` that facts are taken from."""
 
 
@@ -96,9 +96,15 @@ def date_of(text: str, where: str, before: str) -> datetime:
     return found
 
 
+def names_of_machines(place: StoreLocation) -> dict[tuple[str | None, ...], str]:
+    """What machines that are known by more than a name are called in a store, by host, CPU and architecture."""
+    sql = "SELECT host, cpu, machine, arg_max(device, placed) FROM runs WHERE host IS NOT NULL GROUP BY ALL"
+    return {(host, cpu, machine): name for host, cpu, machine, name in ask(place, sql).rows}
+
+
 def facts_of_runs(place: StoreLocation, bundles: Sequence[str]) -> FactsOfRuns:
     """The facts of the runs of some bundles, by bundle and variant."""
-    columns = ", ".join(f'"{name}"' for name in _FACT_COLUMNS)
+    columns = ", ".join(f'"{name}"::VARCHAR' for name in _FACT_COLUMNS)
     sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours
     return {(row[0], row[1]): _facts(tuple(row[2:])) for row in ask(place, sql, [list(bundles)]).rows}
 

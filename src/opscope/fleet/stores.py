@@ -20,6 +20,7 @@ from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streame
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
 from opscope.fleet.stored_bundle import Skipped, bundles_in, content_id, framed_together, ready
+from opscope.fleet.stored_runs import names_of_machines
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.parallel.workers import Lost, Where, calls
 
@@ -130,7 +131,7 @@ def add_to_store(
     named = _named(found, skipped)
     now = log.snapshot(place)
     there = known(place, now, list(named))
-    labels = given or BundleLabels()
+    labels = (given or BundleLabels())._replace(names=names_of_machines(place))
     sources = [str(path.absolute()) for name, path in named.items() if name not in there]
     make = partial(ready, given=labels, recompute=recompute)
     filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)

@@ -41,6 +41,8 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         versions={**versions, **{name: text for name, text in found.items() if text}},
         cpu_quota=quota_of(told.get("quota", "")),
         emulator=reported_emulator(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
+        revision=environment.cpu_revision(cpuinfo),
+        host=environment.digest(told["host"].encode()) if told.get("host") else None,
     )
 
 

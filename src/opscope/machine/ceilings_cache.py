@@ -13,6 +13,7 @@ import msgspec
 from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
 from opscope.core.system.cache import cache_directory
+from opscope.machine.environment import digest
 from opscope.program.ceilings.ceilings import Ceilings, Origin
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ LARGEST_FILE = 1 << 20
 """Bytes of a kept set. What is longer is none: they have some fifty thousand."""
 
 _DIRECTORY = "ceilings"
-_DIGITS = 16
 
 
 class MachineIdentity(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class MachineIdentity(msgspec.Struct, frozen=True):
     ) -> MachineIdentity:
         """The identity of a machine that was described."""
         return cls(
-            host=_digest(host.encode()),
+            host=digest(host.encode()),
             system=environment.system,
             kernel=environment.kernel,
             cpu=environment.cpu,
@@ -79,7 +79,7 @@ class CeilingsKey(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """A name for files."""
-        return _digest(msgspec.json.encode(self))
+        return digest(msgspec.json.encode(self))
 
 
 class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-ceilings/1"):
@@ -169,7 +169,3 @@ def fingerprint(library: Path) -> str:
     except OSError:
         return ""
     return f"{found.st_size} bytes of {found.st_mtime_ns}"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import re
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("executorch", "torch", "numpy", "polars")
 _CPU = Path("/sys/devices/system/cpu")
-_KIB = 1024
+_KIB, _DIGITS = 1024, 16
 # Which code is loaded, then how many threads it may start and where, then how memory is given out.
 _VARIABLES = (
     *("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "LD_BIND_NOW"),
@@ -51,7 +52,14 @@ def capture(features: list[str] | None) -> Environment:
         cpu_quota=cpu_quota(),
         variables=variables(),
         emulator=emulator_here(),
+        revision=cpu_revision(cpuinfo),
+        host=digest(host().encode()),
     )
+
+
+def digest(content: bytes) -> str:
+    """A short name for what is not to be shown."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
-from opscope.program.structure.dtypes import used_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -306,6 +305,8 @@ class Runtime:
 
     def weight_bits(self, program: Path) -> frozenset[int]:
         """Widths of the weights of its products in bits, 8 for narrower ones, too; empty where they are not known."""
+        from opscope.program.structure.dtypes import used_bits
+
         values = (value for graph in self.model(program).graphs for value in graph.graph.values if value.is_constant)
         return used_bits(value.dtype for value in values if len(value.dims) > 1)
 

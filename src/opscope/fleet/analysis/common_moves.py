@@ -29,8 +29,29 @@ MOST = 0.5
 """Share of the series of a device or a model above which most of them moved."""
 FEW_ELSEWHERE = 0.25
 """Share of all other series up to which a move is not theirs."""
-FACTS = ("program_sha256", "commit", "opscope", "system", "cpu", "machine", "features")
-"""Columns of ``runs`` that may explain a move, beside the versions of packages."""
+FACTS = {
+    "program_sha256": "program",
+    "commit": "commit",
+    "opscope": "opscope",
+    "system": "system",
+    "release": "Android",
+    "build": "system build",
+    "kernel": "kernel",
+    "host": "machine",
+    "cpu": "CPU",
+    "revision": "microcode or core revision",
+    "machine": "architecture",
+    "features": "CPU features",
+    "governor": "clock governor",
+    "power": "power settings",
+    "usable_cpus": "usable CPUs",
+    "memory_size": "memory",
+    "emulator": "emulator",
+    "delegate": "delegate",
+}
+"""Columns of ``runs`` that may explain a move, and what people call them."""
+OBJECTS = {"versions": "", "options": "option ", "variables": "variable "}
+"""Columns with several facts in a JSON object, and what stands before the name of one of them."""
 PROGRAM_FACTS = ("program_sha256", "commit")
 """Those that say that a program is another one."""
 _MOST_FACTS = 6
@@ -51,7 +72,7 @@ class ChangedFact(msgspec.Struct, frozen=True):
     """A property of runs that is another one behind the move.
 
     Attributes:
-        name: a column of ``runs``, or ``versions.PACKAGE``.
+        name: a column of ``runs``, or ``versions.PACKAGE``, ``options.NAME``, ``variables.NAME``.
         before: its value before the move; null where it was not known.
         after: behind it.
         moved: series that moved, and in which it changed like this.
@@ -140,14 +161,15 @@ def owner(one: SeriesMove, kind: MoveKind) -> str:
 
 
 def run_facts(values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The facts of a run from its columns of ``runs``, with each package's version by itself."""
+    """The facts of a run from its columns of ``runs``, with each package's version, option and variable by itself."""
     facts = {name: values.get(name) for name in FACTS}
-    versions = values.get("versions")
-    if versions:
+    for column in OBJECTS:
+        text = values.get(column)
         try:
-            facts |= {f"versions.{name}": one for name, one in from_json(versions.encode(), dict[str, str]).items()}
+            several = from_json((text or "{}").encode(), dict[str, str])
+            facts |= {f"{column}.{name}": one for name, one in several.items()}
         except msgspec.MsgspecError:
-            facts["versions"] = versions
+            facts[column] = text
     return facts
 
 

@@ -110,6 +110,20 @@ class StoredSeries(NamedTuple):
     facts: RunFacts  # of the newest run
 
 
+class VanishedDevice(msgspec.Struct, frozen=True):
+    """A device that ran not long ago and has no new run, and others that have their first ones: perhaps the same.
+
+    Attributes:
+        device: its name.
+        cpu: of it, and of the others.
+        appeared: names of the others.
+    """
+
+    device: str
+    cpu: str
+    appeared: list[str]
+
+
 class FleetTerms(NamedTuple):
     """What a gate over a fleet is asked."""
 
@@ -120,6 +134,7 @@ class FleetTerms(NamedTuple):
     file: str = "budget"  # of the budgets, for errors
     without: int = 0  # series without a new run
     untrusted: int = 0  # series whose new runs are all graded `do_not_trust`
+    vanished: Sequence[VanishedDevice] = ()  # devices whose series may go on under another name
 
     @property
     def usual(self) -> float:

@@ -17,7 +17,7 @@ from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST
 from opscope.fleet.analysis.common_moves import ChangedFact, CommonMove, MoveKind
-from opscope.fleet.analysis.fleet_decision import FALSE_RED_NIGHTS, RATES, SELECTORS, chooses
+from opscope.fleet.analysis.fleet_decision import FALSE_RED_NIGHTS, RATES, SELECTORS, VanishedDevice, chooses
 from opscope.fleet.analysis.history import Subject
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
         budgets: absolute limits, in the order of the file.
         models: counts of each model.
         detectable: what would have shown.
+        vanished: devices without a new run, of whose CPU a new device has appeared.
     """
 
     store: str
@@ -200,6 +201,7 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
     budgets: list[BudgetLimit]
     models: list[ModelCount]
     detectable: list[Detectable]
+    vanished: list[VanishedDevice] = []
 
 
 def fleet_gate(
@@ -226,6 +228,7 @@ def fleet_gate(
         budgets=_budget_limits(series, terms.budgets),
         models=_models(series, decision),
         detectable=_detectable(decision.families),
+        vanished=list(terms.vanished),
     )
     criteria = _criteria(evidence, Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE)
     told = _advice(overall(criteria), slower, decision.moves, evidence.budgets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.units import signed_share_text
-from opscope.fleet.analysis.common_moves import FACTS, MOST, PROGRAM_FACTS, MoveKind
+from opscope.fleet.analysis.common_moves import FACTS, MOST, OBJECTS, PROGRAM_FACTS, MoveKind
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _SHORT = 12
 _LONGEST = 60
-_NAMES = dict(zip(FACTS, ("program", "commit", "opscope", "system", "CPU", "machine", "CPU features"), strict=True))
 
 
 def move_text(move: CommonMove, *, latency: bool = True) -> str:
@@ -30,7 +29,8 @@ def move_text(move: CommonMove, *, latency: bool = True) -> str:
 
 def fact_text(fact: ChangedFact) -> str:
     """What a property of runs was, and what it is."""
-    name = _NAMES.get(fact.name, fact.name.removeprefix("versions."))
+    column, _, own = fact.name.partition(".")
+    name = FACTS.get(fact.name) or f"{OBJECTS.get(column, '')}{own or column}"
     return f"{name} {_value(fact.name, fact.before)} -> {_value(fact.name, fact.after)}"
 
 

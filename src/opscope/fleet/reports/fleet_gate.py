@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.gate.decision import Decision
+    from opscope.fleet.analysis.fleet_decision import VanishedDevice
     from opscope.fleet.analysis.fleet_gate import ChangeOrigin, Detectable, FleetEvidence, SlowerSeries
 
 _MOST_TOGETHER = 5
@@ -142,8 +143,17 @@ def _change(row: SlowerSeries) -> str:
 def _notes(found: FleetEvidence) -> list[str]:
     told = [f"not judged: {one.series} series, {one.reason}" for one in found.not_judged]
     told += [text for text in map(_detectable_text, found.detectable) if text]
+    told += map(_vanished_text, found.vanished)
     nights = f"{found.false_red_nights * 30:.0f} of 30 nights" if found.false_red_nights else "no night"
     return [*told, f"at most {nights} is expected to be red without a reason, by what noise did in the nights before"]
+
+
+def _vanished_text(one: VanishedDevice) -> str:
+    appeared = ", ".join(plain(name, 60) for name in one.appeared)
+    return (
+        f"device {plain(one.device, 60)} vanished, {appeared} of the same CPU appeared: if they are one machine, "
+        f"name it with `opscope store add --device`, since their series are not compared"
+    )
 
 
 def _detectable_text(one: Detectable) -> str:

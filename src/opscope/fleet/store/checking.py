@@ -110,7 +110,8 @@ class _Read:
         except (pl.exceptions.PolarsError, OSError) as error:
             return f"it is not Parquet file: {error}"
         wanted = stored_types(EVERY[file.table]) if file.table in EVERY else {}
-        if {name: frame.schema.get(name) for name in wanted} != wanted or frame.height != file.rows:
+        # Columns that were added to the store since are in none of its older files.
+        if any(frame.schema.get(name, kind) != kind for name, kind in wanted.items()) or frame.height != file.rows:
             return "its columns or its rows are not those that it should have"
         self.bundles.setdefault((file.table, file.month), set()).update(frame["bundle"].unique())
         return None

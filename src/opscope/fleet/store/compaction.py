@@ -16,6 +16,7 @@ from opscope.fleet.store.log import (
     File,
     OvertakenError,
     commit,
+    current,
     delete_replaced,
     forget_commits,
     snapshot,
@@ -110,7 +111,7 @@ def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None 
 
     out: list[StoreEntry] = []
     for _ in range(TRIES):
-        now = snapshot(place)
+        now = current(place)
         out = found(now)
         if not out or _without(place, now, {one.bundle for one in out}):
             break
@@ -125,7 +126,7 @@ def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None 
 def _purge(place: StoreLocation) -> tuple[int, int]:
     """Take bundles out that were replaced; how many files were read, and how many took their place."""
     for _ in range(TRIES):
-        now = snapshot(place)
+        now = current(place)
         marks = now.of(REPLACED.name)
         if not marks:
             return 0, 0
@@ -154,7 +155,7 @@ def _without(
 def _compact_all(place: StoreLocation, *, tiered: bool) -> tuple[int, int]:
     """Small files of each table and month in as few as their size allows; how many there were, and are."""
     for _ in range(TRIES):
-        now = snapshot(place)
+        now = current(place)
         pairs = [pair for small in _small(now, tiered=tiered) for pair in read_together(place, small)]
         if not pairs:
             return 0, 0

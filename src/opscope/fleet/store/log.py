@@ -9,13 +9,14 @@ the store again before it tries again. After each commit the anchor follows: ``o
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import BundleError, MissingDependencyError, NotFoundError, UsageError
+from opscope.core.errors import BundleError, MissingDependencyError, NotFoundError, StorageError, UsageError
 from opscope.core.install import install_command
 from opscope.fleet.store.anchor import (
     ANCHOR,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 TRIES = 100
 """How often a commit is prepared again when others were faster."""
 _SCHEMA_KEY = "opscope.schema"
+_COLUMNS_KEY = "opscope.columns"
 _APPLICATION = "opscope.store"
 _AT_ONCE = 0  # Delta Lake's own retries would put a commit, even that of a new store, behind one that it has not read
 _CONFIGURATION = {
@@ -74,6 +76,7 @@ class Snapshot(NamedTuple):
     delta: Any  # the Delta table
     tip: str  # SHA-256 of its last commit
     past: bool = False  # whether an earlier version was asked for, whose files may be deleted
+    grown: bool = False  # whether columns were added since it was made, or are still to be added
 
     def of(self, table: str) -> list[File]:
         """Files of a table."""
@@ -82,6 +85,20 @@ class Snapshot(NamedTuple):
 
 class OvertakenError(Exception):
     """Somebody else has committed since the snapshot was taken; nothing was changed."""
+
+
+def current(place: StoreLocation) -> Snapshot:
+    """What a store holds now, to write to it: columns that this opscope has and the store has not are added first."""
+    for _ in range(TRIES):
+        now = snapshot(place)
+        there = {field.name for field in now.delta.schema().fields}
+        missing = [field for field in _fields() if field.name not in there]
+        if not missing:
+            return now
+        with contextlib.suppress(OvertakenError), _faults(place), _first():
+            now.delta.alter.add_columns(missing, commit_properties=_prepared(now, now.files))
+        advance(place)
+    raise StorageError("others write faster than this can", where=place.address, hint="try again")
 
 
 def create(place: StoreLocation) -> None:
@@ -118,24 +135,32 @@ def _create_table(place: StoreLocation) -> None:
     deltalake = _deltalake()
     from deltalake.transaction import CommitProperties
 
-    fields = [
-        deltalake.Field(name, deltalake.schema.PrimitiveType(kind))
-        for name, kind in ((*((name, "string") for name in PARTITION), *((n, k.delta) for n, k in STORED.items())))
-    ]
     with _faults(place), contextlib.suppress(deltalake.exceptions.CommitFailedError):  # somebody else has made it
         if deltalake.DeltaTable.is_deltatable(place.uri, place.options):
             return
         deltalake.DeltaTable.create(
             place.uri,
-            deltalake.Schema(fields),
+            deltalake.Schema(_fields()),
             mode="ignore",
             partition_by=list(PARTITION),
             name="opscope",
-            configuration=_CONFIGURATION,
+            configuration={**_CONFIGURATION, _COLUMNS_KEY: _columns()},
             storage_options=place.options,
             commit_properties=CommitProperties(statement("", []), _AT_ONCE),
             raise_if_key_not_exists=False,
         )
+
+
+def _fields() -> list[Any]:
+    """The columns of the one table, as Delta Lake has them."""
+    deltalake = _deltalake()
+    kinds = {**dict.fromkeys(PARTITION, "string"), **{name: kind.delta for name, kind in STORED.items()}}
+    return [deltalake.Field(name, deltalake.schema.PrimitiveType(kind)) for name, kind in kinds.items()]
+
+
+def _columns() -> str:
+    """What a store is told of its columns when it is made, by which it is known that some were added since."""
+    return hashlib.sha256(" ".join(sorted(STORED)).encode()).hexdigest()
 
 
 def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
@@ -158,7 +183,8 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
         table = delta.get_add_actions(flatten=True)
         names = ("path", "partition.table_name", "partition.month", "num_records", "size_bytes")
         files = [File(*row) for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
-    found = Snapshot(delta.version(), sorted(files), delta, "", past=as_of is not None)
+    grown = delta.metadata().configuration.get(_COLUMNS_KEY) != _columns()
+    found = Snapshot(delta.version(), sorted(files), delta, "", past=as_of is not None, grown=grown)
     return found._replace(tip=_proved(place, anchor, found))
 
 
@@ -182,8 +208,7 @@ def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
 
 def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequence[File] = (), *, data: bool) -> None:
     """Let files count, and others count no more, in one step."""
-    deltalake = _deltalake()
-    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
 
     moment = time.time_ns() // 1_000_000
     live = [file for file in now.files if file not in set(old)] + list(new)
@@ -191,16 +216,29 @@ def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequen
     actions += [
         AddAction(file.path, file.size, _partition(file), moment, data, f'{{"numRecords":{file.rows}}}') for file in new
     ]
-    number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
-    own = CommitProperties(statement(now.tip, live), _AT_ONCE, [Transaction(_APPLICATION, number)])
-    with _faults(place):
-        try:
-            now.delta.create_write_transaction(
-                actions, "append", now.delta.schema(), list(PARTITION), commit_properties=own
-            )
-        except deltalake.exceptions.CommitFailedError as error:
-            raise OvertakenError from error
+    with _faults(place), _first():
+        now.delta.create_write_transaction(
+            actions, "append", now.delta.schema(), list(PARTITION), commit_properties=_prepared(now, live)
+        )
     advance(place)
+
+
+def _prepared(now: Snapshot, live: Sequence[File]) -> Any:  # noqa: ANN401 - of a package that may be absent
+    """What a commit behind a snapshot says: which files count after it, and that it is the next one."""
+    from deltalake.transaction import CommitProperties, Transaction
+
+    number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
+    return CommitProperties(statement(now.tip, live), _AT_ONCE, [Transaction(_APPLICATION, number)])
+
+
+@contextmanager
+def _first() -> Iterator[None]:
+    """Say when somebody else was faster."""
+    deltalake = _deltalake()
+    try:
+        yield
+    except deltalake.exceptions.CommitFailedError as error:
+        raise OvertakenError from error
 
 
 def replaced_files(place: StoreLocation, now: Snapshot, hours: int = 0) -> set[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from opscope.core.errors import MissingDependencyError, NotFoundError, OpscopeError, TraceFormatError, UsageError
 from opscope.core.install import install_command
 from opscope.fleet.store.log import snapshot
-from opscope.fleet.store.schema import EVERY, REPLACED, read_as
+from opscope.fleet.store.schema import EVERY, REPLACED, STORED, Type, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -336,11 +336,20 @@ def _select(table: Table, now: Snapshot) -> str:
     if not paths:
         empty = ", ".join(f'NULL::{column.type.sql} AS "{column.name}"' for column in table.columns)
         return f"SELECT {empty} WHERE false"
-    rows = f"SELECT {read_as(table)} FROM {parquet_of(paths)}"  # noqa: S608 - names of ours, quoted paths
+    source = _with_absent(table, paths) if now.grown else parquet_of(paths)
+    rows = f"SELECT {read_as(table)} FROM {source}"  # noqa: S608 - names of ours, quoted paths
     replaced = [file.path for file in now.of(REPLACED.name)]
     if not replaced or table is REPLACED:
         return rows
     return f"{rows} WHERE bundle NOT IN (SELECT bundle FROM {parquet_of(replaced)})"  # noqa: S608 - likewise
+
+
+def _with_absent(table: Table, paths: Sequence[str]) -> str:
+    """Files of which older ones lack columns that were added since, perhaps all of them."""
+    own = [column for column in table.columns if column.type is not Type.MOMENT]
+    absent = ", ".join(f'NULL::{STORED[column.name].sql} AS "{column.name}"' for column in own)
+    found = parquet_of(paths, ", union_by_name = true")
+    return f"(SELECT * FROM {found} UNION ALL BY NAME SELECT {absent} WHERE false)"  # noqa: S608 - as above
 
 
 class _MissingFileError(TraceFormatError):

@@ -46,15 +46,28 @@ class BundleLabels(NamedTuple):
     """What the person who adds a bundle says about it.
 
     Attributes:
-        device: name of the machine in the store; None: CPU, system and address of the manifest.
+        device: name of the machine in the store; None: CPU, system and address of the manifest, or ``names``.
         commit: of the program or of what made it; None: not said.
         backfill: it is an old run, which stands in histories where it began. Otherwise it stands behind all others,
             since clocks of devices may be wrong; runs that are added together, by the times when they began.
+        names: what machines are called in the store already, see :func:`machine_of`: a machine without a name keeps
+            the one that it has, though its system or its address is another one now.
     """
 
     device: str | None = None
     commit: str | None = None
     backfill: bool = False
+    names: Mapping[tuple[str | None, ...], str] = {}
+
+    def device_of(self, manifest: Manifest) -> str:
+        """Name of the machine of a bundle."""
+        return self.device or manifest.device or self.names.get(machine_of(manifest)) or device_text(manifest)
+
+
+def machine_of(manifest: Manifest) -> tuple[str | None, ...]:
+    """What stays the same of a machine, as the columns ``host``, ``cpu`` and ``machine`` hold it."""
+    environment = manifest.environment
+    return environment.host, environment.cpu, environment.machine
 
 
 class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON_SCHEMA):
@@ -89,7 +102,7 @@ def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
     }
     manifest = found.manifest
     for variant in manifest.variants:
-        key = (found.bundle, manifest.model_of(variant.name).name, given.device or device_text(manifest), variant.name)
+        key = (found.bundle, manifest.model_of(variant.name).name, given.device_of(manifest), variant.name)
         analysis = found.analyses.get(variant.name)
         rows["runs"].append(key + _run(found, variant, given))
         if analysis is not None:
@@ -118,7 +131,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         moment(manifest.created),
         given.commit,
         manifest.opscope,
-        msgspec.json.encode(environment.versions, order="sorted").decode(),
+        _object(environment.versions),
         variant.role.value if variant.role else None,
         model.dtype,
         variant.threads,
@@ -129,6 +142,19 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         environment.system,
         environment.machine,
         None if environment.features is None else ",".join(sorted(environment.features)),
+        environment.kernel,
+        environment.phone and environment.phone.android,
+        environment.phone and environment.phone.build,
+        environment.revision,
+        environment.governor,
+        environment.phone and environment.phone.power,
+        environment.usable_cpus,
+        environment.memory_bytes,
+        environment.emulator,
+        environment.host,
+        variant.delegate,
+        _object(variant.options),
+        _object(environment.variables),
         model.sha256,
         found.source,
         manifest.status.value,
@@ -140,6 +166,10 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         analysis.quality.grade.value if analysis and analysis.quality else None,
         None,  # its place in histories is said when it is stored
     )
+
+
+def _object(values: Mapping[str, str] | None) -> str | None:
+    return None if values is None else msgspec.json.encode(values, order="sorted").decode()
 
 
 def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:

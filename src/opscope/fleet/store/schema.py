@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     """Rows of each table by its name; cells in the order of the table's columns."""
 
 SCHEMA = "opscope.store/3"
-"""Of the whole store: its layout and these columns. A change of either is a new version."""
+"""Of the whole store: its layout and these columns. Columns may be added to a store that is there, which then has null
+in the rows that are there; any other change is a new version."""
 PARTITION = ("table_name", "month")
 """What files are kept apart by: the table, and the month in which its bundles were placed, such as ``2026-11``."""
 
@@ -103,6 +104,19 @@ _RUNS = (
     StoreColumn("system", _T, "operating system"),
     StoreColumn("machine", _T, "architecture"),
     StoreColumn("features", _T, "CPU features, with commas between"),
+    StoreColumn("kernel", _T, "release of the kernel"),
+    StoreColumn("release", _T, "of Android"),
+    StoreColumn("build", _T, "Android's name for itself"),
+    StoreColumn("revision", _T, "of the CPU: its microcode, or its Arm cores"),
+    StoreColumn("governor", _T, "of the clock"),
+    StoreColumn("power", _T, "Android's power settings"),
+    StoreColumn("usable_cpus", _I, "that a process may use"),
+    StoreColumn("memory_size", _I, "bytes of the machine"),
+    StoreColumn("emulator", _T, "of the CPU"),
+    StoreColumn("host", _T, "hash that tells machines apart"),
+    StoreColumn("delegate", _T, "of a LiteRT model"),
+    StoreColumn("options", _T, "JSON object, of the session"),
+    StoreColumn("variables", _T, "JSON object, such as OMP_NUM_THREADS"),
     StoreColumn("program_sha256", _T, "hash of the program that ran"),
     StoreColumn("source", _T, "where the bundle was when it was added"),
     StoreColumn("status", _T, "complete, incomplete or running"),
@@ -259,7 +273,8 @@ STORED = _stored_types()
 
 def as_stored(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of a table with the types that its files have."""
-    return frame.select(_stored(column.name, STORED[column.name]) for column in table.columns)
+    there = frame.columns
+    return frame.select(_stored(one.name, STORED[one.name], there=one.name in there) for one in table.columns)
 
 
 def stored_types(table: Table) -> dict[str, Any]:
@@ -267,8 +282,8 @@ def stored_types(table: Table) -> dict[str, Any]:
     return dict(as_stored(table, pl.DataFrame(schema=table.polars)).schema)
 
 
-def _stored(name: str, kind: Type) -> pl.Expr:
-    column = pl.col(name)
+def _stored(name: str, kind: Type, *, there: bool) -> pl.Expr:
+    column = pl.col(name) if there else pl.lit(None, kind.polars).alias(name)
     return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column.cast(kind.polars)
 
 

@@ -12,7 +12,7 @@ from opscope.core.errors import StorageError
 from opscope.core.grouping import grouped
 from opscope.fleet.store.anchor import StoreDamageError, sha256_of_bytes
 from opscope.fleet.store.entries import entry_rows, relatives
-from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot
+from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, current
 from opscope.fleet.store.rows import moment
 from opscope.fleet.store.schema import BUNDLES, EVERY, KEYS, REPLACED, TABLES, as_stored
 
@@ -60,7 +60,7 @@ class Batch:
         wanted: tuple[list[StoreEntry], list[str]] = [], []
         files: list[File] = []
         for _ in range(TRIES if self.entries else 0):
-            now = snapshot(place)
+            now = current(place)
             there = relatives(place, now, self.entries)
             fullest: dict[str, StoreEntry] = {}
             for one in self.entries:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from opscope.program.structure.dtypes import used_bits
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -94,6 +93,7 @@ class OnnxRuntime(Runtime):
 
     def weight_bits(self, program: Path) -> frozenset[int]:
         """Of its graph; 8 also where a graph that keeps wider ones quantises."""
+        from opscope.program.structure.dtypes import used_bits
         from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 
         graph = read_onnx(program).graph
