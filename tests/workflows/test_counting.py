@@ -139,7 +139,7 @@ def test_the_screen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opscope", "count", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("instructions an inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
+    for words in ("instructions per inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
         assert words in done.stdout
     assert " ms" not in done.stdout
     assert "µs" not in done.stdout
@@ -180,7 +180,7 @@ def test_a_litert_model_is_counted(name: str, operators: int) -> None:
     assert all(one.mac_capacity >= (one.macs or 0) for one in products)
     assert all(not one.mac_capacity for one in found.operators if not one.macs)
     assert count(program).operators == found.operators
-    with pytest.raises(FeatureError, match="which Valgrind does not run"):
+    with pytest.raises(FeatureError, match="which does not work under Valgrind"):
         count(program, ablate=["avx2"])
 
 
@@ -190,7 +190,7 @@ def test_a_receipt_is_verified(tmp_path: Path) -> None:
     counted("--receipt", str(receipt), cwd=tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator executes what {receipt} states\n")
+    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator matches {receipt} states\n")
     found = json.loads(receipt.read_text())
     jsonschema.validate(found, json.loads(SCHEMA.with_name("work-receipt.schema.json").read_text(encoding="utf-8")))
     assert {"libexecutorch_backend_xnnpack.so", "libc.so.6"} <= found["work"]["files"].keys()
@@ -251,5 +251,5 @@ def test_an_onnx_model_is_counted(name: str, operators: int, products: int, tmp_
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 def test_features_of_onnx_runtime_cannot_be_switched_off_in_a_count() -> None:
     """The trap needs an audit library, which Valgrind does not load."""
-    with pytest.raises(FeatureError, match="switched off by trap, which Valgrind does not run"):
+    with pytest.raises(FeatureError, match="switched off by trap, which does not work under Valgrind"):
         count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx", ablate=["avx2"])

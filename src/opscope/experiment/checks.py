@@ -79,7 +79,7 @@ def governor_check(machine: Environment) -> Check:
     if governor is None:
         return Check("clock governor", State.NOTE, "cannot be read here: throttling would go unnoticed")
     if governor != "performance":
-        action = "for steadier figures: sudo cpupower frequency-set -g performance"
+        action = "for more stable figures: sudo cpupower frequency-set -g performance"
         return Check("clock governor", State.NOTE, governor, action)
     return Check("clock governor", State.OK, governor)
 
@@ -87,9 +87,9 @@ def governor_check(machine: Environment) -> Check:
 def virtual_check(machine: Environment) -> Check:
     """Whether others share the processor of a machine, or it is none at all."""
     if machine.emulator:
-        found = f"the CPU is emulated by {machine.emulator}: its results are valid, its timings are not"
+        found = f"the CPU is emulated by {machine.emulator}: results are valid, timings are not"
         return Check("machine", State.NOTE, found, "measure latency on a real device")
     hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")
-    return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "not known to be virtual")
+    return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "unknown whether virtual")

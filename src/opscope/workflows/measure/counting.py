@@ -134,7 +134,7 @@ def verify_work(model: str | Path, receipt: Path) -> list[str]:
     stated = read_receipt(file_bytes(receipt), str(receipt))
     counted = count(model, **msgspec.structs.asdict(stated.request))
     found = differences(stated.work, counted)
-    return [*found, *(f"{name} is another one here" for name in other_files(stated.work, counted))] if found else []
+    return [*found, *(f"{name} differs here" for name in other_files(stated.work, counted))] if found else []
 
 
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
@@ -156,7 +156,7 @@ def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
         return EmulatorCounter(sve_bits, sme_bits)
     if target != ValgrindCounter.target:
         hint = f"{ValgrindCounter.target}, or {EmulatorCounter.target}"
-        raise UsageError(f"instructions are not counted on {target}", where="--target", hint=hint)
+        raise UsageError(f"opscope cannot count instructions on {target}", where="--target", hint=hint)
     return ValgrindCounter()
 
 
@@ -168,7 +168,9 @@ def _steps(
         return []
     chosen = chosen_switch(target)
     if chosen.mechanism is not Mechanism.CPUINFO:
-        problem = f"features of this runtime are switched off by {chosen.mechanism.value}, which Valgrind does not run"
+        problem = (
+            f"this runtime's features are switched off by {chosen.mechanism.value}, which does not work under Valgrind"
+        )
         raise FeatureError(problem, hint="leave out --ablate and --ladder")
     probed = chosen.probe
     fields = frozenset(probed.fields)
@@ -177,7 +179,7 @@ def _steps(
         fields -= set(isa.cleared_fields(probed.arch, [counter.hidden], fields))
     hidden = here.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
     if hidden:
-        problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not show it to programs"
+        problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not expose it to programs"
         raise FeatureError(problem, where="--ablate", hint="leave it out")
     offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
