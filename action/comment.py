@@ -19,7 +19,7 @@ from github_rest import ApiError, add_to_summary, annotate, pages, repository, r
 _LONGEST = 65_000
 """GitHub takes 65,536 characters."""
 _REFUSED = {401, 403, 404}
-_MAY_NOT_WRITE = "the token may not write comments, as in pull requests from forks; the result is in the job's summary"
+_MAY_NOT_WRITE = "the token cannot write comments, as in pull requests from forks; the result is in the job's summary"
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         set_output("url", publish(f"{repository()}/issues", pull_request["number"], text))
     except ApiError as error:
         refused = error.status in _REFUSED
-        reason = _MAY_NOT_WRITE if refused else f"GitHub did not take the comment: {error}"
+        reason = _MAY_NOT_WRITE if refused else f"GitHub rejected the comment: {error}"
         annotate("notice" if refused else "warning", reason)
         add_to_summary(f"\n_No comment on the pull request: {reason.partition(';')[0]}._\n")
 

@@ -20,7 +20,7 @@ _SHORT = "--rounds 1 --runs 3 --warmup 1 --no-ceilings --lock warn"
 """The corpus is about what works, not about how fast it is."""
 _SECONDS = 900
 _LONGEST = 300
-_OPEN, _GUESS = "sizes of its inputs are open", "--guess-inputs"
+_OPEN, _GUESS = "its inputs have dynamic sizes", "--guess-inputs"
 _PRODUCTS = {"Convolution", "GEMM"}
 _FAULTS = ("Traceback", "bug in opscope")
 

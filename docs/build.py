@@ -25,6 +25,7 @@ import msgspec
 import outputs
 import promises
 import typer
+import user_texts
 from how_to_groups import grouped_pages, title_of
 
 from opscope.analysis.analysis import Analysis
@@ -146,6 +147,7 @@ def pages() -> dict[Path, str]:
             "The published documents, row by row", "docs/promises.toml", *promises.sections()
         ),
     }
+    written |= user_texts.pages()
     shown = outputs.written(outputs.pages_with_outputs())
     index = Path("docs/index.md")
     shown[index] = how_to_index(shown.get(index) or (ROOT / index).read_text(encoding="utf-8"))

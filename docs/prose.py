@@ -1,7 +1,7 @@
 """Phrasings of ``docs/phrasings.toml`` in what users read: strings, templates, help texts, pages and skills.
 
-``python docs/prose.py`` lists them with what to write instead, and pages that are too long; it ends with 1 when
-there are any.
+``python docs/prose.py`` lists them with what to write instead, sentences of the program's texts that are too long, and
+pages that are too long; it ends with 1 when there are any.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import user_texts
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +30,10 @@ MOST_WORDS = {"how-to": 600, "concepts": 800}
 """Of a page of these directories."""
 MOST_WORDS_TOGETHER = 60_000
 """Of all pages that a user may meet: those of ``docs`` but for the ones that are for who changes the code."""
+MOST_WORDS_OF_A_SENTENCE = 25
+"""Of the program's texts. A semicolon ends a sentence, a colon does not; what code fills in is one word."""
+_END = re.compile(r"(?<=[.;?!])\s+")
+_FILLED = re.compile(r"\{[^{}]*\}")
 _FOR_DEVELOPERS = {"design", "contributing"}
 _FENCE = "```"
 
@@ -52,17 +58,17 @@ class Slip(NamedTuple):
         return f"{self.text.file.relative_to(ROOT)}:{self.text.line}: {self.found!r}: write {self.better!r}"
 
 
-def phrasings() -> dict[re.Pattern[str], str]:
-    """The phrasings to avoid, and what to write instead."""
-    listed = tomllib.loads(PHRASINGS.read_text("utf-8"))["phrasings"]
+def phrasings(of: str = "phrasings") -> dict[re.Pattern[str], str]:
+    """The phrasings of a list to avoid, and what to write instead."""
+    listed = tomllib.loads(PHRASINGS.read_text("utf-8"))[of]
     return {re.compile(pattern, re.IGNORECASE): better for pattern, better in listed.items()}
 
 
-def slips(texts: Iterator[Text]) -> Iterator[Slip]:
-    """The phrasings of the list in some texts."""
-    listed = phrasings()
+def slips(texts: Iterator[Text], of: str = "phrasings") -> Iterator[Slip]:
+    """The phrasings of a list in some texts."""
+    listed = phrasings(of)
     for text in texts:
-        flat = " ".join(text.text.split())
+        flat = _FILLED.sub("{}", " ".join(text.text.split()))
         for pattern, better in listed.items():
             for match in pattern.finditer(flat):
                 yield Slip(text, match.group(), better)
@@ -132,9 +138,28 @@ def too_long(docs: Path = ROOT / "docs") -> Iterator[str]:
         yield f"docs: {together:,} words for users, {MOST_WORDS_TOGETHER:,} at most"
 
 
+def program_texts() -> Iterator[Text]:
+    """The texts of ``texts/``, each at the line of its id."""
+    for path, content in user_texts.pages().items():
+        lines = content.splitlines()
+        starts = [number for number, line in enumerate(lines) if not line.startswith(" ") and line]
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+            yield Text(ROOT / path, start + 1, "\n".join(line.strip() for line in lines[start + 1 : end]))
+
+
+def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
+    """Sentences with too many words."""
+    for text in texts:
+        for paragraph in text.text.split("\n\n"):
+            for sentence in _END.split(" ".join(paragraph.split())):
+                if (words := len(_FILLED.sub("x", sentence).split())) > MOST_WORDS_OF_A_SENTENCE:
+                    place = f"{text.file.relative_to(ROOT)}:{text.line}"
+                    yield f"{place}: {words} words, {MOST_WORDS_OF_A_SENTENCE} at most: {sentence}"
+
+
 def main() -> int:
     """Print what was found."""
-    found = [*slips(texts()), *too_long()]
+    found = [*slips(texts()), *slips(program_texts(), "texts"), *long_sentences(program_texts()), *too_long()]
     for one in found:
         print(one)
     return 1 if found else 0

@@ -227,7 +227,7 @@ def test_a_server_that_fails_costs_the_comment_and_not_the_verdict(github: Githu
     """A warning; the step succeeds."""
     github.broken = True
     found = commented(tmp_path, github, "passed\n")
-    assert found.logs == ["::warning title=opscope::GitHub did not take the comment: Server Error (HTTP 500)\n"]
+    assert found.logs == ["::warning title=opscope::GitHub rejected the comment: Server Error (HTTP 500)\n"]
     assert "No comment on the pull request" in found.summary
 
 
@@ -238,7 +238,7 @@ def test_a_fork_gets_the_summary_instead(measured: Path, github: GithubServer, t
     ended = checked(found, measured / "slow" / "bundle")
     assert ended.code == 1
     assert github.comments == []
-    assert any(log.startswith("::notice title=opscope::the token may not write comments") for log in found.logs)
+    assert any(log.startswith("::notice title=opscope::the token cannot write comments") for log in found.logs)
     assert "No comment on the pull request" in found.summary
     assert "## opscope check: regression" in found.summary
 

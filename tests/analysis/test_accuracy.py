@@ -82,13 +82,13 @@ def test_other_shapes_are_not_compared() -> None:
     """One output of two is refused by itself; where no output fits, nothing is compared."""
     one = compared_outputs([np.ones(2), np.ones(3)], [np.ones(2), np.ones(4)])
     assert one.inputs == 1
-    assert one.outputs[1].problem == "its shape is [3] on the baseline and [4] on the candidate"
+    assert one.outputs[1].problem == "its shape is [3] in the baseline and [4] in the candidate"
     none = compared_outputs([np.ones((1, 3))], [np.ones((1, 4))])
     assert (none.inputs, none.outputs) == (0, [])
-    assert none.reason == "output 0: its shape is [1, 3] on the baseline and [1, 4] on the candidate"
+    assert none.reason == "output 0: its shape is [1, 3] in the baseline and [1, 4] in the candidate"
     count = compared_outputs([np.ones(2)], [np.ones(2), np.ones(2)])
     assert count.reason == "the baseline has 1 output, the candidate 2"
-    assert compared_outputs([], []).reason == "the programs have no tensors as outputs"
+    assert compared_outputs([], []).reason == "the programs return no tensors"
 
 
 def test_top1_agreement_and_accuracy() -> None:

@@ -302,7 +302,7 @@ def test_what_is_not_known_to_be_the_same_layer_is_not_matched(facts: tuple[Fact
     }
     assert found.shift.faster.operators == found.shift.slower.operators == found.shift.undecided.operators == 0
     assert found.shift.unmatched.operators == 4
-    assert any("no operator is matched" in note for note in found.notes)
+    assert any("no operator could be matched" in note for note in found.notes)
 
 
 def test_the_same_program_is_matched_by_place_without_any_layer() -> None:

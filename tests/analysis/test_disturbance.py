@@ -62,7 +62,7 @@ def test_the_cause_its_size_and_what_was_done_are_named() -> None:
     found = told(variant(0, 0, 0, 0.5, 0.5, 0.5))["preemption"]
     assert found.title == (
         "another process took 50.0 % of the CPU time (60 of 240 inferences preempted, steal 0.0 %); "
-        "these are excluded from latency and comparison"
+        "excluded from latency and comparison"
     )
     assert found.next_step
 
@@ -75,7 +75,7 @@ def test_the_cause_its_size_and_what_was_done_are_named() -> None:
         (variant(*[0.5] * 6, known=False), "something else took"),
         (
             VariantCalls("a", [ProcessCalls([CALL + SLICE], [SLICE], usage(CALL + SLICE))] * 6),
-            "waiting, for storage or for another program, took",
+            "waiting for storage or another program took",
         ),
     ],
 )
@@ -107,8 +107,7 @@ def test_contention_that_hits_one_variant_more_is_named() -> None:
     slow = variant(*[0.95] * 6, name="baseline")
     found = told(slow, fast)["even_contention"]
     assert found.title == (
-        "contention made the medians of baseline 5.00x and of accelerated 1.00x as long, "
-        "which interleaving cannot cancel"
+        "contention slowed baseline by 5.00x and accelerated by 1.00x, which interleaving cannot cancel"
     )
     assert limits(slow, fast)["even_contention"] is Grade.DO_NOT_TRUST
 

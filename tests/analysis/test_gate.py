@@ -162,7 +162,7 @@ def test_a_decision_on_figures_that_are_not_trusted_is_none(new: EventTable) -> 
     doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
     report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), Terms(threshold=0.03))
     assert report.outcome is Outcome.UNTRUSTED
-    assert report.criteria[0].reason == "measured, and not to be trusted: it throttled"
+    assert report.criteria[0].reason == "measured, but not trustworthy: it throttled"
 
 
 def test_slower_operators_are_listed_by_their_loss() -> None:

@@ -120,7 +120,7 @@ def test_tracing_costs_the_framework_first() -> None:
     assert times_of(found)["native_call_add.out"] == pytest.approx(30_000)
     framework = sum(row.time_ns or 0.0 for row in found.operators if row.kind == "framework")
     assert framework == pytest.approx(400)
-    assert found.traced_text == "traced runs took 1.01x: what tracing costs is taken from the framework's own time"
+    assert found.traced_text == "traced runs took 1.01x as long: tracing overhead is subtracted from framework time"
 
 
 def test_what_the_framework_cannot_hold_is_spread_over_all_rows() -> None:

@@ -198,7 +198,7 @@ def test_a_concatenation_is_one_event_and_a_copy_for_each_input() -> None:
     [
         (calls(OperatorCalls(0, 0, 1, {MOPA2: 1})), "delegates of 2, 1 operators, the counter saw 1"),
         (calls(), "delegates of 2, 1 operators, the counter saw none"),
-        (calls(problem="delegates ran at the same time"), "delegates ran at the same time"),
+        (calls(problem="delegates ran concurrently"), "delegates ran concurrently"),
     ],
 )
 def test_calls_that_do_not_fit_the_trace_are_given_to_nobody(seen: KernelCalls, problem: str) -> None:
@@ -294,18 +294,18 @@ def test_packing_alone_is_no_execution() -> None:
 
 def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> None:
     """No call at all is a no for all; some calls are nobody's."""
-    none = calls(problem="delegates ran at the same time in several threads")
+    none = calls(problem="delegates ran concurrently in several threads")
     assert step(variant_ladder("on", 1, known(**counted(none))), EvidenceLevel.EXECUTED).answer is Answer.NO
-    some = calls(OperatorCalls(0, None, 0, {MOPA2: 5}), problem="delegates ran at the same time in several threads")
+    some = calls(OperatorCalls(0, None, 0, {MOPA2: 5}), problem="delegates ran concurrently in several threads")
     found = step(variant_ladder("on", 1, known(**counted(some))), EvidenceLevel.EXECUTED)
-    assert (found.answer, found.detail) == (Answer.UNKNOWN, "delegates ran at the same time in several threads")
+    assert (found.answer, found.detail) == (Answer.UNKNOWN, "delegates ran concurrently in several threads")
 
 
 @pytest.mark.parametrize(
     ("fields", "answer", "said"),
     [
         ({"features": frozenset({"i8mm"})}, Answer.NO, "SME is absent or off"),
-        ({"features": None}, Answer.UNKNOWN, "what the CPU has is not known"),
+        ({"features": None}, Answer.UNKNOWN, "the CPU's features are unknown"),
         ({"sme": {}}, Answer.UNKNOWN, "does not say"),
         ({"sme": {CONVOLUTION: REFUSED}}, Answer.NO, "one scale only"),
         ({"machine": "x86_64", "switched": ("avx512",)}, Answer.UNKNOWN, "avx512"),

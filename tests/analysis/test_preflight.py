@@ -247,7 +247,7 @@ def test_a_program_that_is_cut_up() -> None:
         steps += [delegate(0, number, number + 1), kernel(0, number + 1, 18, number + 2, number + 2)]
     found = looked_at(values, steps, {0: graph(activation)}, operators=("aten::native_layer_norm.out",))
     (cut,) = [finding for finding in found.findings if finding.rule == "cut_up"]
-    assert cut.title == "the model is split into 8 calls of delegates"
+    assert cut.title == "the model is split into 8 delegate calls"
     assert "8 x aten::native_layer_norm.out" in cut.evidence
     assert found.borders.inner_tensors == 15
 

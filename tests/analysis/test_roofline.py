@@ -137,7 +137,7 @@ def test_three_buffers_are_no_update_in_place() -> None:
     assert found[0].memory_ns == pytest.approx(12e7 / CEILINGS.bandwidth(12e7) * 1e9)
     assert found[0].bound is Bound.MEMORY
     assert found[0].rate is not None
-    assert (found[0].rate.unit, found[0].rate.measured_with) == (RateUnit.BYTES, "copies or sums of as much")
+    assert (found[0].rate.unit, found[0].rate.measured_with) == (RateUnit.BYTES, "copies or sums of the same size")
     assert found[1].memory_ns == pytest.approx(8e7 / 34e9 * 1e9)
 
 
@@ -172,7 +172,7 @@ def test_weights_that_were_evicted_have_the_ceiling_of_evicted_weights() -> None
     assert one.bound is Bound.MEMORY
     assert one.rate is not None
     assert one.rate.per_s == 6e9
-    assert one.rate.measured_with == "one-row products whose weights take as much together"
+    assert one.rate.measured_with == "one-row products with the same total weight size"
 
 
 def test_nothing_but_memory_limits_a_one_row_product_that_is_far_below_its_ceiling() -> None:
@@ -291,7 +291,7 @@ def test_faster_than_the_ceiling_is_said() -> None:
     ("changes", "note"),
     [
         ({"dtype": "qs8"}, "no ceiling for gemm in qs8"),
-        ({"dtype": "f16"}, "no ceiling for gemm in f16: no kernel of its own"),
+        ({"dtype": "f16"}, "no ceiling for gemm in f16: no separate kernel"),
         ({"dtype": None}, "no ceiling for gemm in an unknown type"),
         ({"kernel": None}, "no ceiling for its kernel in f32"),
         ({"macs": None}, "its arithmetic is not known"),

@@ -89,14 +89,14 @@ def test_the_layout_tax_is_not_told_beside_the_same_advice() -> None:
     findings, ruled_out = examined("input of the model")
     assert "layout_tax" not in [one.rule for one in findings]
     why = next(one.title for one in ruled_out if one.rule == "layout_tax")
-    assert why.endswith("take 15.0 % of the latency: data_movement says the same")
+    assert why.endswith("take 15.0 % of the latency: same operators as data_movement")
 
 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
         ("Transpose (ND, X32) #1", "one memory format"),
-        ("Copy (NC, X32) #1", "drop the copies"),
+        ("Copy (NC, X32) #1", "remove the copies"),
         ("Slice (ND, X32) #1", "split weights"),
         ("Constant Pad (ND, X32) #1", "own padding"),
         ("Convert (NC) #1", "quantisation_overhead"),
@@ -170,7 +170,7 @@ def test_quantising_at_run_time_is_told_with_what_it_is_done_for() -> None:
     """80 of 1,000 us for one product of 920."""
     found = finding(quantised(80), "quantisation_overhead")
     assert found.title == "Quantising at run time takes 8.0 % of the latency"
-    assert "it is done for 1 operator of 0.920 ms" in found.evidence
+    assert "needed by 1 operator (0.920 ms)" in found.evidence
     assert "statically" in found.next_step
 
 

@@ -65,7 +65,7 @@ def test_a_loop_of_the_users_own_is_to_be_written_otherwise() -> None:
     """Nothing replaces it."""
     found = unrolled_recurrence(evidence(3, 2, "nets.Cell"))
     assert "replace_recurrent" not in found.next_step
-    assert "slices in place of split" in found.next_step
+    assert "slices instead of split" in found.next_step
     assert (found.saving_basis or "").startswith("at most, ")
 
 
@@ -82,7 +82,7 @@ def test_calls_of_a_recurrence_are_not_told_twice() -> None:
     """The rule on many calls leaves them to this one."""
     found = fragmentation(evidence(kernel_us=3, border_us=2))
     assert found.kind is MessageKind.PASSED
-    assert found.title.endswith("most of them of an unrolled recurrence, which is a separate finding")
+    assert found.title.endswith("mostly of an unrolled recurrence (a separate finding)")
 
 
 def test_products_of_an_attention_are_saved_but_for_what_a_delegate_takes() -> None:
@@ -96,7 +96,7 @@ def test_products_of_an_attention_are_saved_but_for_what_a_delegate_takes() -> N
     keys = [OperatorKey(o.method, o.instruction or 0, o.position or 0) for o in kernels]
     parts = dict.fromkeys(keys[:4], AttentionPart.PROJECTING) | {keys[4]: AttentionPart.MASKING}
     found = attention_masking(own._replace(operators=counted, attention=parts))
-    assert found.title.startswith("Projections, masks, scales and copies inside of attention")
+    assert found.title.startswith("Undelegated projections, masks, scales and copies inside attention")
     assert found.saving_ns == pytest.approx(5 * 31_000 - 4 * 20_000)
-    assert "as fast as its others of this run" in (found.saving_basis or "")
-    assert "weights that are cut out in every call: 0.120 ms" in found.evidence
+    assert "as fast as its others in this run" in (found.saving_basis or "")
+    assert "weights are sliced in every call: 0.120 ms" in found.evidence

@@ -120,7 +120,7 @@ def test_the_bottleneck_near_its_ceilings_promises_nothing() -> None:
     bottleneck = next(finding for finding in findings if finding.rule == "bottleneck")
     assert "80.0 % of that" in bottleneck.evidence
     assert bottleneck.saving_ns is None
-    assert (bottleneck.saving_basis or "").startswith("not reported: it is near its ceilings")
+    assert (bottleneck.saving_basis or "").startswith("not reported: it runs near its ceilings")
     assert "int8" in bottleneck.next_step
 
 
@@ -164,8 +164,8 @@ def test_time_that_an_earlier_finding_counts_is_said() -> None:
     first, part, whole = (finding(name, Severity.HIGH, 1e6, places=n) for name, n in (("a", 2), ("b", 4), ("c", 2)))
     told = [one.evidence for one in with_overlaps([first, part, whole], [], TIMES)[0]]
     assert told[0] == "figures"
-    assert told[1] == "figures; 2.000 ms of the time of these operators is part of a: do not add the savings up"
-    assert told[2] == "figures; the time of these operators is part of a: do not add the savings up"
+    assert told[1] == "figures; 2.000 ms of the time of these operators also counts in a: do not add the savings"
+    assert told[2] == "figures; the time of these operators also counts in a: do not add the savings"
 
 
 def test_the_same_advice_about_mostly_the_same_time_is_given_once() -> None:
@@ -178,7 +178,9 @@ def test_the_same_advice_about_mostly_the_same_time_is_given_once() -> None:
     half = finding("d", Severity.HIGH, 1e6, places=4, step="fuse them")
     kept, repeated = with_overlaps([first, more, other, half], [], TIMES)
     assert [one.rule for one in kept] == ["a", "c", "d"]
-    assert [(one.kind, one.rule, one.title) for one in repeated] == [(MessageKind.PASSED, "b", "b: a says the same")]
+    assert [(one.kind, one.rule, one.title) for one in repeated] == [
+        (MessageKind.PASSED, "b", "b: same operators as a")
+    ]
 
 
 def test_findings_of_other_sources_are_held_against_the_first() -> None:
@@ -187,7 +189,7 @@ def test_findings_of_other_sources_are_held_against_the_first() -> None:
     other = ([finding("c", Severity.HIGH, 1e6, places=1)], [passed("d", "fine")])
     findings, ruled_out = merged([group, other], TIMES)
     assert [one.rule for one in findings] == ["c", "a"]
-    assert "part of a" in findings[0].evidence
+    assert "also counts in a" in findings[0].evidence
     assert [item.rule for item in ruled_out] == ["b", "d"]
 
 

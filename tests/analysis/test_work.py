@@ -44,8 +44,8 @@ def test_tiles_are_told_with_what_fills_them() -> None:
     """Where a part of the products is not summed up on tiles, how far these are filled is not known."""
     assert "SME ran 100.0 % of the multiply-accumulates, tiles filled to 50.0 %" in shown(work(operator(macs=512)))
     mixed = operator(mac_capacity=2048)
-    assert "SME: 1 outer product, streaming mode entered 0 times; how far its tiles are filled" in shown(work(mixed))
-    assert "how far its tiles are filled is not known" in shown(work(operator(macs=None)))
+    assert "SME: 1 outer product, streaming mode entered 0 times; tile fill unknown" in shown(work(mixed))
+    assert "tile fill unknown" in shown(work(operator(macs=None)))
     assert "SME" not in shown(work(operator(tile_capacity=0, outer_products=0)))
 
 
@@ -58,7 +58,7 @@ def test_a_receipt_names_the_first_field_that_differs() -> None:
     loaded = msgspec.structs.replace(stated, operators=[operator(bytes_loaded=1)])
     assert differences(stated, loaded) == ["linear: bytes_loaded 0 in the receipt, 1 here"]
     assert differences(stated, work(operator())) == [
-        "feature groups: others were switched off here than for the receipt"
+        "feature groups: this run switched off other ones than the receipt"
     ]
 
 
@@ -67,7 +67,7 @@ def test_a_receipt_that_was_changed_is_refused() -> None:
     receipt = receipt_of(work(operator()), REQUEST)
     content = msgspec.json.encode(receipt)
     assert read_receipt(content, "r") == receipt
-    with pytest.raises(TraceFormatError, match="do not give its digest"):
+    with pytest.raises(TraceFormatError, match="do not match its digest"):
         read_receipt(content.replace(b'"bytes_loaded":0', b'"bytes_loaded":1'), "r")
     with pytest.raises(TraceFormatError, match="not a receipt"):
         read_receipt(b"{}", "r")

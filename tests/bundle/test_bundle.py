@@ -169,7 +169,7 @@ def test_what_is_no_bundle_is_told_so(tmp_path: Path) -> None:
 def test_a_bundle_of_a_newer_opscope_is_refused(tmp_path: Path) -> None:
     """The error names both schemas and says to upgrade."""
     (tmp_path / "manifest.json").write_text('{"schema": "opscope.bundle/9"}')
-    with pytest.raises(BundleError, match=r"opscope\.bundle/9, this opscope knows"):
+    with pytest.raises(BundleError, match=r"opscope\.bundle/9; this opscope reads"):
         Bundle.open(tmp_path)
 
 

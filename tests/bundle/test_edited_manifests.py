@@ -68,7 +68,7 @@ def test_what_is_no_manifest_is_damaged(content: bytes, bundle: Path) -> None:
 def test_a_manifest_of_a_newer_schema_is_newer_and_not_damaged(bundle: Path) -> None:
     """Even where nothing else in it can be understood."""
     (bundle / "manifest.json").write_text('{"schema": "opscope.bundle/9", "all": "new"}')
-    with pytest.raises(BundleError, match=r"written as opscope.bundle/9, this opscope knows") as caught:
+    with pytest.raises(BundleError, match=r"written as opscope.bundle/9; this opscope reads") as caught:
         Bundle.open(bundle)
     assert caught.value.hint == "upgrade opscope"
 
@@ -84,7 +84,7 @@ def test_years_far_away_change_no_figure(created: str, bundle: Path) -> None:
     ("path", "fault"),
     [
         ("/etc/passwd", "is not a path within the bundle"),
-        ("../../../../../etc/passwd", "leads out of the bundle"),
+        ("../../../../../etc/passwd", "points outside the bundle"),
         ("a\0b", "is not a path"),
         ("", "is not a path"),
     ],

@@ -167,7 +167,7 @@ def test_inconclusive_fails_unless_it_is_let_through(old: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["{new}", "--against", "{old}", "--threshold", "5"], 2, "--threshold: '5' is not a share"),
+        (["{new}", "--against", "{old}", "--threshold", "5"], 2, "--threshold: '5' is not a percentage"),
         (["{new}", "--against", "{tmp}/none"], 3, "error: "),
         (["{old}", "--against", "{old}#accelerated"], 13, "both sides are the same traces"),
     ],
@@ -193,7 +193,7 @@ def test_thresholds(text: str, share: float) -> None:
 @pytest.mark.parametrize("text", ["", "%", "-1%", "-0.01", "100%", "1", "3", "nan", "nan%", "inf", "3%%", "three"])
 def test_thresholds_that_make_no_sense(text: str) -> None:
     """A plain 3 would be 300 %, which is not a threshold."""
-    with pytest.raises(UsageError, match="not a share"):
+    with pytest.raises(UsageError, match="not a percentage"):
         threshold_share(text)
 
 
@@ -215,7 +215,7 @@ def test_variants_of_one_bundle_are_paired(new: Path) -> None:
     """By round, and what is switched off is noted."""
     found = opscope.check(f"{new}#baseline", f"{new}#accelerated", threshold=0.5)
     assert (found.evidence.end_to_end.design, found.outcome) == ("paired", Outcome.REGRESSION)
-    assert any("features switched off differs: none on the baseline, avx512" in note for note in found.notes)
+    assert any("features switched off differs: none in the baseline, avx512" in note for note in found.notes)
 
 
 def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -> None:
@@ -255,12 +255,12 @@ def _other(path: Path, what: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("cpu", "the CPU differs: Test CPU on the baseline, Other CPU on the candidate"),
+        ("cpu", "the CPU differs: Test CPU in the baseline, Other CPU in the candidate"),
         ("features", "the CPUs' features differ: only the baseline has avx, avx512, sse4"),
-        ("threads", "the number of threads differs: 1 on the baseline, 2 on the candidate"),
-        ("affinity", "the CPUs to stay on differs: all on the baseline, 1 on the candidate"),
-        ("target", "the kind of target differs: fake on the baseline, other on the candidate"),
-        ("arm", "the candidate was not timed without tracing"),
+        ("threads", "the number of threads differs: 1 in the baseline, 2 in the candidate"),
+        ("affinity", "the CPU pinning differs: all in the baseline, 1 in the candidate"),
+        ("target", "the kind of target differs: fake in the baseline, other in the candidate"),
+        ("arm", "the candidate has no untraced timing"),
     ],
 )
 def test_what_is_not_comparable_is_refused(what: str, told: str, old: Path, new: Path, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_p
     (other / model.program).write_bytes(program)
     notes = " ".join(opscope.check(other, old).notes)
     assert "device" not in notes
-    assert "the model differs: tiny on the baseline, other on the candidate" in notes
+    assert "the model differs: tiny in the baseline, other in the candidate" in notes
     assert "different programs" in notes
     assert "different versions" in notes
 
@@ -294,7 +294,7 @@ def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_p
 def test_boards_with_different_names_are_noted(old: Path, new: Path, tmp_path: Path) -> None:
     """They may be of one kind; a name on one side alone tells nothing."""
     here, there = changed(old, tmp_path / "here", device="left"), changed(new, tmp_path / "there", device="right")
-    told = "the device differs: left on the baseline, right on the candidate"
+    told = "the device differs: left in the baseline, right in the candidate"
     assert told in opscope.check(there, here).notes
     assert not [note for note in opscope.check(there, old).notes if "device" in note]
 
@@ -318,7 +318,7 @@ def test_plain_traces_tell_no_machine(old: Path, new: Path, tmp_path: Path) -> N
             (tmp_path / name / f"{number}.etdump").write_bytes(trace.read_bytes())
     found = opscope.check(places[1], places[0], warmup=1)
     assert (found.outcome, found.evidence.model, found.evidence.end_to_end.arm) == (Outcome.PASSED, None, "traced")
-    assert any("without a bundle, machine" in note for note in found.notes)
+    assert any("without a bundle, the machine" in note for note in found.notes)
 
 
 def test_budgets_are_judged(old: Path, new: Path, tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_the_heading_answers_whether_it_is_slower(report: Found) -> None:
     same = heading(passed, 0.004, Verdict.NO_DIFFERENCE, evidence=unnamed)
     assert same == "passed, the candidate is not slower (+0.4 %)"
     excused = heading(unclear, 0.02, Verdict.NO_DIFFERENCE, let_through=True)
-    assert excused == "inconclusive (allowed to pass), whether tiny is slower cannot be told (+2.0 %)"
+    assert excused == "inconclusive (allowed to pass), cannot tell whether tiny is slower (+2.0 %)"
     kept = replace(first, outcome=passed, measured=0.01)
     layer = replace(first, outcome=regression, name="layer")
     beyond = heading(regression, 0.01, Verdict.SLOWER, criteria=[kept, layer])
@@ -466,7 +466,7 @@ def test_operators_that_lost_next_to_nothing_are_counted_not_listed(report: Foun
     text = markdown_of(with_evidence(report, slower=[first, tiny]))
     assert "| tiny |" not in text
     assert "1 more lost" in text
-    assert "No operator is shown to be slower by 0.5 % of the latency or more." in markdown_of(
+    assert "No operator is detectably slower by 0.5 % of the latency or more." in markdown_of(
         with_evidence(report, slower=[tiny])
     )
 
@@ -615,8 +615,8 @@ def test_bundles_are_not_measured_again(option: tuple[str, ...], old: Path, new:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--warmup", "auto"), "--warmup: it is for sides that are already measured"),
-        (("--force",), "--force: it is for sides that are already measured"),
+        (("--warmup", "auto"), "--warmup: it is only for sides that are already measured"),
+        (("--force",), "--force: it is only for sides that are already measured"),
         (("--rounds", "0"), "--rounds"),
         (("--target", "nowhere"), "nowhere"),
         (("--runs", "3"), "No such option: --runs"),
@@ -656,12 +656,12 @@ def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('model = "x.pte"', "model: the command line names two programs"),
+        ('model = "x.pte"', "model: the command line names both programs"),
         ("runz = 3", 'runz: no such key: "runz"'),
         ("threads = [1, 2]", "threads: two programs are compared at one thread count"),
         ('ablate = ["avx2"]', "ablate: nothing is switched off"),
         ("ladder = true", "ladder: nothing is switched off"),
-        ('target = "runner"', "target: which runner?"),
+        ('target = "runner"', "target: needs a runner"),
         ('target = "nowhere"', 'target: no target "nowhere"'),
         ("max_rounds = 3", "max_rounds: nothing adds rounds"),
         ('input = ["float32["]', "input[0]"),
@@ -691,7 +691,7 @@ def test_profile_judges_only_with_a_baseline(option: str, tmp_path: Path) -> Non
     command = [sys.executable, "-m", "opscope", "profile", str(program(tmp_path)), option, value]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {option}: it judges a program by another one, and there is no --against")
+    assert done.stderr.startswith(f"error: {option}: it needs a program to compare with (--against)")
     assert f"--against OLD {option}" in done.stderr
 
 

@@ -82,7 +82,7 @@ def test_a_runtime_that_cannot_be_imported_is_a_problem(broken: str, tmp_path: P
     assert code == NotReadyError.exit_code
     assert checks["onnxruntime"]["state"] == "problem"
     told = "compiled for another numpy" if broken.endswith("ImportError") else "OSError: no such file: libmissing.so"
-    assert checks["onnxruntime"]["found"].endswith(f"is installed and cannot be loaded: {told}")
+    assert checks["onnxruntime"]["found"].endswith(f"is installed but cannot be loaded: {told}")
     assert checks["models"]["state"] == "ok"
     assert ".pte (ExecuTorch)" in checks["models"]["found"]
     assert ".onnx" not in checks["models"]["found"]

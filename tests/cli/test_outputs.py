@@ -347,7 +347,7 @@ def test_what_was_refused_is_not_remembered_as_written(tmp_path: Path, monkeypat
     ours, mine = tmp_path / "a.json", tmp_path / "flames"
     ours.write_bytes(b'{"schema":"opscope.analysis/2"}')
     mine.write_bytes(b"main;conv 1\n")
-    with pytest.raises(OverwriteError, match="holds something else"):
+    with pytest.raises(OverwriteError, match="has other content"):
         write_outputs({ours: mine.read_bytes()})
     with pytest.raises(OverwriteError, match="did not write it"):
         write_outputs({mine: b"main;conv 2\n"})

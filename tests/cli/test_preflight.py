@@ -44,8 +44,8 @@ def test_the_answer_comes_first(program: Path) -> None:
     assert done.stderr == ""
     path, _, answer = done.stdout.partition("forward: ")
     assert " ".join(path.split()).endswith("tiny.pte (pte)")
-    assert answer.startswith("what can run with SME and SME2 is not known")
-    assert "1 call of XNNPACK, 1 delegate without payload; 1 portable operator" in done.stdout
+    assert answer.startswith("unknown what can run with SME and SME2: delegates have no payload")
+    assert "1 XNNPACK call, 1 delegate without payload; 1 portable operator" in done.stdout
     assert "next: use the program that the exporter wrote" in done.stdout
     assert max(map(len, on_terminal("preflight", program).lines)) <= 80
 
@@ -68,7 +68,7 @@ def test_what_another_backend_runs_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "other.pte"
     path.write_bytes(write_tiny_program(tmp_path).read_bytes().replace(b"XnnpackBackend", b"AnotherBackend"))
     text = " ".join(rendered(preflight(path)).split())
-    assert "forward: what can run with SME and SME2 is not known; not looked into: 1 delegate of AnotherBackend" in text
+    assert "forward: unknown what can run with SME and SME2; not inspected: 1 delegate of AnotherBackend" in text
     assert "no multiply-accumulates" not in text
 
 

@@ -40,7 +40,7 @@ def test_one_file_and_named_sides(runs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["answer.md"]
     for given in (sides, ("--program", file)):
         done = opscope(*runs, "--out", tmp_path / "both", *given)
-        assert (done.returncode, f"error: {given[0]}: it is of one run" in done.stderr) == (2, True)
+        assert (done.returncode, f"error: {given[0]}: it applies to one run" in done.stderr) == (2, True)
     done = opscope(runs[0], "--baseline", "beta")
     assert (done.returncode, "--baseline needs --candidate" in done.stderr) == (2, True)
 
@@ -59,7 +59,7 @@ def test_several_directories_need_a_place(runs):
     """Their report belongs to none of them, so it is not written into one."""
     done = opscope(*runs)
     assert done.returncode == 2
-    assert "has no bundle to go into" in done.stderr
+    assert "needs an output directory" in done.stderr
     assert "--out DIR" in done.stderr
 
 

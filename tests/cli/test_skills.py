@@ -90,7 +90,7 @@ def test_a_file_that_is_no_skill_of_ours_is_never_overwritten(tmp_path: Path) ->
 
 def test_an_unknown_skill_is_told_with_near_names(tmp_path: Path) -> None:
     """Nothing is written."""
-    with pytest.raises(NotFoundError, match="no skill 'opscope-gate'") as raised:
+    with pytest.raises(NotFoundError, match="unknown skill 'opscope-gate'") as raised:
         install_skills(tmp_path, ["opscope-gate"])
     assert "opscope-gate-in-ci" in str(raised.value.hint)
     assert list(tmp_path.iterdir()) == []

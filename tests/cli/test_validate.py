@@ -94,8 +94,8 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["absent"], 3, "there is nothing there"),
-        (["."], 8, "not a bundle: there is no manifest.json in it"),
+        (["absent"], 3, "nothing exists there"),
+        (["."], 8, "not a bundle: it has no manifest.json"),
         ([".", "--json", "-", "--markdown", "-"], 2, "--json is already printed"),
     ],
 )

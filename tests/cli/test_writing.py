@@ -95,4 +95,4 @@ def test_an_output_without_a_name_is_a_mistake(tmp_path: Path) -> None:
         [*OPSCOPE, "analyze", str(TRACE), "--json", ""], cwd=tmp_path, capture_output=True, check=False
     )
     assert done.returncode == 2
-    assert b"the name of the file to write is empty" in done.stderr
+    assert b"the output file name is empty" in done.stderr

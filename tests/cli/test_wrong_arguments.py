@@ -174,10 +174,10 @@ def test_a_current_directory_that_is_gone_is_said(
     monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "here").rmdir()
     code, said = ended("convert", ".", "--to", "csv", "--out", "out.csv")
-    assert (code, said.splitlines()[0]) == (3, "error: the current directory is gone")
+    assert (code, said.splitlines()[0]) == (3, "error: the current directory no longer exists")
 
 
-_SIDES = "leave it out; it is for two sides: opscope check NEW --against OLD"
+_SIDES = "leave it out; it needs two sides: opscope check NEW --against OLD"
 
 
 @pytest.mark.parametrize(

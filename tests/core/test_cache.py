@@ -132,7 +132,7 @@ def test_a_named_cache_that_is_not_ours_alone_is_refused(
     """Others could choose what is executed here."""
     place = foreign(tmp_path / "cache", how)
     monkeypatch.setenv(VARIABLE, str(place))
-    with pytest.raises(StorageError, match="who could choose what is executed") as caught:
+    with pytest.raises(StorageError, match="who could replace what is executed") as caught:
         cache_directory()
     assert caught.value.where == str(place)
     assert VARIABLE in str(caught.value.hint)
@@ -155,7 +155,7 @@ def test_a_usual_cache_that_is_not_ours_alone_is_passed_over(
     found = find_cache()
     assert found.directory == tmp_path / f"opscope-{os.geteuid()}"
     assert str(found.temporary).startswith(f"{usual} ")
-    assert "who could choose what is executed" in str(found.temporary)
+    assert "who could replace what is executed" in str(found.temporary)
 
 
 def test_the_cache_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,14 +220,14 @@ def test_names_and_links_that_lead_nowhere(tmp_path: Path) -> None:
     """Too long a name, and links in a circle."""
     (tmp_path / "circle").symlink_to("circle")
     assert refused(tmp_path / ("x" * 256)).problem == "cannot be written: the name is too long"
-    assert refused(tmp_path / "circle").problem == "cannot be written: its links lead in a circle"
+    assert refused(tmp_path / "circle").problem == "cannot be written: its links form a cycle"
 
 
 def test_a_reader_that_ended_is_told() -> None:
     """A pipe without a reader: not a full disk."""
     reader, writer = os.pipe()
     os.close(reader)
-    assert refused(Path(f"/dev/fd/{writer}")).problem == "cannot be written: the program that reads it has ended"
+    assert refused(Path(f"/dev/fd/{writer}")).problem == "cannot be written: the program reading it has exited"
     os.close(writer)
 
 
@@ -256,7 +256,7 @@ def test_what_denies_is_named() -> None:
         os.chown(place / "own", NOBODY, NOBODY)
         (place / "own" / "file").write_bytes(b"old")
         (place / "own" / "file").chmod(0o444)
-        said = "{}: cannot be written: permission denied (choose a place that you may write to; {} denies it)"
+        said = "{}: cannot be written: permission denied (choose a place that you can write to; {} denies it)"
         new, file = place / "new", place / "own" / "file"
         assert as_nobody(new) == said.format(new, place)
         assert as_nobody(file) == said.format(file, file)

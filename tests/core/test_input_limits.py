@@ -218,7 +218,7 @@ def test_a_compressed_trace_that_grows_beyond_the_limit_is_refused(read, pack, t
     """It is refused while it is inflated, not when it is whole."""
     text = b"".join(b'{"ph":"B","ts":%d,"pid":0,"tid":0,"name":"a"},' % time for time in range(LEAST // 40))
     (tmp_path / "trace.json").write_bytes(pack(b"[" + text, 1))
-    with pytest.raises(MemoryLimitError, match=rf"trace\.json: reading it takes {BEYOND_MEMORY}"):
+    with pytest.raises(MemoryLimitError, match=rf"trace\.json: reading it needs {BEYOND_MEMORY}"):
         read(tmp_path / "trace.json")
 
 

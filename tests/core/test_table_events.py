@@ -173,7 +173,7 @@ def test_children_whose_sum_exceeds_64_bits_are_refused():
 
 def test_parents_in_a_circle_are_refused():
     """Each of two events claims to lie in the other."""
-    with pytest.raises(InvariantError, match="circle"):
+    with pytest.raises(InvariantError, match="cycle"):
         build((0, 10, 1), (0, 10, 0))
 
 

@@ -121,7 +121,7 @@ def test_depth_of_parents_that_precede_their_children():
 @pytest.mark.parametrize("parent", ["0", "1 0", "1 2 0", "-1 2 1 0"])
 def test_parents_in_a_circle_are_refused(parent):
     """A circle has no root, so it is an error and not a loop."""
-    with pytest.raises(InvariantError, match="circle"):
+    with pytest.raises(InvariantError, match="cycle"):
         depth_and_root(ints(parent))
 
 

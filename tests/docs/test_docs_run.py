@@ -71,11 +71,11 @@ NAMES = (
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
-    (r"#x as fast|#x, undecidable: too few rounds, # decide", "VERDICT"),
+    (r"#x faster|#x, inconclusive: add rounds \(--rounds #\)", "VERDICT"),
     (
         (
-            r"(?:candidate )?(?:faster|slower)|no difference detected(?:, a change beyond # % is excluded)?"
-            r"|undecidable(?:: too few processes|: between-process spread unknown)?"
+            r"(?:candidate )?(?:faster|slower)|no difference detected(?:; a change beyond # % is ruled out)?"
+            r"|inconclusive(?:: add rounds|: between-process spread unknown)?"
         ),
         "VERDICT",
     ),
@@ -391,7 +391,7 @@ def test_an_option_that_does_not_exist_is_noticed() -> None:
 
 def test_a_ratio_that_is_withheld_has_the_same_shape() -> None:
     """A machine that others use gives no ratio, and a page is not wrong by that."""
-    told = "2.31 ms with acceleration, 3 ms without: 1.27x as fast\n95 % interval 1.2x to 1.3x; 2 + 2 processes, paired"
+    told = "2.31 ms with acceleration, 3 ms without: 1.27x faster\n95 % interval 1.2x to 1.3x; 2 + 2 processes, paired"
     withheld = (
         "Do not trust: 2.31 ms with acceleration, 3 ms without: no ratio: other processes took 6 % of the CPU time\n"
         "withheld: 2 + 2 processes, paired, untraced"

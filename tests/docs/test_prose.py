@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,20 +14,36 @@ FILE = Path(__file__).parents[2] / "docs" / "prose.py"
 
 
 @pytest.fixture(scope="module")
-def prose() -> ModuleType:
-    """The script, which belongs to no package."""
-    spec = importlib.util.spec_from_file_location("prose", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["prose"] = module
-    spec.loader.exec_module(module)
-    return module
+def prose() -> Iterator[ModuleType]:
+    """The script, which belongs to no package, and finds the modules beside it."""
+    sys.path.insert(0, str(FILE.parent))
+    yield importlib.import_module("prose")
+    sys.path.remove(str(FILE.parent))
 
 
 def test_nothing_that_users_read_has_a_listed_phrasing(prose: ModuleType) -> None:
-    """Strings, templates, help texts, pages and skills."""
+    """Strings, templates, help texts, pages and skills; and the program's own texts, by their own list."""
     assert [str(slip) for slip in prose.slips(prose.texts())] == []
+    assert [str(slip) for slip in prose.slips(prose.program_texts(), "texts")] == []
+
+
+def test_no_sentence_of_the_program_is_too_long(prose: ModuleType) -> None:
+    """Of findings, advice, errors, hints, help and reports."""
+    assert list(prose.long_sentences(prose.program_texts())) == []
+
+
+def test_a_sentence_that_is_too_long_is_named(prose: ModuleType) -> None:
+    """A semicolon ends one, a colon does not; what code fills in is one word, whatever its name."""
+    half = " ".join(["word"] * 13)
+    given = [prose.Text(FILE, line, text) for line, text in enumerate((f"{half}; {half}", f"{half}: {half}", "{a b}"))]
+    (told,) = prose.long_sentences(iter(given))
+    assert told.startswith("docs/prose.py:1: 26 words, 25 at most: word")
+
+
+def test_the_name_of_what_is_filled_in_is_no_phrasing(prose: ModuleType) -> None:
+    """A reader does not see it."""
+    given = [prose.Text(FILE, 1, text) for text in ("with {beside}", "it stands beside it")]
+    assert [slip.found for slip in prose.slips(iter(given), "texts")] == ["beside"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_setting_is_read_or_refused(runner: str, name: str) -> None:
     else:
         setting = SETTINGS_OF_A_JOB[name]
         word = options_of(ExperimentSettings)[setting].named(setting)
-        with pytest.raises(UsageError, match=f"no {word}$"):
+        with pytest.raises(UsageError, match=f"does not support {word}$"):
             target.check_honoured(job)
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_run_nor_written(tmp_path: Path) -> None:
     target = Forgetful(clock=FakeClock())
     program, out = tmp_path / "tiny.pte", tmp_path / "out"
     program.write_bytes(tiny_program())
-    with pytest.raises(UsageError, match="knows no --affinity"):
+    with pytest.raises(UsageError, match="does not support --affinity"):
         profile(program, out=out, settings=Settings(rounds=2, affinity=(0,)), target=target)
     assert target.jobs == []
     assert not out.exists()

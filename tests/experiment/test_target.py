@@ -141,8 +141,8 @@ def failing(script: str) -> PythonTarget:
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", FailureKind.SIGNAL, "SIGSEGV"),
         ("os.abort()", FailureKind.SIGNAL, "SIGABRT"),
-        ("print('no such kernel'); sys.exit(3)", FailureKind.EXIT, "ended with code 3.*no such kernel"),
-        ("pass", FailureKind.EXIT, "ended with code 0 and no answer"),
+        ("print('no such kernel'); sys.exit(3)", FailureKind.EXIT, "exited with code 3.*no such kernel"),
+        ("pass", FailureKind.EXIT, "exited with code 0 and no answer"),
         ("pathlib.Path(request['answer']).write_text('nonsense')", FailureKind.EXIT, "answer is damaged"),
         ("sys.exit(9)", FailureKind.STORAGE, "disk is full"),
     ],

@@ -70,7 +70,7 @@ def test_a_configuration_refuses_what_profile_refuses(name: str, tmp_path: Path)
 
 def test_only_a_file_may_leave_the_runner_to_its_variants(tmp_path: Path) -> None:
     """The target ``runner`` alone, where each variant names its build."""
-    with pytest.raises(UsageError, match="which runner"):
+    with pytest.raises(UsageError, match="needs a runner"):
         parse_target("runner")
     file = tmp_path / "some.toml"
     file.write_text('model = "toy_cnn"\ntarget = "runner"\nvariants = [{name = "a", runner = "x"}]')

@@ -125,7 +125,7 @@ def test_a_device_that_vanished_is_told(mint: Mint, tmp_path: Path) -> None:
     (gone,) = found.evidence.vanished
     assert (gone.device, gone.appeared) == ("Test CPU, Linux x86_64", ["Test CPU, Other x86_64"])
     told = " ".join(gate_markdown(found, fleet_text(found)).split()).replace("\\_", "_")
-    assert "device Test CPU, Linux x86_64 vanished, Test CPU, Other x86_64 of the same CPU appeared" in told
+    assert "device Test CPU, Linux x86_64 vanished, Test CPU, Other x86_64 with the same CPU appeared" in told
     assert check_fleet("2026-01-10", store).evidence.vanished == []
 
 

@@ -145,7 +145,7 @@ def test_wrong_dates_filters_and_stores(store: Path, tmp_path: Path) -> None:
         check_fleet("last night", store)
     with pytest.raises(NotFoundError, match="no run was added since then"):
         check_fleet("2027-01-01", store)
-    with pytest.raises(NotFoundError, match="no run of the store fits"):
+    with pytest.raises(NotFoundError, match="no stored run matches"):
         check_fleet(LAST, store, where="model=none")
     with pytest.raises(NotFoundError):
         check_fleet(LAST, tmp_path / "none")

@@ -84,7 +84,7 @@ def test_older_changes_are_left_out_and_all_runs_stay() -> None:
 def test_a_job_ends_with_a_regression_until_somebody_has_looked(tmp_path: Path) -> None:
     """The file is made by the first acknowledgement, and holds each change once."""
     path, found = tmp_path / "known.json", nights(100, 110)
-    with pytest.raises(RegressionError, match="1 change for the worse"):
+    with pytest.raises(RegressionError, match="1 change not acknowledged"):
         check_new_changes(found)
     assert acknowledge_changes(found, path, "accepted") == 1
     marked = with_known(found, read_known(path))

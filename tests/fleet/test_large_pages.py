@@ -162,7 +162,7 @@ def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
     assert f"{NO_ROOM} 10 models and 5 devices" in text
     assert text.count("<td") < 3 * MOST_CELLS + 20_000
     told = fleet_markdown(made)
-    assert told.count(f"{PAGES_HAVE_A_MAP} {len(models)} models by {len(devices)} devices; fleet.json has all") == 3
+    assert told.count(f"{PAGES_HAVE_A_MAP} {len(models)} models by {len(devices)} devices; see fleet.json") == 3
     assert len(told) < 10_000
 
 
@@ -184,8 +184,8 @@ def test_a_fleet_is_told_in_markdown(page: Path) -> None:
     """What got worse and where, the first rows of each list, and where the rest is."""
     text = fleet_markdown(stored_fleet(page.parent / "store"))
     assert "- Xperia 5 \\#1 (device):" in text
-    assert "## Levels that fell in the last 14 days" in text
-    assert "more rows: fleet.json has all" in text
+    assert "## Improvements in the last 14 days" in text
+    assert "more rows: see fleet.json" in text
 
 
 def test_what_is_widespread_is_told_once(page: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_fleet_of_one_night_says_that_nothing_can_be_compared(tmp_path: Path) 
     store_nights(tmp_path / "two", steady_fleet(2, 2, 2))
     text = fleet_html(stored_fleet(tmp_path / "two"))
     assert "None can be judged yet." in text
-    assert "4 have too few predecessors to be judged, fewer than 5." in text
+    assert "4 have too few earlier runs to judge (fewer than 5)." in text
 
 
 def test_a_line_of_runs_has_a_point_each_and_none_for_a_single_run() -> None:

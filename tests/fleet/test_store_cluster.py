@@ -213,7 +213,7 @@ def test_a_scheduler_lost_while_bundles_are_added_takes_nothing(bundles: Path, t
     assert len(store_entries(tmp_path / "s")) == 9
 
 
-@pytest.mark.parametrize(("named", "told"), [(None, "none is named"), ("none.pem", "No such file")])
+@pytest.mark.parametrize(("named", "told"), [(None, "none named"), ("none.pem", "No such file")])
 def test_a_missing_certificate_is_said_before_anything_is_done(
     bundles: Path, tmp_path: Path, named: str | None, told: str
 ) -> None:
@@ -233,9 +233,9 @@ def test_a_missing_certificate_is_said_before_anything_is_done(
 
 def test_no_scheduler_is_said_before_anything_is_done(bundles: Path, tmp_path: Path) -> None:
     """An address where nobody answers, or no address at all."""
-    with pytest.raises(ClusterError, match="no scheduler answers"):
+    with pytest.raises(ClusterError, match="no scheduler responds"):
         add_to_store([bundles], tmp_path / "store", where=Where("tcp://127.0.0.1:9"))
-    with pytest.raises(ClusterError, match="no scheduler answers"):
+    with pytest.raises(ClusterError, match="no scheduler responds"):
         list(calls(Where("what://ever"), str, [1]))
-    with pytest.raises(UsageError, match="decide how many"):
+    with pytest.raises(UsageError, match="set the number"):
         list(calls(Where("tcp://127.0.0.1:9", jobs=2), str, [1]))

@@ -266,7 +266,7 @@ def test_add_makes_no_store_of_what_is_something_else(kind: str, sample: StoreSa
         (place / names[kind]).parent.mkdir(parents=True)
         (place / names[kind]).write_text("mine")
     before = tree_hash(place)
-    with pytest.raises(BundleError, match=f"not a store and not empty|this opscope knows {SCHEMA}"):
+    with pytest.raises(BundleError, match=f"not a store and not empty|this opscope reads {SCHEMA}"):
         add_to_store([sample.bundle], place)
     with pytest.raises((NotFoundError, BundleError)):
         compact_store(place)

@@ -61,5 +61,5 @@ def test_files_that_cannot_be_kept_are_said_with_the_room(files: dict[str, Path]
     """It may be why; here something else stands in the way, and the device's words say so."""
     device = Device(Board(), str(tmp_path))
     Path(device.base, "runners").touch()
-    with pytest.raises(DeviceError, match=rf"kept in {device.base} on the device, \d+ MiB are free: .*runners"):
+    with pytest.raises(DeviceError, match=rf"keep files in {device.base} on the device, \d+ MiB free: .*runners"):
         device.provide("runners", files)

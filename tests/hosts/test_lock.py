@@ -98,7 +98,7 @@ def test_after_a_minute_it_measures_beside_and_both_know() -> None:
     alone = hold_machine(first, LockRequest("wait"))
     beside = hold_machine(second, course.request("wait"))
     assert (beside.held, beside.record().waited_seconds) == (False, 60.0)
-    assert course.said[-1].startswith("measuring beside ")
+    assert course.said[-1].startswith("measuring alongside ")
     assert len(beside.record().beside) == len(alone.record().beside) == 1
     assert alone.record().held
     second.release()
@@ -148,8 +148,8 @@ def test_a_lock_that_cannot_be_made_is_said(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("OPSCOPE_LOCK", str(place.parent / "missing" / "lock"))
     with ThisMachine(HERE).reserved(LockRequest("wait")) as hold:
         assert not hold.held
-        assert "no lock can be written" in str(hold.record().problem)
-    with pytest.raises(DeviceError, match="no lock can be written"), ThisMachine(HERE).reserved(LockRequest("fail")):
+        assert "cannot write a lock" in str(hold.record().problem)
+    with pytest.raises(DeviceError, match="cannot write a lock"), ThisMachine(HERE).reserved(LockRequest("fail")):
         pass
 
 

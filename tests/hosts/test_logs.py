@@ -18,7 +18,7 @@ for _ in range(300_000):
 sys.stdout.flush()
 print("the last line", file=sys.stderr)
 """
-_LEFT_OUT = re.compile(rb"\n\[opscope left out ([0-9,]+) bytes of what was printed here\]\n")
+_LEFT_OUT = re.compile(rb"\n\[opscope left out ([0-9,]+) bytes of output here\]\n")
 
 
 def _printed(program: str, log: Path, timeout: float = 60.0) -> int | None:
@@ -44,7 +44,7 @@ def test_a_log_of_30_mb_keeps_beginning_and_end(tmp_path: Path) -> None:
     assert len(content) - len(gap[0]) + int(gap[1].replace(b",", b"")) == printed
     assert content.startswith(b"the first line\nxxx")
     assert content[gap.end() :].startswith(b"x" * 99 + b"\n")
-    assert log_tail(log) == "; its last words: the last line"
+    assert log_tail(log) == "; its last output: the last line"
 
 
 def test_who_prints_without_end_is_ended_by_its_time(tmp_path: Path) -> None:

@@ -53,7 +53,10 @@ def test_a_directory_of_the_same_name_is_somebody_elses(board: sshd.Sshd) -> Non
     (board.home / OWN / "notes").write_text("mine")
     before = tree(board.home)
     device = Device(SshShell(parse_address(board.address)), str(board.home))
-    with pytest.raises(OverwriteError, match="opscope did not make it") as caught, device.reserved(LockRequest("fail")):
+    with (
+        pytest.raises(OverwriteError, match="opscope did not create it") as caught,
+        device.reserved(LockRequest("fail")),
+    ):
         pass
     assert "?dir=PATH" in str(caught.value.hint)
     assert tree(board.home) == before
@@ -110,7 +113,7 @@ def test_a_directory_that_is_no_lock_stays(planted: str, tmp_path: Path, monkeyp
     (place / planted).write_text("mine\n")
     monkeypatch.setenv("OPSCOPE_LOCK", str(place))
     lock = DeviceLock(LocalShell())
-    with pytest.raises(DeviceError, match="is not a lock of opscope"):
+    with pytest.raises(DeviceError, match="is not an opscope lock"):
         lock.take()
     assert tree(tmp_path) == {"docs": None, f"docs/{planted}": "mine\n"}
 

@@ -29,5 +29,5 @@ def test_the_last_words_of_a_log_are_told_in_letters(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"begin\n\x1b[2J\x9b31mfatal \xff")
     assert (
         log_tail(tmp_path / "log.txt")
-        == "; its last words: \\x1b[2J\N{REPLACEMENT CHARACTER}31mfatal \N{REPLACEMENT CHARACTER}"
+        == "; its last output: \\x1b[2J\N{REPLACEMENT CHARACTER}31mfatal \N{REPLACEMENT CHARACTER}"
     )

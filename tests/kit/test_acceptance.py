@@ -39,7 +39,7 @@ SECTIONS = (
     "## Latency Comparison",
     "## Acceleration Analysis",
     "## Bottlenecks",
-    "## Portable against Delegated",
+    "## Portable vs Delegated",
     "## Kernel Insights",
     "## Measurement Quality",
     "## How to Reproduce",
@@ -201,7 +201,7 @@ def test_fp16_names_the_new_bottleneck_first(fp16, text):
     assert shift.before.category is Category.CONVOLUTION
     assert shift.after.category is Category.DATA_MOVEMENT
     assert fp16.findings[0].rule == "data_movement"
-    assert "Slow now: Data Movement, 39.9 % of the latency" in text.split("## Metadata")[0]
+    assert "Bottleneck: Data Movement, 39.9 % of the latency" in text.split("## Metadata")[0]
 
 
 def test_one_run_a_side_decides_nothing(fp16, text):
@@ -209,7 +209,7 @@ def test_one_run_a_side_decides_nothing(fp16, text):
     assert fp16.primary.end_to_end.verdict is Verdict.UNDECIDABLE
     page = html(fp16).split("<h2>Operator Category Breakdown")[0]
     for first in (text.split("## Recommendations")[0], page):
-        assert "3.90x, undecidable: between-process spread unknown" in first
+        assert "3.90x, inconclusive: between-process spread unknown" in first
         assert "one process per side; within it android_sme2_on_t1 " in first
         assert "do not trust" not in first.lower()
         assert "--rounds" not in first
@@ -230,7 +230,7 @@ def test_kernels_of_a_log_are_shown_and_not_called_run(fp16):
     assert "| xnn_pf16_igemm_minmax_ukernel_4x8__neonsme2 | SME2 |" in section
     assert "| xnn_f16_vlrelu_ukernel__neonfp16arith_u16 | NEON fp16 |" in section
     assert "it does not show which ran" in section
-    assert "XNNPACK chose kernels of the SME family" in section
+    assert "XNNPACK chose SME-family kernels" in section
 
 
 def test_both_number_types_stand_side_by_side(tmp_path):

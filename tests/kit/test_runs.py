@@ -72,7 +72,7 @@ def test_a_program_that_is_gone_can_be_named(run: Path, tmp_path: Path) -> None:
     assert named.variants[0].analysis.program.etrecord.endswith(".etrecord")
 
     other = Path(__file__).parents[1] / "data" / "two_methods.pte"
-    with pytest.raises(MismatchError, match="the trace is not of this program"):
+    with pytest.raises(MismatchError, match="the trace belongs to another program"):
         content(run, program=other)
     with pytest.raises(TraceFormatError, match="not an ExecuTorch program"):
         content(run, program=Path(__file__))
@@ -174,7 +174,7 @@ def test_a_whole_run_is_valid(run: Path) -> None:
         "stated": CheckStatus.PASSED,
     }
     assert validate(run).valid
-    with pytest.raises(UsageError, match="another structure"):
+    with pytest.raises(UsageError, match="a different structure"):
         validate(run, like=BUNDLE)
 
 

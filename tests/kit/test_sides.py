@@ -116,7 +116,7 @@ def test_a_timeline_of_another_run_is_said(plain):
 def test_a_damaged_etdump_is_refused(plain):
     """A placeholder is not a trace, although a timeline is beside it."""
     (plain / "alpha/toy_fp32_alpha_t1.etdump").write_text("dummy-etdump\n")
-    with pytest.raises(TraceFormatError, match="not recognised"):
+    with pytest.raises(TraceFormatError, match="unrecognised format"):
         analyze(f"{plain}#alpha")
 
 
@@ -162,7 +162,7 @@ def test_a_report_without_roles_compares_nothing(plain):
     """It lists the experiments and says that the baseline is not known."""
     shown = content(plain)
     assert (shown.comparisons, [r.variant.role for r in shown.variants]) == ([], [None, None])
-    assert "which of 2 variants is the baseline is not known" in whole_report(shown)
+    assert "which of 2 variants is the baseline" in whole_report(shown)
 
 
 def test_a_report_lists_what_failed(plain):
@@ -200,7 +200,7 @@ def test_a_run_of_damaged_traces_alone_is_refused(plain):
     """A report of nothing is not a report, and nothing is written."""
     for name in ("alpha", "beta"):
         (plain / name / f"toy_fp32_{name}_t1.etdump").write_text("dummy-etdump\n")
-    with pytest.raises(TraceFormatError, match="no experiment could be measured: alpha_t1: the format"):
+    with pytest.raises(TraceFormatError, match="no experiment could be measured: alpha_t1: unrecognised"):
         report(plain)
     assert not (plain / "opscope").exists()
 

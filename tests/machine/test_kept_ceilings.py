@@ -192,11 +192,11 @@ def test_a_probe_that_fails_is_no_agreement(runs: Runs) -> None:
     """Then the ceilings are measured, and the bundle says why."""
     runs.run(target())
     broken = target()
-    broken.next_speeds = [RunError("measuring ceilings failed: the process was ended by SIGILL")]
+    broken.next_speeds = [RunError("measuring ceilings failed: the process was killed by SIGILL")]
     found = ceilings(runs.run(broken))
     assert found.origin is Origin.MEASURED
     assert found.notes == [
-        "the probe of kept ceilings failed: measuring ceilings failed: the process was ended by SIGILL"
+        "the probe of stored ceilings failed: measuring ceilings failed: the process was killed by SIGILL"
     ]
 
 
@@ -233,14 +233,17 @@ def resume(bundle: Bundle, on: FakeTarget, settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: file.write_bytes(file.read_bytes()[:500]), "kept ceilings are damaged: Input data was truncated"),
-        (lambda file: file.write_bytes(b"\xff\xfe"), "kept ceilings are damaged"),
-        (lambda file: file.write_bytes(b" " * (LARGEST_FILE + 1)), "kept ceilings are damaged: more than"),
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:500]),
+            "stored ceilings are damaged: Input data was truncated",
+        ),
+        (lambda file: file.write_bytes(b"\xff\xfe"), "stored ceilings are damaged"),
+        (lambda file: file.write_bytes(b" " * (LARGEST_FILE + 1)), "stored ceilings are damaged: more than"),
         (lambda file: file.write_text(file.read_text().replace("kept-ceilings/1", "kept-ceilings/2")), "Invalid value"),
-        (lambda file: file.write_text(file.read_text().replace("Test CPU", "Other CPU")), "not those of this machine"),
-        (lambda file: swapped(file, "threads", 2), "not those of this machine"),
-        (lambda file: swapped(file, "measured_at", None), "not those of this machine"),
-        (lambda file: swapped(file, "seconds", 1234.5), "kept ceilings are damaged: their hash is another one"),
+        (lambda file: file.write_text(file.read_text().replace("Test CPU", "Other CPU")), "for another machine"),
+        (lambda file: swapped(file, "threads", 2), "for another machine"),
+        (lambda file: swapped(file, "measured_at", None), "for another machine"),
+        (lambda file: swapped(file, "seconds", 1234.5), "stored ceilings are damaged: their hash differs"),
         (lambda file: (file.unlink(), file.mkdir()), "cannot be read: Is a directory"),
     ],
 )
@@ -283,8 +286,8 @@ def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
     found = ceilings(runs.run(first))
     assert first.ceilings_asked == BOTH
     assert [note.partition(":")[0] for note in found.notes] == [
-        "kept ceilings cannot be read",
-        "not kept for later runs",
+        "stored ceilings cannot be read",
+        "not stored for later runs",
     ]
 
 
@@ -315,8 +318,8 @@ class Crowded(FakeTarget):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Scattering, "100.0 % of the ceilings scattered"),
-        (Crowded, "other work had the processor for 60.0 % of the time"),
+        (Scattering, "100.0 % of the ceilings were unstable"),
+        (Crowded, "other programs used the CPU for 60.0 % of the time"),
     ],
 )
 def test_ceilings_of_a_disturbed_minute_are_not_kept(
@@ -324,7 +327,7 @@ def test_ceilings_of_a_disturbed_minute_are_not_kept(
 ) -> None:
     """They are right for this run, which was disturbed too. Steady rates may be too low as well."""
     found = ceilings(runs.run(target(kind)))
-    assert found.notes == [f"not kept for later runs: {said}"]
+    assert found.notes == [f"not stored for later runs: {said}"]
     assert not cache.exists()
 
 
@@ -352,7 +355,7 @@ def test_a_machine_that_cannot_be_asked_is_measured(runs: Runs) -> None:
     lost = Lost()
     found = ceilings(runs.run(lost))
     assert lost.ceilings_asked == BOTH
-    assert found.notes == [f"ceilings of earlier runs cannot be used: {CONNECTION_LOST}"]
+    assert found.notes == [f"cannot use ceilings of earlier runs: {CONNECTION_LOST}"]
 
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:

@@ -35,5 +35,5 @@ def test_operators_of_each_part_have_costs_and_those_outside_a_reason() -> None:
 
 def test_another_program_is_refused() -> None:
     """Its operators are not those of the trace."""
-    with pytest.raises(MismatchError, match="not of this program"):
+    with pytest.raises(MismatchError, match="belongs to another program"):
         analyze(TRACE, program=DATA / "tflite" / "mlp.tflite", warmup=0)

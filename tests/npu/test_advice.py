@@ -85,7 +85,7 @@ def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work(real_cap
     found = advised(
         real_captures.core(NPU2_GEMM), run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
     )
-    assert (found.cut, found.why, found.buffer_bytes) == (True, "it ends within a call", None)
+    assert (found.cut, found.why, found.buffer_bytes) == (True, "the trace ends within a call", None)
     (step,) = found.steps
     assert (step.events, step.coverage) == (("INSTR_VECTOR",), None)
     assert step.reach == pytest.approx(16, rel=0.05)
@@ -104,7 +104,7 @@ def test_what_leaving_an_event_out_costs_is_said() -> None:
     assert costs["INSTR_EVENT_0"] is None
     assert costs["INSTR_EVENT_1"] is None
     assert "vector cycles count as other" in str(costs["INSTR_VECTOR"])
-    assert "transfers of this port" in str(costs["PORT_RUNNING_0"])
+    assert "transfer cycles of this port" in str(costs["PORT_RUNNING_0"])
     core = Gemm()
     cut = advised(traced(core._replace(cut=core.start(5)))[0], SMALL)
     assert not {"INSTR_EVENT_0", "INSTR_EVENT_1"} & {event for step in cut.steps for event in step.events}

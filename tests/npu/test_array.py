@@ -89,7 +89,7 @@ def test_that_a_core_starts_later_is_real() -> None:
     apart = next(one for one in found.findings if one.rule == "cores_start_apart")
     assert "20,000 cycles apart" in apart.title
     assert "tile 2,1 last" in apart.evidence
-    assert "JSON holds none" in apart.evidence
+    assert "JSON has none" in apart.evidence
 
 
 def test_timers_of_raw_words_place_the_tiles() -> None:

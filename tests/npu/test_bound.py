@@ -152,9 +152,9 @@ def test_few_periods_name_no_stream() -> None:
     assert (found.by, found.port, found.gain) == ("not explained", None, None)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.period.n) == (257, 257, 3)
     assert found.period.ci95_median is None
-    assert doubt.title == "the pace is not explained, n = 3: too few periods to name a stream"
-    assert doubt.evidence.endswith("needs 257 cycles for each call; periods of 105 to 536 cycles")
-    assert doubt.next_step.startswith("trace more calls: 7 ")
+    assert doubt.title == "no explanation for the call period, n = 3: too few periods to name a stream"
+    assert doubt.evidence.endswith("needs 257 cycles per call; periods of 105 to 536 cycles")
+    assert doubt.next_step.startswith("trace more calls: at least 7 ")
 
 
 @pytest.mark.parametrize(("calls", "by"), [(6, "not explained"), (7, "PORT_RUNNING_1")])
@@ -174,8 +174,8 @@ def test_periods_that_scatter_name_no_stream() -> None:
     found, (doubt,) = judged(tile, run_specification()), doubts(tile, run_specification())
 
     assert (found.by, found.gain) == ("not explained", None)
-    assert "n = 10: the periods scatter too much for one stream" in doubt.title
-    assert doubt.evidence.endswith("the middle half lies from 160 to 467")
+    assert "n = 10: the periods vary too much for one stream" in doubt.title
+    assert doubt.evidence.endswith("the middle half ranges from 160 to 467")
 
 
 def test_a_port_that_is_idle_while_the_core_waits_sets_no_pace() -> None:
@@ -249,7 +249,7 @@ def test_one_call_has_no_period() -> None:
     """Nothing is predicted against nothing."""
     found, reason, _ = paced(traced(Gemm(outputs=1, each=1))[0], SMALL)
     assert found is None
-    assert "single call" in reason
+    assert "one call multiplies" in reason
 
 
 def test_a_tile_without_calls_has_no_bound() -> None:

@@ -147,9 +147,9 @@ def test_the_evidence_has_the_figures_of_both_readings() -> None:
     """A reader of the report can judge alone whether the call took 98 or 100 cycles."""
     found = pair_calls(core(f"{CLEAN} 0@500 0@502 1@600"))
     (finding,) = found.findings
-    assert finding.title == "a call has a second start: it may have begun at this one"
+    assert finding.title == "a call has two starts: it may have begun at the second"
     expected = (
-        "the next end is at cycle 600: 100 cycles from here, 98 from the last start; the other calls last 100 to 100"
+        "the next end is at cycle 600: 100 cycles from here, 98 from the last start; the other calls take 100 to 100"
     )
     assert finding.evidence == expected
 
@@ -178,7 +178,7 @@ def test_without_the_events_there_are_no_calls(events: list[str], missing: str) 
     assert found.counts.dropped == (events[0] == "INSTR_EVENT_0")
     (finding,) = found.findings
     assert finding.rule == "calls_not_traced"
-    assert finding.title == f"no calls can be told: {missing} was not traced"
+    assert finding.title == f"calls cannot be found: {missing} was not traced"
     assert finding.evidence == f"traced: {', '.join(events)}, NONE"
 
 

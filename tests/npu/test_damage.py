@@ -87,19 +87,19 @@ def test_where_they_were_lost_is_said(tmp_path: Path) -> None:
 
     assert lost.title == "packets were lost between cycles 23,859 and 24,223"
     assert lost.evidence == (
-        "iteration 2 has 9 working calls, 10 are usual; 1 working call missing before the end; times from there on "
+        "iteration 2 has 9 working calls, 10 are typical; 1 working call missing before the end; later times "
         "are too early"
     )
     assert (place.cycle, place.last_cycle, place.kind) == (23_859, 24_223, "lost")
     assert row.iterations[1].phase == "partial"
     assert [one.phase for one in row.iterations].count("measured") == 3
-    assert row.advice.why == "39 of 40 calls are in it (97.5 %); the others are missing before its end"
+    assert row.advice.why == "39 of 40 calls in the trace (97.5 %); the others are missing before its end"
 
 
 def test_calls_missing_at_the_end_alone_are_a_full_buffer(tmp_path: Path) -> None:
     """Half of the packets: the trace is cut, nothing is lost."""
     tiles = analysed(tmp_path, [whole()[: len(whole()) // 2]])
-    assert found(tiles, "trace_cut")[0].title == "the trace ends before the work does: the buffer was probably full"
+    assert found(tiles, "trace_cut")[0].title == "the trace ends before the work: the buffer was probably full"
     assert not found(tiles, "packets_lost")
 
 
@@ -107,7 +107,7 @@ def test_a_buffer_with_room_did_not_fill(tmp_path: Path) -> None:
     """Zero words are left behind the last packet: tracing was stopped, and no larger buffer helps."""
     tiles = analysed(tmp_path, [whole()[: len(whole()) // 2] + [[0] * 8] * 40])
     (cut,) = found(tiles, "trace_cut")
-    assert cut.title == "the trace ends before the work does, though its buffer had room"
+    assert cut.title == "the trace ends before the work, although its buffer had room"
     assert tiles.analysis.tiles[0].advice.steps == ()
 
 
@@ -117,7 +117,7 @@ def test_both_a_loss_and_a_full_buffer(tmp_path: Path) -> None:
     tiles = analysed(tmp_path, [listed[:-10]])
     assert len(found(tiles, "packets_lost")) == 1
     (cut,) = found(tiles, "trace_cut")
-    assert "of which 1 are missing before its end" in cut.evidence
+    assert "; 1 missing before its end" in cut.evidence
 
 
 def test_a_first_packet_that_is_missing_is_lost_at_the_start(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_calls_missing_at_the_start_of_json_are_no_full_buffer(tmp_path: Path) -
     (tmp_path / "t.json").write_bytes(b"".join(json_text([late])))
     tiles = analyze_tiles(tmp_path / "t.json", SAID)
     (start,) = found(tiles, "calls_missing_at_start")
-    assert "iteration 1 has 8 working calls, 10 are usual; 2 working calls missing" in start.evidence
+    assert "iteration 1 has 8 working calls, 10 are typical; 2 working calls missing" in start.evidence
     assert tiles.analysis.tiles[0].advice.cut is False
     assert not found(tiles, "trace_cut")
 
@@ -149,7 +149,7 @@ def test_packets_that_are_in_it_twice_make_too_many_calls(tmp_path: Path, count:
     tiles = analysed(tmp_path, [listed[:half] + listed[half - count :]])
     (own,) = found(tiles, "packets_lost")
     assert own.title.startswith("packets were repeated")
-    assert f"iteration 2 has {calls - 30} working calls, 10 are usual" in own.evidence
+    assert f"iteration 2 has {calls - 30} working calls, 10 are typical" in own.evidence
     assert tiles.analysis.tiles[0].calls.paired == calls
 
 
@@ -179,7 +179,7 @@ def test_a_core_that_lost_packets_is_left_out_of_the_figures_of_all(tmp_path: Pa
     assert [own.tile for own in array.tiles] == ["2,0", "2,2"]
     assert {one.runtime_cycles for one in array.iterations} == {9 * 911 + 900}
     assert [one.place for one in found(tiles, "core_left_out")] == ["tile 2,1"]
-    assert "without tile 2,1, whose times are not sure, an iteration takes" in answer(tiles.analysis)[1][2]
+    assert "without tile 2,1 (unreliable times), an iteration takes" in answer(tiles.analysis)[1][2]
 
 
 def test_one_sure_core_alone_is_compared_with_nothing(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_one_sure_core_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     array = tiles.analysis.array
     assert array is not None
     assert (array.iterations, array.window_cycles, array.mac_per_cycle) == ((), None, None)
-    assert "only those of tile 2,0 are" in array.reason
+    assert "only the times of tile 2,0 are" in array.reason
 
 
 def flipped(listed: Packets, change: Callable[[int], int | None]) -> Iterable[tuple[int, int]]:
@@ -204,7 +204,7 @@ def test_time_that_jumps_is_said(tmp_path: Path) -> None:
     listed[at][word] ^= 1
     tiles = analysed(tmp_path, [listed])
     (jump,) = found(tiles, "time_jumps")
-    assert jump.title.startswith("time jumps by 262,144 cycles, which are 85.9 % of the window")
+    assert jump.title.startswith("time jumps by 262,144 cycles, 85.9 % of the window")
     assert "1 damaged byte would add 262,144" in jump.evidence
     assert tiles.analysis.tiles[0].calls.paired == 40
 
@@ -217,7 +217,7 @@ def test_a_call_with_vector_cycles_that_no_other_has_is_said(tmp_path: Path) -> 
     (tmp_path / "t.json").write_bytes(b"".join(json_text([tile._replace(spans=spans)])))
     tiles = analyze_tiles(tmp_path / "t.json", SAID)
     (unlike,) = found(tiles, "call_unlike_others")
-    assert unlike.evidence == ("150 vector cycles in 900 cycles; 39 others have 300, which is a constant of a kernel")
+    assert unlike.evidence == ("150 vector cycles in 900 cycles; 39 others have 300, a constant of the kernel")
     assert "call 18" in unlike.place
 
 
@@ -229,8 +229,8 @@ def test_a_call_that_waits_for_a_lock_as_no_other_does_is_said(tmp_path: Path) -
     spans = [span for span in tile.spans if span not in gone and span.slot != 7]
     (tmp_path / "t.json").write_bytes(b"".join(json_text([tile._replace(spans=spans)])))
     (unlike,) = found(analyze_tiles(tmp_path / "t.json", SAID), "call_unlike_others")
-    assert unlike.title == "a call waits for a lock, which no other call does"
-    assert unlike.evidence == "2,200 of its 4,011 cycles; 38 others wait in none"
+    assert unlike.title == "only one call waits for a lock"
+    assert unlike.evidence == "2,200 of its 4,011 cycles; 38 other calls do not wait"
 
 
 def test_a_call_that_lacks_a_few_vector_cycles_lost_a_packet(tmp_path: Path) -> None:

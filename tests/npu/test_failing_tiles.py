@@ -59,15 +59,15 @@ PARTS = {
     "find_iterations": "the iterations of tile 2,0",
     "find_damage": "the damage of tile 2,0",
     "rate": "the rate of tile 2,0",
-    "bound": "what sets the pace of tile 2,0",
+    "bound": "what limits the call rate of tile 2,0",
     "roofline": "the roofline of tile 2,0",
     "advise": "the advice on tracing tile 2,0",
     "call_stalls": "the stalls of calls of tile 2,0",
     "core_wait": "the waits of tile 2,0",
     "iteration_rates": "the cycles of iterations of tile 2,0",
-    "array_view": "the cores together",
+    "array_view": "all cores together",
     "against": "the comparison with the cost model",
-    "inconsistencies": "contradictions of what was given",
+    "inconsistencies": "contradictions in the given values",
     "wait_findings": "waits of other units",
     "recommendations": "the advice on tile 2,0",
     "array_recommendations": "the advice on all cores",
@@ -83,7 +83,7 @@ def test_a_bug_in_one_part_costs_that_part(
     trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
     monkeypatch.setattr(analysis, function, broken)
     code, said = run("aie", trace, *SIZES, "--out", out)
-    told = f"{PARTS[function]}: not known because of {BUG}"
+    told = f"{PARTS[function]}: unknown because of {BUG}"
     assert (code, f"warning: {told}" in said) == (0, True)
     (kept,) = (out / "problems").iterdir()
     assert f"with {kept} and" in said
@@ -106,9 +106,9 @@ def test_a_core_with_a_bug_leaves_the_others(tmp_path: Path, run: Run, monkeypat
     pair = analysis.pair_calls
     monkeypatch.setattr(analysis, "pair_calls", lambda tile: broken() if tile.tile == "3,0" else pair(tile))
     code, said = run("aie", trace, "--out", tmp_path / "out")
-    assert (code, f"tile 3,0: not known because of {BUG}" in said) == (0, True)
+    assert (code, f"tile 3,0: unknown because of {BUG}" in said) == (0, True)
     rows = {row["tile"]: row for row in document(tmp_path / "out")["tiles"]}
-    assert rows["3,0"]["bound_reason"] == f"not known because of {BUG}"
+    assert rows["3,0"]["bound_reason"] == f"unknown because of {BUG}"
     assert rows["2,0"]["window_cycles"] > 0
 
 
@@ -119,7 +119,7 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
     trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
     monkeypatch.setattr(analysis, "account", broken)
     code, said = run("aie", trace, "--out", out)
-    assert (code, f"error: {trace}: {NOTHING_TO_REPORT}: tile 2,0: not known because of {BUG}" in said) == (
+    assert (code, f"error: {trace}: {NOTHING_TO_REPORT}: tile 2,0: unknown because of {BUG}" in said) == (
         70,
         True,
     )
@@ -133,7 +133,7 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
     [
         (pictures, "call_durations", "the picture durations"),
         (page, "_figures", "the figures of the first screen"),
-        (page, "call_sequences", "the calls in order of time"),
+        (page, "call_sequences", "the calls over time"),
         (page, "answer", "report.html"),
         (aie, "published", "the published tool's files"),
     ],
@@ -145,7 +145,7 @@ def test_a_report_with_a_bug_leaves_the_rest(
     trace, out = saved(tmp_path / "t.json", Gemm().tile()), tmp_path / "out"
     monkeypatch.setattr(room, function, broken)
     code, said = run("aie", trace, "--out", out)
-    assert (code, f"warning: {named}: not known because of {BUG}" in said) == (0, True)
+    assert (code, f"warning: {named}: unknown because of {BUG}" in said) == (0, True)
     assert document(out)["tiles"][0]["window_cycles"] > 0
     assert (out / "report.html").read_text().rstrip().endswith("</html>")
     assert (out / "report.md").exists()
@@ -159,6 +159,6 @@ def test_a_sweep_goes_on_with_the_other_traces(tmp_path: Path, run: Run, monkeyp
         aie, "analyze_tiles", lambda path, request: broken() if path.name == "two.json" else whole(path, request)
     )
     code, said = run("aie", *traces, "--out", tmp_path / "out")
-    assert (code, f"warning: the trace two.json: not known because of {BUG}" in said) == (11, True)
+    assert (code, f"warning: the trace two.json: unknown because of {BUG}" in said) == (11, True)
     assert f"{NOTHING_TO_REPORT}: {BUG}" in (tmp_path / "out" / "sweep.md").read_text().replace("\\", "")
     assert (tmp_path / "out" / "one" / "report.html").exists()

@@ -51,8 +51,8 @@ def test_a_sequence_of_kinds_that_repeats_is_an_iteration() -> None:
     assert [own.complete for own in found.iterations] == [False, True, True, True, False]
     assert found.expected is None
     assert found.reason == (
-        "calls repeat the sequence zero-fill, 4 x kernel 1; an iteration of the whole run may have many of these, "
-        "which its tiling would show; LOCK_STALL does not separate these gaps from others: "
+        "calls repeat the sequence zero-fill, 4 x kernel 1; an iteration of the whole run may contain several of "
+        "these, as its tiling would show; LOCK_STALL does not separate these gaps from others: "
         "median 4 cycles before an iteration, 4 elsewhere"
     )
     assert [finding.evidence for finding in found.findings] == [
@@ -66,7 +66,7 @@ def test_calls_that_are_missing_before_the_end_are_a_gap() -> None:
     found = found_in(sequence("zmmmm zmmm zmmmm zmmmm zmm"))
     (gap,) = found.gaps
     assert (gap.missing, gap.at_start) == (1, False)
-    assert gap.why == "iteration 2 has 3 working calls, 4 are usual"
+    assert gap.why == "iteration 2 has 3 working calls, 4 are typical"
 
 
 def test_work_that_is_uneven_is_no_gap() -> None:
@@ -85,14 +85,14 @@ def test_a_lost_call_does_not_shift_the_iterations_behind_waits() -> None:
     """Calls of one kind, four an iteration, of which one is missing: the waits tell where the others begin."""
     found = found_in(sequence("mmmm | mmm | mmmm | mmmm"), each=4)
     assert told(found) == [(0, 3, "measured"), (4, 6, "partial"), (7, 10, "measured"), (11, 14, "measured")]
-    assert "the waits for a lock tell where they begin" in found.reason
+    assert "the lock stalls show where they begin" in found.reason
 
 
 def test_a_first_repetition_without_its_zero_fill_is_partial() -> None:
     """All its working calls are there, and the one before them is not."""
     found = found_in(sequence("mmmm zmmmm zmmmm z"))
     assert told(found) == [(0, 3, "partial"), (4, 8, "measured"), (9, 13, "measured")]
-    assert found.reason.endswith("; zero-fills that ran ahead of an iteration are in none: 1")
+    assert found.reason.endswith("; zero-fills that ran ahead of an iteration belong to none: 1")
 
 
 def test_the_tiling_counts_working_calls() -> None:
@@ -118,7 +118,7 @@ def test_as_many_as_expected_are_no_finding() -> None:
     found = found_in(sequence("zmm zmm | zmm zmm"), each=4, measured=2)
     assert told(found) == [(0, 5, "measured"), (6, 11, "measured")]
     assert found.findings == ()
-    assert "LOCK_STALL supports it: 2,004 cycles or more before an iteration, 4 elsewhere" in found.reason
+    assert "LOCK_STALL confirms it: 2,004 cycles or more before an iteration, 4 elsewhere" in found.reason
 
 
 def test_long_waits_that_divide_evenly_make_iterations() -> None:
@@ -127,7 +127,7 @@ def test_long_waits_that_divide_evenly_make_iterations() -> None:
     assert found.by == "lock_stall"
     assert told(found) == [(0, 2, "measured"), (3, 5, "measured"), (6, 8, "measured"), (9, 10, "partial")]
     assert found.reason == (
-        "LOCK_STALL lasts 2,004 cycles or more between iterations, the longest other wait is 4; 3 working calls each"
+        "LOCK_STALL lasts 2,004 cycles or more between iterations, the longest other one is 4; 3 working calls each"
     )
 
 
@@ -157,7 +157,7 @@ def test_a_zero_fill_that_ran_ahead_of_a_long_wait_is_in_no_iteration() -> None:
     for each in (None, 4):
         found = found_in(sequence("z | mm zmm z | mm zmm z | mm zmm z"), each=each)
         assert told(found) == [(1, 5, "measured"), (7, 11, "measured"), (13, 17, "measured")]
-        assert found.reason.endswith("; zero-fills that ran ahead of an iteration are in none: 4")
+        assert found.reason.endswith("; zero-fills that ran ahead of an iteration belong to none: 4")
 
 
 def test_a_missing_call_does_not_shift_later_iterations() -> None:
@@ -187,7 +187,7 @@ def test_a_tiling_against_the_waits_is_said() -> None:
     assert told(found) == [(0, 5, "measured"), (6, 11, "measured")]
     (finding,) = found.findings
     assert (finding.rule, finding.place) == ("tiling_against_stalls", "tile 2,4, before call 4")
-    assert finding.evidence == "2 of 3 waits for a lock that are much longer than the others"
+    assert finding.evidence == "2 of 3 unusually long lock stalls"
 
 
 def test_fewer_calls_than_one_iteration_are_a_partial_one() -> None:
@@ -206,7 +206,7 @@ def test_an_absurd_tiling_is_one_partial_iteration() -> None:
 def test_without_lock_stalls_nothing_supports_the_grouping() -> None:
     """Which is said."""
     found = found_in(sequence("zmm zmm zmm", without=["LOCK_STALL"]))
-    assert found.reason.endswith("LOCK_STALL was not traced, so it says nothing on this")
+    assert found.reason.endswith("LOCK_STALL was not traced, so it cannot confirm this")
 
 
 def test_calls_of_one_kind_without_long_waits_have_no_iterations() -> None:

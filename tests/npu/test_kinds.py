@@ -57,7 +57,8 @@ def test_two_lengths_with_equal_vector_cycles_are_one_kind() -> None:
     found = kinds_of(made(*[(1000, 640), (1500, 640)] * 20))
     assert told(found) == [("kernel 1", 40, 640)]
     assert found.kinds[0].evidence == (
-        "640 vector cycles in each of 40 calls; durations gather around 1,000 and 1,500, which alone makes no two kinds"
+        "640 vector cycles in each of 40 calls; durations cluster around 1,000 and 1,500, "
+        "which alone does not make two kinds"
     )
 
 
@@ -66,7 +67,7 @@ def test_a_gap_of_twice_the_length_outweighs_equal_vector_cycles() -> None:
     found = kinds_of(made(*[(100, 64)] * 5, *[(300, 64)] * 3))
     assert told(found) == [("kernel 1", 3, 64), ("kernel 2", 5, 64)]
     assert found.kinds[0].evidence == (
-        "64 vector cycles in each of 8 calls; one of 2 groups with wide gaps between their lengths"
+        "64 vector cycles in each of 8 calls; one of 2 groups separated by large gaps in duration"
     )
 
 

@@ -93,7 +93,7 @@ def test_rates_above_the_peak_are_refused() -> None:
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
     assert rules(found)[-1] == "above_peak"
-    assert "above the peak of 128 MAC per cycle" in found.reason
+    assert "exceed the peak of 128 MAC per cycle" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_without_device_or_type_no_rate_is_above_what_any_could_do(
     said = run_specification(tiling=tiling((64, 64, 64)), arch=arch, dtype=dtype)
     found = rated(traced(Gemm())[0], said)
     assert found.mac_per_cycle is None
-    assert f"above the peak of {peak} " in str(found.reason)
+    assert f"exceed the peak of {peak} " in str(found.reason)
 
 
 def test_without_sizes_there_is_no_rate() -> None:
@@ -280,7 +280,7 @@ def test_doubts_about_options() -> None:
         ({"clock_mhz": 0.0}, "0 MHz"),
         ({"clock_mhz": float("nan")}, "nan MHz"),
         ({"clock_mhz": 1e9}, "1e[+]09 MHz"),
-        ({"runs": 0}, "0 runs"),
+        ({"runs": 0}, "0 iterations"),
         ({"arch": "npu3"}, "npu3"),
         ({"dtype": "fp64"}, "fp64"),
     ],

@@ -334,9 +334,9 @@ def test_metadata_may_stand_behind_the_events() -> None:
 
 REFUSED = {
     "no list": (b'{"a": 1}', "the object has no list 'traceEvents'"),
-    "no tile": (b'[{"name": "x", "ph": "B", "ts": 1, "pid": 0, "tid": 0}]', "no AI Engine tile is named"),
-    "cut in the metadata": (trace()[:60], "no AI Engine tile is named in it; the file is cut off"),
-    "cut before the list": (b'{"traceEve', "cut off"),
+    "no tile": (b'[{"name": "x", "ph": "B", "ts": 1, "pid": 0, "tid": 0}]', "names no AI Engine tile"),
+    "cut in the metadata": (trace()[:60], "it names no AI Engine tile; the file is truncated"),
+    "cut before the list": (b'{"traceEve', "truncated"),
     "no event": (trace(tiles=(CORE._replace(spans=()),)), "no events"),
     "no whole time": (trace().replace(b'"ts": ', b'"ts": 0.'), "the times of 8 have fractions, such as 0.1"),
     "complete events only": (trace().replace(b'"B"', b'"X"').replace(b'"E"', b'"X"'), "8 records that are neither"),
@@ -344,12 +344,12 @@ REFUSED = {
     "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"not valid JSON: .*at byte 886"),
     "no comma": (trace().replace(b"},\n", b"}\n", 3), "a comma is missing"),
     "no comma before the list": (b'{"a": 1 "traceEvents": []}', "a comma is missing.*at byte 8"),
-    "no UTF-8": (trace().replace(b"LOCK_STALL", b"LOCK_\xff"), "no UTF-8"),
-    "no UTF-8 aside": (trace().replace(b'"args": {}', b'"\xff": {}', 1), "no UTF-8"),
+    "not valid UTF-8": (trace().replace(b"LOCK_STALL", b"LOCK_\xff"), "not valid UTF-8"),
+    "not valid UTF-8 aside": (trace().replace(b'"args": {}', b'"\xff": {}', 1), "not valid UTF-8"),
     "depth": (b"[" + b'{"a":' * 100_000, "too deeply"),
     "digits": (b"[" + b"9" * 5000 + b"]", "a number is too long"),
     "no JSON": (b"[}", "not valid JSON"),
-    "a value": (b"3", "no list of events"),
+    "a value": (b"3", "no event list"),
 }
 
 
@@ -386,10 +386,10 @@ def test_other_commands_point_to_the_one_for_tiles(to: str, tmp_path: Path) -> N
     (parquet,) = convert(path, "parquet")
     for file in (path, parquet):
         assert read(file).events == 604
-        with pytest.raises(TraceFormatError, match="AI Engine tiles, which has no inferences") as caught:
+        with pytest.raises(TraceFormatError, match="an AI Engine trace, which has no inferences") as caught:
             analyze(file)
         assert "opscope aie" in caught.value.hint
-        with pytest.raises(OpscopeError, match="AI Engine tiles") as caught:
+        with pytest.raises(OpscopeError, match="AI Engine") as caught:
             convert(file, to, out=tmp_path / "out")
         assert "opscope aie" in caught.value.hint
 
@@ -407,7 +407,7 @@ def test_a_compressed_file_that_is_cut_off_is_read_as_far_as_it_goes(whole: byte
     """As the content itself would be; that it is cut is said once."""
     path = tmp_path / "trace"
     path.write_bytes(whole[:20])
-    with pytest.raises(TraceFormatError, match="cut off"):
+    with pytest.raises(TraceFormatError, match="truncated"):
         read_tiles(path)
     path.write_bytes(whole[: len(whole) - 6])
     found, _ = read_tiles(path)

@@ -402,7 +402,7 @@ def test_names_that_the_unit_does_not_have_are_said() -> None:
     found = read_words(words_text([CORE]), PATH, {Unit.CORE: ["LOCK_STALL", "DMA_S2MM_0_FINISHED_BD"]})
     (warning,) = found.all_warnings
     assert warning.code == "events_unknown"
-    assert warning.message.endswith("2 events are in no table of this unit: DMA_S2MM_0_FINISHED_BD, SLOT 3")
+    assert warning.message.endswith("2 events unknown for this unit: DMA_S2MM_0_FINISHED_BD, SLOT 3")
 
 
 def test_a_cut_command_is_left_out() -> None:

@@ -38,9 +38,9 @@ def test_a_stream_that_is_slower_than_the_call(operand: str, transfers: tuple[in
 
     finding = advice["stream_sets_pace"]
     assert finding.severity is Severity.HIGH
-    assert finding.title.startswith(f"the {operand} input stream sets the pace")
-    assert "every 300 cycles instead of 513: at most 1.71x as fast" in finding.evidence
-    assert f"use each tile of {operand} for more work" in finding.next_step
+    assert finding.title.startswith(f"the {operand} input stream limits the call rate")
+    assert "every 300 cycles instead of 513: at most 1.71x faster" in finding.evidence
+    assert f"reuse each tile of {operand} more" in finding.next_step
 
 
 def test_a_call_that_is_slower_than_its_streams_is_no_matter_of_streams() -> None:
@@ -50,7 +50,7 @@ def test_a_call_that_is_slower_than_its_streams_is_no_matter_of_streams() -> Non
     assert "stream_sets_pace" not in advice
     assert advice["scalar_cycles"].severity is Severity.MEDIUM
     assert (
-        "at most 2.42x as fast (95 % interval 2.39x to 2.45x, n = 15) without them" in advice["scalar_cycles"].evidence
+        "at most 2.42x faster (95 % interval 2.39x to 2.45x, n = 15) without them" in advice["scalar_cycles"].evidence
     )
 
 
@@ -70,8 +70,8 @@ def test_memory_stalls_in_calls() -> None:
     [
         ("LOCK_STALL", "lock_stalls", "a lock", "acquire buffers before event0()"),
         ("STREAM_STALL", "stream_stalls", "a stream", "let a DMA fill buffers"),
-        ("CASCADE_STALL", "cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
-        ("MEMORY_STALL", "memory_stalls", "the data memory", "put buffers that are read in the same cycle"),
+        ("CASCADE_STALL", "cascade_stalls", "the cascade", "balance the work of the cores in the cascade"),
+        ("MEMORY_STALL", "memory_stalls", "the data memory", "place buffers that are read in the same cycle"),
     ],
 )
 def test_stalls_in_calls_are_findings_each_with_its_bound(event: str, rule: str, what: str, step: str) -> None:
@@ -81,7 +81,7 @@ def test_stalls_in_calls_are_findings_each_with_its_bound(event: str, rule: str,
 
     assert finding.title == f"calls wait for {what} in 67.0 % of their cycles"
     assert finding.severity is Severity.HIGH
-    assert "at most 2.98x as fast (95 % interval 2.96x to 2.99x, n = 12) without them" in finding.evidence
+    assert "at most 2.98x faster (95 % interval 2.96x to 2.99x, n = 12) without them" in finding.evidence
     assert finding.next_step.startswith(step)
     assert found(Caller(stalls={event: 49}).tile(), said=run_specification()).get(rule) is None
 
@@ -114,8 +114,8 @@ def test_no_more_is_promised_than_the_streams_allow() -> None:
 @pytest.mark.parametrize(
     ("periods", "worth"),
     [
-        ((1010,) * 2, "at most about 1.7x as fast (n = 3, too few for an interval)"),
-        ((1010, 1020, 1003, 1110, 1001, 1090, 1300, 1005), "at most 1.6x as fast (95 % interval 1.5x to 1.7x, n = 9)"),
+        ((1010,) * 2, "at most about 1.7x faster (n = 3, too few for an interval)"),
+        ((1010, 1020, 1003, 1110, 1001, 1090, 1300, 1005), "at most 1.6x faster (95 % interval 1.5x to 1.7x, n = 9)"),
     ],
 )
 def test_a_gain_has_the_digits_that_its_interval_leaves(periods: tuple[int, ...], worth: str) -> None:
@@ -128,8 +128,8 @@ def test_a_gain_has_the_digits_that_its_interval_leaves(periods: tuple[int, ...]
 @pytest.mark.parametrize(
     ("transfer", "rest", "worth", "severity"),
     [
-        (512, 0, "no gain while the B input stream sets the pace", Severity.INFO),
-        (128, 600, "without them; what sets the pace is not known", Severity.MEDIUM),
+        (512, 0, "no gain while the B input stream is the limit", Severity.INFO),
+        (128, 600, "without them; the limit is unknown", Severity.MEDIUM),
     ],
 )
 def test_stalls_are_worthless_only_while_something_known_sets_the_pace(
@@ -149,7 +149,7 @@ def test_vector_instructions_that_do_little() -> None:
     """A vector cycle of this kernel does 41 of 128 multiply-accumulates."""
     advice = found(Gemm(call=1000, vector=400, transfers=(128, 256, 64)).tile())
 
-    assert advice["weak_vector_cycles"].title == "a cycle with a vector instruction does 41.0 of 128 MAC"
+    assert advice["weak_vector_cycles"].title == "a vector cycle does 41.0 of 128 MAC"
 
 
 def test_a_kernel_without_vector_instructions() -> None:

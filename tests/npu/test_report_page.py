@@ -57,7 +57,7 @@ def test_the_answer_names_what_sets_the_pace(tmp_path: Path) -> None:
     headline, lines = answer(analysis)
 
     assert headline.startswith(f"The core is {PART_OF_THE_TIME}: 61.3 % of the cycles are in kernel calls; ")
-    assert lines[1].startswith("pace: bound by the B input stream; a call every 513 cycles, 512 predicted")
+    assert lines[1].startswith("period: bound by the B input stream; a call every 513 cycles, 512 predicted")
     assert "100.0 % of the calls of the whole run" in lines[-1]
     assert analysis.findings[0].rule == "stream_sets_pace"
 
@@ -68,9 +68,9 @@ def test_a_core_that_waits_in_its_calls_is_not_busy(tmp_path: Path) -> None:
     headline, lines = answer(examined.analysis)
 
     assert headline == (
-        "The core is waiting most of the time: 99.1 % of the cycles are in kernel calls, and 67.0 % of these are stalls"
+        "The core is waiting most of the time: 99.1 % of the cycles are in kernel calls; 67.0 % of these are stalls"
     )
-    assert lines[1].startswith("pace: bound by lock stall in calls; a call every 1,010 cycles")
+    assert lines[1].startswith("period: bound by lock stall in calls; a call every 1,010 cycles")
     assert "of the cycles; 67.0 % of these stalled" in tiles_html(examined)
 
 
@@ -79,7 +79,7 @@ def test_a_pace_that_is_not_explained_says_by_how_many_periods(tmp_path: Path) -
     core = Caller((105, 536, 257), call=60, vector=40, waits=(40, 470, 190), moves=(105, 536, 130))
     examined = analyze_tiles(saved(tmp_path / "t.json", core.tile())).examined
 
-    assert answer(examined.analysis)[1][1].startswith("pace: not explained, n = 3; a call every 257 cycles")
+    assert answer(examined.analysis)[1][1].startswith("period: not explained, n = 3; a call every 257 cycles")
     assert all("not explained, n = 3" in text for text in (tiles_html(examined), tiles_markdown(examined)))
 
 

@@ -111,7 +111,7 @@ def test_without_a_clock_there_is_no_rate_in_seconds(tmp_path: Path) -> None:
     assert set(system["average"]) == {"runtime_cycles"}
     assert set(system["best"]) == {"iteration_index", "runtime_cycles"}
     assert system["best"]["runtime_cycles"] == min(r["total_span_cycles"] for r in rows[1:])
-    assert "gmacs_per_second is left out: the clock is not known" in system["note"]
+    assert "gmacs_per_second is omitted: the clock is unknown" in system["note"]
     assert found["index.json"]["clock_GHz"] is None
 
 
@@ -232,7 +232,7 @@ def test_cores_without_a_trace_leave_the_rate_of_the_system_open(tmp_path: Path)
 
     assert core["iterations"][1]["gmacs_per_second"] is not None
     assert "gmacs_per_second" not in system["best"]
-    assert "gmacs_per_second is left out: 1 of 4 cores were traced" in system["note"]
+    assert "gmacs_per_second is omitted: 1 of 4 cores were traced" in system["note"]
     measured = [core["iterations"][index]["gmacs_per_second"] for index in (1, 2, 3)]
     assert [row["gmacs_per_second_traced_cores"] for row in system["per_iteration"]] == pytest.approx(measured)
     assert system["average"]["gmacs_per_second_traced_cores"] == pytest.approx(sum(measured) / 3)

@@ -80,14 +80,14 @@ def test_each_of_streams_files_is_read(tmp_path: Path, text: str, expected: Cost
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no latency"),
-        ("totals:\nslots: []\n", "no latency"),
-        ("slots:\n  totals:\n    overlap: 3\n", "no latency"),
+        ("", "no Stream latency"),
+        ("totals:\nslots: []\n", "no Stream latency"),
+        ("slots:\n  totals:\n    overlap: 3\n", "no Stream latency"),
         ("totals:\n  overlap: 'inf'\n", "overlap is 'inf', not a number of cycles"),
         ("totals:\n  iter_step: many\n", "iter_step is many, not a number"),
-        ('{"latency": {"total": "long"}}', "not a file of Stream's"),
-        ('{"latency": ', "not a file of Stream's"),
-        ('{"traceEvents": []}', "no latency"),
+        ('{"latency": {"total": "long"}}', "not a Stream file"),
+        ('{"latency": ', "not a Stream file"),
+        ('{"traceEvents": []}', "no Stream latency"),
     ],
 )
 def test_a_file_without_a_latency_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -135,7 +135,7 @@ def test_the_step_stands_against_the_period_and_the_latency_against_nothing() ->
 
     assert (found["iteration_step"].measured, found["iteration_step"].error_cycles) == (110, -11)
     assert [found[name].measured for name in ("overlap", "latency_per_iteration", "total")] == [None] * 3
-    assert "transfers included" in found["latency_per_iteration"].note
+    assert "including transfers" in found["latency_per_iteration"].note
 
 
 def test_the_total_without_its_latency_stands_against_the_starts() -> None:
@@ -187,7 +187,7 @@ def test_a_file_of_streams_is_held_against_the_calls_of_a_trace(tmp_path: Path) 
     assert (measured["iteration_step"], measured["first_to_last_start"]) == (513, 11 * 513)
     shown = text_of(tiles_summary(tiles.analysis))
     assert "iteration step" in shown
-    assert "transfers included" in " ".join(shown.split())
+    assert "including transfers" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -207,5 +207,5 @@ def test_a_file_and_numbers_exclude_each_other(tmp_path: Path) -> None:
     """Either says what is predicted."""
     predicted = tmp_path / "slots.yaml"
     predicted.write_text(BREAKDOWN)
-    with pytest.raises(UsageError, match="in the file already"):
+    with pytest.raises(UsageError, match="the file already has"):
         analyze_tiles(tmp_path / "none.json", TilesRequest(predicted=predicted, predicted_step=5))

@@ -171,13 +171,13 @@ def test_slow_memory_matters_when_a_core_waits(rest: int, severity: Severity, an
                 waiting("shim", 0, 0, {"DMA_MM2S_0_STALLED_LOCK": 0}),
                 waiting("memtile", 1, 0, {"DMA_MM2S_SEL0_STREAM_BACKPRESSURE": 500}),
             ],
-            "DMA_MM2S_SEL0 of memory tile 1,0 waits for its stream to take data, on the way in or out",
+            "DMA_MM2S_SEL0 of memory tile 1,0 waits for its stream to take data, upstream or downstream",
         ),
-        (STARVED, "DMA_MM2S_0 of interface tile 0,0 waits for data from memory: mend that first"),
+        (STARVED, "DMA_MM2S_0 of interface tile 0,0 waits for data from memory: fix that first"),
         (
             [waiting(unit, row, 0, {"DMA_MM2S_0_STALLED_LOCK": 0}) for unit, row in (("shim", 0), ("mem", 2))]
             + [waiting("memtile", 1, 0, {"DMA_MM2S_SEL0_STALLED_LOCK": 0})],
-            "no DMA on the way that was traced does: look at the order of its locks",
+            "no traced DMA on the path does: check the order of its locks",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_core_that_waits_for_buffers_is_not_told_to_trace_what_is_traced(
         ({}, "trace CONFLICT_DM_BANK_0 to 7 of its memory module"),
         ({"CONFLICT_DM_BANK_0": 0, "CONFLICT_DM_BANK_1": 240}, "CONFLICT_DM_BANK_1 is active in 240 cycles"),
         ({"CONFLICT_DM_BANK_0": 0}, "no conflicts: trace CONFLICT_DM_BANK_1, 2, 3, 4, 5, 6, 7"),
-        ({f"CONFLICT_DM_BANK_{bank}": 0 for bank in range(8)}, "no conflicts: look at neighbours"),
+        ({f"CONFLICT_DM_BANK_{bank}": 0 for bank in range(8)}, "no conflicts: check neighbours"),
     ],
 )
 def test_banks_that_were_traced_are_read_and_not_asked_for(
@@ -233,7 +233,7 @@ def test_a_neighbour_in_the_cascade_that_was_traced_is_named(analysed: Analyse) 
     [
         (MARKS, "none", "no call"),
         ({**MARKS, "INSTR_EVENT_0": 999}, "begun", "its call does not end"),
-        ({}, "not traced", "calls were not traced"),
+        ({}, "not traced", "calls not traced"),
     ],
 )
 def test_a_core_that_only_waits_is_the_first_thing_said(
@@ -296,17 +296,17 @@ def test_a_core_that_does_more_than_wait_does_not_only_wait(
     [
         (
             MARKS,
-            "No kernel call in the trace (INSTR_EVENT_0 and INSTR_EVENT_1 were traced and never occurred)",
+            "No kernel call in the trace (INSTR_EVENT_0 and INSTR_EVENT_1 were traced but never occurred)",
             "no kernel call in the trace",
             "calls_none",
             "check that the kernel ran",
         ),
         (
             {"INSTR_EVENT_0": 300},
-            "Kernel calls are not known (no slot for INSTR_EVENT_1)",
-            "kernel calls are not known",
+            "Kernel calls are unknown (no slot for INSTR_EVENT_1)",
+            "kernel calls are unknown",
             "calls_not_traced",
-            "give INSTR_EVENT_1 a slot,",
+            "trace INSTR_EVENT_1 too,",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_no_call_is_told_from_calls_that_were_not_traced(
     """What to do differs: mark the kernel, or give the missing event a slot."""
     tiles = analysed(waiting("core", 2, 0, {**events, "INSTR_VECTOR": 300}))
 
-    assert answer(tiles.analysis)[0] == f"{headline}: whether the cores are busy is not known"
+    assert answer(tiles.analysis)[0] == f"{headline}: unknown whether the cores are busy"
     assert str(missing(tiles)).find(problem) >= 0
     (finding,) = [one for one in tiles.analysis.findings if one.rule == rule]
     assert finding.next_step.startswith(step)
@@ -334,7 +334,7 @@ def test_slots_without_names_are_not_called_untraced(tmp_path: Path) -> None:
     tiles = analyze_tiles(path)
     found, _ = answer(tiles.analysis)
 
-    assert found.startswith("Kernel calls are not known (the events of its slots are not named)")
+    assert found.startswith("Kernel calls are unknown (the events of its slots are not named)")
     assert not any(
-        "slot each" in one.next_step or "give them a slot" in one.next_step for one in tiles.analysis.findings
+        "slot each" in one.next_step or "trace these too" in one.next_step for one in tiles.analysis.findings
     )

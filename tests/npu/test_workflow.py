@@ -193,14 +193,14 @@ def test_or_from_a_file(tmp_path: Path, text: str) -> None:
         ({"warmup": -1}, "-1 is not a number of iterations"),
         ({"iterations": 1 << 40}, "is not a number of iterations"),
         ({"clock_mhz": float("nan")}, "nan MHz"),
-        ({"dtype": "fp8"}, "'fp8' is not known"),
-        ({"arch": "npu9"}, "'npu9' is not known"),
-        ({"predicted_step": -2.0}, "-2 cannot be"),
+        ({"dtype": "fp8"}, "'fp8'"),
+        ({"arch": "npu9"}, "'npu9'"),
+        ({"predicted_step": -2.0}, "-2 is impossible"),
         ({"slots": ("INSTR_EVNT_0",)}, "has no event 'INSTR_EVNT_0'"),
         ({"slots": ("A,B,C,D,E,F,G,H,I",)}, "9 slots of core"),
-        ({"slots": ("cpu=NONE",)}, "no kind of unit 'cpu'"),
+        ({"slots": ("cpu=NONE",)}, "unknown kind of unit: 'cpu'"),
         ({"slots": ("NONE", "core=NONE")}, "named twice"),
-        ({"slots": ("",)}, "no slot is named"),
+        ({"slots": ("",)}, "no slot named"),
     ],
 )
 def test_what_cannot_be_true_is_refused(tmp_path: Path, words: dict[str, Any], problem: str) -> None:
@@ -410,7 +410,7 @@ def test_the_gate_refuses_what_cannot_be_compared(tmp_path: Path) -> None:
     words.write_text("hello")
     with pytest.raises(MismatchError, match="the same traces"):
         opscope.check_tiles(before, before)
-    with pytest.raises(MismatchError, match="not a trace of AI Engine tiles"):
+    with pytest.raises(MismatchError, match="not an AI Engine trace"):
         opscope.check_tiles(words, before)
     with pytest.raises(NotFoundError, match="no such file"):
         opscope.compare_tiles(before, tmp_path / "nothing")
@@ -434,7 +434,7 @@ def test_a_sweep_is_one_table(tmp_path: Path) -> None:
     assert [row.bound_by for row in rows] == ["B input stream"] * 3
     assert all(row.utilisation and row.utilisation < 1 for row in rows)
     assert [row.coverage for row in rows] == [1.0] * 3
-    assert "published tool's names" in swept.sweep.notes[0]
+    assert "published tool's directory and trace names" in swept.sweep.notes[0]
     assert sweep_problem(swept) is None
 
 

@@ -98,7 +98,7 @@ def test_what_was_tried_in_vain_says_so_and_what_was_not_tried_is_none() -> None
     ceilings = round_ceilings()
     refused = ceilings.mac_ceiling("f16", GEMM)
     assert refused is not None
-    assert (refused.rate, refused.unsupported) == (None, "no kernel of its own")
+    assert (refused.rate, refused.unsupported) == (None, "no separate kernel")
     assert ceilings.mac_ceiling("qs8", GEMM) is None
     assert ceilings.element_ceiling("Sigmoid", "f16") is None
 

@@ -35,7 +35,7 @@ def test_a_tile_alone_tells_the_work_of_a_call_and_nothing_of_the_whole() -> Non
         ((250, 768, 768), (1, 1), "m = 32 does not divide M = 250"),
         ((256, 768, 700), (1, 1), "n = 64 does not divide N = 700"),
         ((256, 700, 768), (1, 1), "k = 64 does not divide K = 700"),
-        (WHOLE, (5, 1), "96 output tiles cannot be shared out evenly among 5 x 1 cores"),
+        (WHOLE, (5, 1), "96 output tiles cannot be divided evenly among 5 x 1 cores"),
     ],
 )
 def test_sizes_that_do_not_divide_leave_the_calls_unknown(
@@ -52,11 +52,11 @@ def test_sizes_that_do_not_divide_leave_the_calls_unknown(
     [
         ((0, 64, 64), None, (1, 1), "m = 0"),
         ((32, -64, 64), None, (1, 1), "k = -64"),
-        ((32, 64, 1 << 40), None, (1, 1), "the most is"),
+        ((32, 64, 1 << 40), None, (1, 1), "the maximum is"),
         (TILE, (256, -768, 768), (1, 1), "K = -768"),
         (TILE, (16, 768, 768), (1, 1), "m = 32 is larger than M = 16"),
         (TILE, WHOLE, (0, 1), "rows = 0"),
-        (TILE, WHOLE, (1000, 1000), "more than any array has"),
+        (TILE, WHOLE, (1000, 1000), "exceed every array"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(

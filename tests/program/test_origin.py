@@ -80,7 +80,7 @@ def test_a_payload_of_the_recorded_model_has_no_conflict():
     [
         ("handle=1", "handle=3", "aten.relu.default"),
         ("handle=1", "handle=77", "nothing"),
-        ("a fp32 1x16x16x8", "a fp32 1x32x32x8", "other sizes"),
+        ("a fp32 1x16x16x8", "a fp32 1x32x32x8", "different sizes"),
     ],
 )
 def test_a_payload_of_another_model_is_recognised(old, new, told):

@@ -87,7 +87,7 @@ def test_number_types(dtype: str) -> None:
     """Only float32 and float16 go to XNNPACK; the tensor is the evidence."""
     found = reason("aten::mul.out", tensor(2, 3, dtype=dtype), tensor(2, 3, dtype=dtype), tensor(2, 3, dtype=dtype))
     assert (found.cause, found.evidence) == (Cause.NUMBER_TYPE, f"{dtype}[2, 3]")
-    assert found.text == "tensors of float32 and float16 are taken"
+    assert found.text == "XNNPACK supports only float32 and float16"
 
 
 def test_the_type_of_the_result_counts() -> None:
@@ -125,7 +125,7 @@ OPTIONS: list[tuple[str, list[Value | list[int] | list[PlannedTensor]], str]] = 
     ("aten::constant_pad_nd.out", [IMAGE, [-1, 0], 0, IMAGE], "[-1, 0]"),
     ("aten::slice_copy.Tensor_out", [MATRIX, 0, 0, 3, 2, MATRIX], "the step is 2"),
     ("aten::unsqueeze_copy.out", [MATRIX, 1, MATRIX], "dimension 1 of float32[3, 4]"),
-    ("aten::cat.out", [[MATRIX], 0, MATRIX], "there is 1"),
+    ("aten::cat.out", [[MATRIX], 0, MATRIX], "it has 1"),
     ("aten::avg_pool2d.out", [IMAGE, [3], [2], [0], YES, NO, NONE, IMAGE], "ceil_mode is True"),
     ("aten::avg_pool2d.out", [IMAGE, [3], [2], [1], NO, YES, NONE, IMAGE], "count_include_pad is True"),
     ("aten::avg_pool2d.out", [IMAGE, [3], [2], [0], NO, YES, 4, IMAGE], "divisor_override is 4"),

@@ -228,13 +228,13 @@ def test_a_program_of_the_first_release_lacks_later_fields():
     [
         ({2: [value(5, {2: i32([-1])})]}, r"impossible shape \[-1\]"),
         ({2: [value(5, {2: i32([1] * 17)})]}, r"impossible shape \[1, 1, 1, 1, 1, 1, 1, 1, \.\.\.\]"),
-        ({2: [value(5, {2: i32([2, 2]), 3: u8([0, 0])})]}, r"\[0, 0\] is not an order of the 2 dimensions"),
-        ({2: [value(10, {0: i32([1])})]}, "a list names a value that is not among the 1"),
+        ({2: [value(5, {2: i32([2, 2]), 3: u8([0, 0])})]}, r"\[0, 0\] is not a permutation of the 2 dimensions"),
+        ({2: [value(10, {0: i32([1])})]}, "a list refers to a value outside the 1"),
         ({2: [value(1, {})], 3: i32([1])}, "value 1 is used, there are 1"),
-        ({2: [{0: u8(5)}]}, "announced and missing"),
+        ({2: [{0: u8(5)}]}, "a declared table is missing"),
         ({5: [{2: [instruction(1, {0: i32(2)})]}]}, "calls kernel 2, there are 0"),
-        ({7: [{0: "A", 1: {0: u8(1), 1: u32(4)}}]}, r"data are number 4 of 0 \(segments\)"),
-        ({7: [{0: "A", 1: {0: u8(7)}}]}, "place of unknown kind 7"),
+        ({7: [{0: "A", 1: {0: u8(1), 1: u32(4)}}]}, r"data is number 4 of 0 \(segments\)"),
+        ({7: [{0: "A", 1: {0: u8(7)}}]}, "unknown location kind 7"),
     ],
 )
 def test_numbers_that_refer_to_nothing_are_refused(plan, problem):
@@ -246,7 +246,7 @@ def test_numbers_that_refer_to_nothing_are_refused(plan, problem):
 
 def test_named_data_in_no_segment_are_refused():
     """The weights would be missing."""
-    with pytest.raises(TraceFormatError, match="a segment that does not exist"):
+    with pytest.raises(TraceFormatError, match="a missing segment"):
         program({0: "forward"}, named=[{0: "weight", 1: u32(0)}])
 
 

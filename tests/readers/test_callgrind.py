@@ -65,5 +65,5 @@ def test_the_place_of_a_call_is_no_base_of_addresses(tmp_path: Path) -> None:
 def test_a_part_that_lacks_something_is_refused(tmp_path: Path) -> None:
     """Its sum says so."""
     (tmp_path / "part").write_text(PART.replace("+2 0 5\n", ""))
-    with pytest.raises(TraceFormatError, match="17 instructions are told, and their sum is 22"):
+    with pytest.raises(TraceFormatError, match="17 instructions are listed, but they add up to 22"):
         read_callgrind(tmp_path / "part", {})

@@ -131,7 +131,7 @@ def test_aie_says_what_another_trace_is(tmp_path: Path) -> None:
     """By the registry of readers."""
     file = tmp_path / "trace.json"
     file.write_bytes(etdump("Method::execute 100"))
-    with pytest.raises(TraceFormatError, match="a trace of the format etdump, not of AI Engine tiles"):
+    with pytest.raises(TraceFormatError, match="a trace of the format etdump, not an AI Engine trace"):
         analyze_tiles(file)
 
 

@@ -184,7 +184,7 @@ def test_rows_that_are_missing_are_counted() -> None:
     lines = written(table(TRACE), "csv").splitlines(keepends=True)
     with pytest.raises(TraceFormatError, match="truncated: 2 rows are missing"):
         EventsCsvReader().read(b"".join(lines[:-2]), PATH)
-    with pytest.raises(TraceFormatError, match="rows_left does not count the rows"):
+    with pytest.raises(TraceFormatError, match="rows_left does not match its rows"):
         EventsCsvReader().read(b"".join([*lines[:2], *lines[3:]]), PATH)
 
 
@@ -213,7 +213,7 @@ WRONG = {
     "process": (edited(process=1), "not numbered from 0"),
     "parent": (edited(parent=99), "the parent of event 0 is not an event of its process"),
     "negative parent": (edited(parent=-2), "the parent of event 0 is not an event of its process"),
-    "circle": (edited(parent=0), "circle"),
+    "cycle": (edited(parent=0), "cycle"),
     "duration": (edited(duration=-1), f"event 0 .*{ENDS_FIRST}"),
 }
 
@@ -260,14 +260,14 @@ def test_missing_and_unknown_columns_are_named(column: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b",900,", b",many,", "'many' is not of the type Int64 .event 1, column duration"),
-        (b",900,", b",9e2,", "'9e2' is not of the type Int64"),
-        (b",900,", b",99999999999999999999,", "is not of the type Int64"),
-        (b",load,", b",lord,", "'lord' is not of the type Enum"),
-        (b",false,", b",no,", "'no' is not of the type Boolean .event 0, column warmup"),
-        (b"\n0,1,", b"\n0,1,2,", "no CSV: found more fields"),
-        (b",Method::init,", b",\xff,", "no CSV"),
-        (b",Method::init,", b',"Method::init,', "no CSV|missing|has no"),
+        (b",900,", b",many,", "'many' does not have the type Int64 .event 1, column duration"),
+        (b",900,", b",9e2,", "'9e2' does not have the type Int64"),
+        (b",900,", b",99999999999999999999,", "does not have the type Int64"),
+        (b",load,", b",lord,", "'lord' does not have the type Enum"),
+        (b",false,", b",no,", "'no' does not have the type Boolean .event 0, column warmup"),
+        (b"\n0,1,", b"\n0,1,2,", "not CSV: found more fields"),
+        (b",Method::init,", b",\xff,", "not CSV"),
+        (b",Method::init,", b',"Method::init,', "not CSV|missing|has no"),
     ],
 )
 def test_cells_of_the_wrong_type_are_named(old: bytes, new: bytes, problem: str) -> None:
@@ -295,7 +295,7 @@ def test_parquet_of_other_tools_is_refused_with_a_hint() -> None:
 @pytest.mark.parametrize(
     ("metadata", "problem"),
     [
-        ({"opscope.clock": "hours"}, "its clock is none of ns, cycles"),
+        ({"opscope.clock": "hours"}, "its clock is not one of ns, cycles"),
         ({"opscope.warnings": "[1]"}, "its warnings cannot be read"),
     ],
 )

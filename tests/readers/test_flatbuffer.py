@@ -135,7 +135,7 @@ def test_strings_come_back(names):
 @pytest.mark.parametrize("position", [-4, 4, 8, 2**31])
 def test_a_word_outside_of_the_file_is_refused(position):
     """The position is named."""
-    with pytest.raises(TraceFormatError, match="points outside of the file") as caught:
+    with pytest.raises(TraceFormatError, match="points outside the file") as caught:
         words(1).u32(at(0, position))
     assert (caught.value.where, caught.value.offset) == ("words.bin", position)
 
@@ -149,7 +149,7 @@ def test_a_word_at_an_odd_place_is_refused():
 @pytest.mark.parametrize("length", [2, 2**31, 2**32 - 1])
 def test_a_vector_that_is_longer_than_the_file_is_refused(length):
     """Before anything of its length is allocated."""
-    with pytest.raises(TraceFormatError, match="reaches past the end"):
+    with pytest.raises(TraceFormatError, match="extends past the end"):
         words(length, 0).vector(at(0))
 
 
@@ -178,7 +178,7 @@ def test_an_offset_that_leads_back_is_refused():
     # Words: root offset 12; a layout of 6 bytes with one field at 4; the table at 12, whose field points to a vector
     # of one element that would point back to the table if offsets were signed.
     buffer = words(12, 0x00080006, 0x00000004, 8, 4, 1, 2**32 - 12)
-    with pytest.raises(TraceFormatError, match="points outside of the file"):
+    with pytest.raises(TraceFormatError, match="points outside the file"):
         children(buffer).int32(0)
 
 

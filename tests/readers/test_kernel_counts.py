@@ -39,7 +39,7 @@ def test_totals_are_of_the_whole_process() -> None:
     assert calls.positions() == {0: [OperatorCalls(0, 0, 1, {"a": 2, "b": 3})]}
 
 
-@pytest.mark.parametrize(("flags", "said"), [(1, "at the same time"), (2, "more operators"), (3, "at the same time")])
+@pytest.mark.parametrize(("flags", "said"), [(1, "concurrently"), (2, "too many operators"), (3, "concurrently")])
 def test_calls_that_cannot_be_told_apart_are_said_to_be(flags: int, said: str) -> None:
     """The totals stay right."""
     calls = parse_kernel_counts(encode(["a"], [(NONE, NONE, 0, [7])], flags=flags), WHERE)
@@ -60,9 +60,9 @@ def test_a_file_without_counts_says_why(data: bytes) -> None:
     [
         (b"OPKCNT02" + FILE[8:], "not a file of kernel counts"),
         (FILE[:30], "not a file of kernel counts"),
-        (FILE[:-8], "do not fit"),
+        (FILE[:-8], "contradict"),
         (FILE[:8] + struct.pack("<I", 1 << 30) + FILE[12:], "impossible numbers"),
-        (FILE[:16] + struct.pack("<I", 99) + FILE[20:], "do not fit"),
+        (FILE[:16] + struct.pack("<I", 99) + FILE[20:], "contradict"),
         (FILE.replace(b"kai_run_b", b"kai_run_a"), "names of the kernels"),
     ],
 )

@@ -26,7 +26,7 @@ def _zip(path: Path, *names: str) -> None:
         ("m.onnx", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
         ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "opscope profile FILE"),
         ("any", b"GGUF\x03", "a GGUF model of llama.cpp", "FILE.py:FUNCTION"),
-        ("m.h5", b"\x89HDF\r\n", "an HDF5 file, as Keras writes models", "FILE.py:FUNCTION"),
+        ("m.h5", b"\x89HDF\r\n", "an HDF5 file (Keras)", "FILE.py:FUNCTION"),
         ("m.pte", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer", "git lfs pull"),
         ("m.pte", b"\n<!DOCTYPE html><html>", "a web page", "browser"),
         ("m.pte", b"", "an empty file", "download"),
@@ -53,7 +53,7 @@ def test_a_file_is_recognised_by_its_content_or_its_name(
     [
         (("data.pkl", "data/0", "version"), "a PyTorch checkpoint", "weights"),
         (("data.pkl", "constants.pkl", "code/__torch__/net.py"), "a TorchScript archive", "TorchScript"),
-        (("models/model.json", "archive_format", "data/weights/weight_0"), "a program of torch.export", "export.load"),
+        (("models/model.json", "archive_format", "data/weights/weight_0"), "a torch.export program", "export.load"),
         (("readme",), "a zip archive", "unpack"),
     ],
 )

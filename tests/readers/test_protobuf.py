@@ -81,9 +81,9 @@ def test_a_message_that_ends_early_is_refused_with_the_byte() -> None:
     ("data", "problem"),
     [
         (b"\x00\x01", "a field has number 0"),
-        (b"\x0b", "wire type 3, which is not read"),
-        (b"\x08" + b"\xff" * 11, "a number has no end"),
-        (b"\x12\x05ab", "reaches past the end"),
+        (b"\x0b", "wire type 3, which is not supported"),
+        (b"\x08" + b"\xff" * 11, "a number is unterminated"),
+        (b"\x12\x05ab", "extends past the end"),
     ],
 )
 def test_what_the_format_does_not_allow_is_refused(data: bytes, problem: str) -> None:

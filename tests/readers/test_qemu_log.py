@@ -48,5 +48,5 @@ def test_a_state_tells_mode_and_lengths() -> None:
 @pytest.mark.parametrize("line", [b"Trace 0: 0x1 [1/3000/0/0]\n", b"Trace 0: 0x1 [nothing]\n"])
 def test_a_block_that_was_never_printed_is_an_error(line: bytes) -> None:
     """What it executed cannot be known."""
-    with pytest.raises(TraceFormatError, match="no instructions of the block"):
+    with pytest.raises(TraceFormatError, match="no instructions for the block"):
         read_qemu_log([*LOG.splitlines(keepends=True), line], MARKS)

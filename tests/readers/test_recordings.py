@@ -88,7 +88,7 @@ def test_what_perf_prints_is_read_whatever_is_asked_of_it(recorded: Path, tmp_pa
 
 def test_what_perf_records_into_is_no_text(recorded: Path) -> None:
     """The error says how to print it."""
-    with pytest.raises(TraceFormatError, match="what the profiler records into") as caught:
+    with pytest.raises(TraceFormatError, match="the profiler's raw recording") as caught:
         read_recording(recorded)
     assert "perf script" in str(caught.value.hint)
 
@@ -217,7 +217,7 @@ def test_a_file_of_another_kind_is_no_recording(tmp_path: Path) -> None:
     """The forms that are read are listed."""
     file = tmp_path / "x.txt"
     file.write_text("hello\n")
-    with pytest.raises(TraceFormatError, match="not a recording") as caught:
+    with pytest.raises(TraceFormatError, match="not a profiler recording") as caught:
         read_recording(file)
     assert "xctrace" in str(caught.value.hint)
 

@@ -13,8 +13,8 @@ ACCURACY = (
     "inputs (66.7 %, 95 % interval 9.4 % to 99.2 %)"
 )
 NONFINITE = (
-    "Output 0 has NaN or infinite values: 1 of 2 on the baseline and 0 on the candidate; 1 value not the same on "
-    "both sides"
+    "Output 0 has NaN or infinite values: 1 of 2 in the baseline and 0 in the candidate; 1 value differing between "
+    "the sides"
 )
 
 
@@ -60,7 +60,7 @@ def test_what_was_not_compared_has_its_reason_and_the_way() -> None:
     """All outputs, or one of them, or the classes."""
     assert accuracy_sentences(not_compared("no seed", "profile it")) == ["Outputs not compared: no seed; profile it"]
     two = compared_outputs([np.ones(2), np.ones(3)], [np.ones(2), np.ones(4)])
-    told = "Output 1 not compared: its shape is [3] on the baseline and [4] on the candidate"
+    told = "Output 1 not compared: its shape is [3] in the baseline and [4] in the candidate"
     assert told in accuracy_sentences(two)
     image = compared_samples([np.ones((1, 4, 4))], [np.ones((1, 4, 4))], np.array([0]))
     assert accuracy_sentences(image)[-1].startswith("Predicted classes were not compared: the first output has the ")

@@ -37,7 +37,7 @@ MEASURED = "Ceilings were measured after these runs, on 2026-01-02 10:15 UTC."
             [
                 "Ceilings were measured for an earlier run on this machine, on 2026-01-02 10:15 UTC.",
                 "A probe of 0.3 s after these runs agrees:",
-                "3 of them reached 96 % of their kept rates (tolerance 10 to 30 %).",
+                "3 of them reached 96 % of their stored rates (tolerance 10 to 30 %).",
             ],
         ),
         (
@@ -45,14 +45,14 @@ MEASURED = "Ceilings were measured after these runs, on 2026-01-02 10:15 UTC."
             [
                 "Ceilings were measured after these runs, on 2026-01-03 07:00 UTC.",
                 "Those of 2026-01-02 10:15 UTC no longer held:",
-                "f32 gemm 50 %, copy of 32.0 KiB 50 %, copy of 1.00 MiB 50 % of the kept rate.",
+                "f32 gemm 50 %, copy of 32.0 KiB 50 %, copy of 1.00 MiB 50 % of the stored rate.",
             ],
         ),
         (
             msgspec.structs.replace(KEPT, cpu_share=0.4, notes=["not kept for later runs"]),
             [
                 MEASURED,
-                "They may be too low: other work had the processor for 60.0 % of the time.",
+                "They may be too low: other programs used the CPU for 60.0 % of the time.",
                 "Note: not kept for later runs.",
             ],
         ),

@@ -30,7 +30,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     """A bundle of seven rounds with one crash in it, the same every time."""
     directory = tmp_path_factory.mktemp("golden")
     write_tiny_program(directory)
-    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV; its last words: kernel | `7`", "SIGSEGV")
+    crash = Failure(FailureKind.SIGNAL, "the process was killed by SIGSEGV; its last output: kernel | `7`", "SIGSEGV")
     clock = FakeClock()
     target = FakeTarget(clock=clock, fail=lambda job: crash if job == 5 else None)
     before = Path.cwd()

@@ -113,7 +113,7 @@ def test_the_program_by_module(analysis: Analysis) -> None:
     assert root is not None
     assert root.time_ns == pytest.approx(analysis.headline_ns - sum(row.time_ns or 0.0 for row in analysis.outside))
     blocks, loose = root.children
-    assert (blocks.label, loose.label) == ("blocks", "in no module")
+    assert (blocks.label, loose.label) == ("blocks", "outside any module")
     assert [part.label for part in blocks.children] == ["0.layers", "1.layers"]
     assert blocks.detail == "Sequential"
     convolution = blocks.children[0].children[1]

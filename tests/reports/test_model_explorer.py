@@ -182,12 +182,12 @@ def test_nodes_are_inside_their_modules_or_inside_their_delegates() -> None:
     call, other = "XnnpackBackend, instruction 0", "OtherBackend, instruction 2"
     assert found["forward, by module"] == {
         "input0": "",
-        "i0": "calls of delegates",
+        "i0": "delegate calls",
         "i0.n0": "stem (Stem)/conv (Conv)",
         "i0.n1": "stem (Stem)/conv (Conv)",
         "i0.n2": "stem (Stem)",
         "i1": "head (Head)",
-        "i2": "module not known",
+        "i2": "module unknown",
         "output0": "",
     }
     assert found["forward, by delegate"] == {
@@ -240,7 +240,7 @@ def test_values_add_up_to_the_operators_and_the_rest_is_said() -> None:
         assert sum(r.value for r in shares.results.values()) == pytest.approx(100 * total / 1)
         said = graph_.groupNodeAttributes[""]
         assert said["at the nodes"] == "830 µs of 6 operators"
-        assert said["of it at calls of delegates, for no single node"] == "150 µs"
+        assert said["of it at delegate calls, not at single nodes"] == "150 µs"
         assert said["not shown: the framework's own time"] == "170 µs (17.0 %)"
         assert said["not shown: operators without a node"] == "0 ns"
 

@@ -72,11 +72,11 @@ def markdown(done: Profiled) -> str:
         "100.0 % of delegate time is attributed exactly",
         "toy_cnn.py:30",
         "features = self.body(self.stem(image))",
-        "The layout tax",
+        "Layout tax",
         "60.0 µs, 6.0 % of the latency",
         "aten::native_layer_norm.out at instruction 1",
         "exact (native)",
-        "How far from this machine&#39;s limit",
+        "Distance from this machine&#39;s limit",
         "f32 igemm",
         "with batch_norm, relu",
     ],
@@ -168,7 +168,7 @@ def test_a_record_without_its_program_is_refused(done):
 
 def test_a_program_for_what_is_no_trace_is_refused(toy_program):
     """A summary of a program needs no program."""
-    with pytest.raises(UsageError, match="this is none"):
+    with pytest.raises(UsageError, match="this is not a trace"):
         inspect(toy_program, program=toy_program)
 
 
@@ -225,7 +225,7 @@ def test_layout_changes_that_are_left_out_are_counted_with_their_time(done):
     section = backends_section(msgspec.structs.replace(found, layout=[row] * 22 + [small]), [])
     [layout] = [table for table in tables(section) if table.columns[1].head == "between"]
     assert len(layout.rows) == 20
-    assert "3 shorter ones left out, 2.1 % of the latency." in sentences(section)
+    assert "3 shorter ones omitted, 2.1 % of the latency." in sentences(section)
 
 
 def test_texts():
@@ -240,4 +240,4 @@ def test_without_a_program_there_is_nothing_to_show(done):
     trace = next(done.path.glob("variants/accelerated/*/trace.etdump.zst"))
     section = backends_section(analyze(trace, warmup=0), [])
     assert len(tables(section)) == 1
-    assert [text.partition(":")[0] for text in sentences(section)] == ["Why operators were not delegated is not known"]
+    assert [text.partition(":")[0] for text in sentences(section)] == ["Unknown why operators were not delegated"]

@@ -76,7 +76,7 @@ def plain(page: str) -> str:
 
 def shares(text: str, category: str) -> set[float]:
     """Percentages that are said of a category as it is now: in rows that hold figures only, and in sentences."""
-    sentence = rf"(?:Slow now: |what remains, |^[\s\d.]*){category}(?: dominates[:,]|,) (-?[\d.]+) %"
+    sentence = rf"(?:Bottleneck: |^[\s\d.]*){category}(?: dominates(?: the rest)?:?|,) \(?(-?[\d.]+) %"
     found = {float(match[1]) for line in text.splitlines() if (match := re.search(sentence, line))}
     return found | {own[-1] for own in rows_of(text, category)}
 
@@ -137,6 +137,6 @@ def test_splits_end_with_the_latencies_above_them(bundle: Path, texts: dict[str,
     end = opscope.compare(f"{bundle}#baseline", f"{bundle}#accelerated").end_to_end
     own = [f"{value / 1e6:.3f}" for value in (end.baseline_ns, end.candidate_ns)]
     for name in ("terminal", "markdown", "page"):
-        lines = [line for line in texts[name].splitlines() if line.strip(" |").startswith("latency, the sum")]
+        lines = [line for line in texts[name].splitlines() if line.strip(" |").startswith("total")]
         assert lines, name
         assert re.findall(r"\d+\.\d{3}", lines[0])[:2] == own, name

@@ -112,7 +112,7 @@ def test_operators_stand_in_their_modules() -> None:
         "forward;DELEGATE_CALL 70000",
         "forward;head (Head);native_call_mean.out 90000",
         "forward;OPERATOR_CALL 10000",
-        "forward;module not known;whatever 150000",
+        "forward;module unknown;whatever 150000",
         "forward 90000",
     ]
 

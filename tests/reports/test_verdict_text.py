@@ -13,7 +13,7 @@ RESULT = EndToEnd(1e6, 1e6, 1.0, (0.98, 1.03), Verdict.NO_DIFFERENCE, 0.05, 0.8,
 
 def test_no_difference_is_told_with_the_size_that_is_excluded() -> None:
     """An interval that ends at 3 % excludes more than that, and nothing smaller."""
-    assert no_difference_text(RESULT) == "no difference detected, a change beyond 3.0 % is ruled out"
+    assert no_difference_text(RESULT) == "no difference detected; a change beyond 3.0 % is ruled out"
 
 
 def test_an_interval_that_excludes_nothing_of_use_is_not_boasted_of() -> None:

@@ -70,7 +70,7 @@ def test_what_it_does_not_do_is_refused(program: Path, tmp_path: Path) -> None:
     for settings, said in (
         (Settings(target="ssh:board"), "Made models run on this machine only"),
         (Settings(delegate="none"), "only a LiteRT model"),
-        (Settings(data="w.ptd"), "a .made says itself where its weights are"),
+        (Settings(data="w.ptd"), "a .made names its own weights file"),
     ):
         with pytest.raises(UsageError, match=said):
             opscope.profile(program, settings=settings, out=tmp_path / "out")

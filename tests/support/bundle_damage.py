@@ -270,7 +270,7 @@ DAMAGES: Sequence[Damage] = (
     Damage("truncated manifest", cut("manifest.json"), "manifest", "not valid JSON"),
     Damage("manifest nested too deeply", write("manifest.json", b"[" * 200_000), "manifest", "nested too deeply"),
     Damage("newer manifest", manifest("schema", "opscope.bundle/2"), "manifest", "upgrade opscope"),
-    Damage("unknown field", manifest("model.colour", "red"), "manifest", "does not know"),
+    Damage("unknown field", manifest("model.colour", "red"), "manifest", "a field unknown"),
     Damage("missing field", edit("manifest.json", without("target")), "manifest", "missing required field `target`"),
     Damage("another type", manifest("plan.rounds", "six"), "manifest", "Expected `int`, got `str`"),
     Damage("no hash of the program", manifest("model.sha256", None), "manifest", "is null"),
@@ -285,7 +285,7 @@ DAMAGES: Sequence[Damage] = (
         "2 are called accelerated",
     ),
     Damage(
-        "a variant's name leads out",
+        "a variant's name points outside",
         manifest("variants.1.name", "../../x"),
         "plan leftovers",
         "cannot be the name",
@@ -330,10 +330,10 @@ DAMAGES: Sequence[Damage] = (
         "a trace outside",
         record("baseline", 1, "trace", "../../../etc/passwd"),
         "hashes records paths leftovers",
-        "leads out",
+        "points outside",
     ),
     Damage("the program outside", manifest("model.program", "/etc/passwd"), "paths", "is not a path within"),
-    Damage("a link out", link(TRACE, "{}"), "paths", "leads out of the bundle"),
+    Damage("a link out", link(TRACE, "{}"), "paths", "points outside the bundle"),
     Damage("a pipe", pipe(TRACE), "paths", "is not a regular file"),
     # files
     Damage("no trace", delete(TRACE), "files", "is missing; manifest.json names it"),
@@ -346,11 +346,11 @@ DAMAGES: Sequence[Damage] = (
     ),
     Damage("no analysis", delete(ANALYSIS), "files", "every run that succeeds writes it"),
     Damage("no ceilings", delete(f"{ACCELERATED}/ceilings.json"), "analyses", "ceilings"),
-    Damage("a repetition moved", moved, "files leftovers", "is the directory of no repetition"),
+    Damage("a repetition moved", moved, "files leftovers", "is a directory without a repetition"),
     Damage("a bit of a trace", both(inflate(TRACE), flip(TRACE, -1)), "hashes", "its SHA-256 is"),
     Damage("a bit of a compressed trace", flip(TRACE, -1), "hashes traces", "cannot be inflated"),
     Damage("half a trace", cut(TRACE), "hashes traces", "round-02/trace.etdump"),
-    Damage("an empty trace", write(TRACE, b""), "hashes traces", "the file has no bytes"),
+    Damage("an empty trace", write(TRACE, b""), "hashes traces", "the file is empty"),
     Damage(
         "another hash", record("accelerated", 2, "trace_sha256", "0" * 64), "hashes analyses", "states 000000000000"
     ),
@@ -363,10 +363,10 @@ DAMAGES: Sequence[Damage] = (
         "ceilings of before without a probe",
         put(f"{ACCELERATED}/ceilings.json", "origin", "cache"),
         "hashes ceilings analyses",
-        "no probe agreed with them",
+        "no probe confirmed them",
     ),
     Damage("a temporary file", write(".analysis.json.4711.tmp"), "leftovers", "temporary file"),
-    Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump.zst"), "leftovers", "no repetition"),
+    Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump.zst"), "leftovers", "without a repetition"),
     # traces and processes
     Damage(
         "fewer inferences",
@@ -412,7 +412,7 @@ DAMAGES: Sequence[Damage] = (
     Damage("a finding changed", put(ANALYSIS, "ruled_out.0.title", "all is well"), "analyses", "all is well"),
     Damage("another verdict", put("comparison.json", "end_to_end.verdict", "slower"), "comparisons", "states slower"),
     Damage("another headline", replace("report.md", "without it", "with it"), "reports", "states …"),
-    Damage("half a page", cut("report.html"), "reports", "is cut off"),
+    Damage("half a page", cut("report.html"), "reports", "is truncated"),
     Damage(
         "traces exchanged",
         swap(TRACE, f"{BASELINE}/round-02/trace.etdump.zst"),

@@ -323,7 +323,7 @@ def round_ceilings(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 
             MacCeiling(
                 dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)
             ),
-            MacCeiling(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
+            MacCeiling(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no separate kernel"),
         ],
         elements=[ElementCeiling(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
         memory=[

@@ -40,7 +40,7 @@ def runtime_of(arch: str) -> RuntimeFolder:
     try:
         return build_runtime(arch, native_cache())
     except MissingDependencyError as error:
-        pytest.skip(f"needs the runtime for {arch}: {error}; {error.hint}")
+        pytest.skip(f"needs cannot download the runtime for {arch}: {error}; {error.hint}")
 
 
 def runner_path() -> Path:

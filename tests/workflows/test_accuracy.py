@@ -102,7 +102,7 @@ def test_other_inputs_are_not_compared(toy_program: Path, tmp_path: Path) -> Non
     found = accuracy(tmp_path / "one", tmp_path / "other")
     assert (found.inputs, found.outputs) == (0, [])
     assert found.reason is not None
-    assert found.reason.startswith("input 0 has other values on the candidate (SHA-256 ")
+    assert found.reason.startswith("input 0 has other values in the candidate (SHA-256 ")
     assert found.hint == "profile both programs with the same --seed, or the same --inputs"
     report(tmp_path / "one")
 
@@ -114,7 +114,7 @@ def test_outputs_that_were_not_kept(toy_program: Path, tmp_path: Path) -> None:
     for file in bundle.path.glob("variants/*/*/outputs.npz"):
         file.unlink()
     found = accuracy(tmp_path / "one", tmp_path / "other")
-    assert (found.reason, found.hint) == ("the bundle of the candidate keeps no outputs", "profile it again")
+    assert (found.reason, found.hint) == ("the bundle of the candidate has no outputs", "profile it again")
 
 
 def test_variants_of_one_program_have_no_accuracy_without_labels(toy_program: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_an_input_that_fails_is_told_and_run_again_with_resume(toy_program: Path
     found = compare(f"{bundle.path}#baseline", f"{bundle.path}#accelerated").accuracy
     assert found is not None
     assert found.reason is not None
-    assert "has no outputs of the labelled inputs: input 1: ended by SIGSEGV" in found.reason
+    assert "has no outputs for the labelled inputs: input 1: ended by SIGSEGV" in found.reason
     bundle = measured(toy_program, tmp_path / "out", resume=True, inputs=file)
     assert bundle.manifest.samples is not None
     assert (bundle.manifest.samples.failures, len(bundle.manifest.samples.outputs_sha256)) == ({}, 2)
@@ -179,8 +179,8 @@ def test_other_labelled_inputs_are_not_compared(toy_program: Path, tmp_path: Pat
     images = accuracy(tmp_path / "one", tmp_path / "two").reason
     labels = accuracy(tmp_path / "one", tmp_path / "three").reason
     assert images is not None
-    assert images.startswith("the labelled inputs are not the same: 4 inputs of ")
-    assert labels == "the labels of the inputs are not the same"
+    assert images.startswith("the labelled inputs differ: 4 inputs of ")
+    assert labels == "the input labels differ"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_labels_that_do_not_fit(arrays: dict[str, np.ndarray], said: str, toy_pr
     with pytest.raises(TraceFormatError, match=said) as caught:
         measured(toy_program, tmp_path / "out", inputs=str(tmp_path / "wrong.npz"))
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("numpy.savez(FILE, images, labels=classes)")
+    assert caught.value.hint.startswith("use numpy.savez(FILE, images, labels=classes)")
     assert not (tmp_path / "out").exists()
 
 
@@ -217,5 +217,5 @@ def test_a_trace_beside_a_bundle_has_no_outputs(toy_program: Path, tmp_path: Pat
     trace = next(bundle.path.glob("variants/accelerated/*/trace.etdump.zst"))
     found = compare(trace, f"{bundle.path}#accelerated", warmup=1).accuracy
     assert found is not None
-    assert found.reason == "the baseline is not a bundle, so that its outputs are not known"
+    assert found.reason == "the baseline is not a bundle, so its outputs are unknown"
     assert compare(trace, trace, warmup=1).accuracy is None

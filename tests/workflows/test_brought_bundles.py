@@ -35,7 +35,7 @@ def test_a_bundle_is_put_in_its_place(tmp_path: Path) -> None:
 def test_a_worker_cannot_write_elsewhere(tmp_path: Path) -> None:
     """A file that leads out of the bundle is refused, and nothing of the others stays."""
     files = {"manifest.json": b"{}", "../../mine": b""}
-    with pytest.raises(TraceFormatError, match=r"outside of its bundle: '\.\./\.\./mine'"):
+    with pytest.raises(TraceFormatError, match=r"outside its bundle: '\.\./\.\./mine'"):
         _kept(asked(tmp_path), EXPERIMENT, Brought(THERE, files, []), [])
     assert [*tmp_path.rglob("*")] == [tmp_path / "runs"]
 

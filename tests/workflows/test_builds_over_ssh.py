@@ -88,7 +88,7 @@ def test_doctor_says_whether_a_device_is_ready_for_a_build(board: sshd.Sshd, tmp
     checks = {check.name: check for check in target_checks(f"ssh:{board.address}&runner={runner}")}
     assert checks["device"].state is State.OK
     assert checks["storage"].found.startswith(str(board.home))
-    assert checks["runtime"].found.startswith("a build of yours, sha256:")
+    assert checks["runtime"].found.startswith("your own build, sha256:")
     assert not [check for check in checks.values() if check.state is State.PROBLEM]
     missing = target_checks(f"ssh:{board.address}&runner={tmp_path / 'none'}")
     assert [(check.state, check.found) for check in missing] == [(State.PROBLEM, f"there is {NO_RUNNER}")]
@@ -125,7 +125,7 @@ if not os.path.exists({str(marker)!r}):
 
 def test_a_python_and_a_build_are_two_runs() -> None:
     """One address cannot ask for both."""
-    with pytest.raises(UsageError, match="of a Python or of a runner"):
+    with pytest.raises(UsageError, match="either a Python or a runner"):
         parse_target("ssh:board?python=python3&runner=mine")
 
 

@@ -126,7 +126,7 @@ def test_a_run_of_the_kit_stands_beside_bundles(report):
     kit = report.bundles[3]
     assert (kit.platform, kit.cpu, kit.sha256) == (None, None, None)
     assert kit.configurations[0].off is None
-    assert "| android | not known | not known | run of the Arm kit |" in combined_markdown(report)
+    assert "| android | not known | not known | Arm kit run |" in combined_markdown(report)
 
 
 def test_each_platform_has_its_bottleneck(report):
@@ -213,7 +213,7 @@ def test_a_copy_is_no_second_measurement(bundles, tmp_path):
     """The same traces under another name."""
     shutil.copytree(bundles.mac, tmp_path / "copy")
     found = combined([bundles.mac, tmp_path / "copy"])
-    assert "mac and copy hold the same traces: a copy is not a second measurement" in found.notes
+    assert "mac and copy contain the same traces: a copy is not a second measurement" in found.notes
     assert found.series[0].versions[1].verdict is None
     assert found.series[0].versions[1].notes == ["the same traces as the first: a copy"]
 
@@ -224,7 +224,7 @@ def test_many_copies_are_told_once(shown):
     parts = [BundlePart(label, f"/{label}", shown) for label in "abc"]
     parts += [BundlePart(label, f"/{label}", own) for label, own in zip("de", others, strict=True)]
     told = [note for note in bundle_differences(parts) if "same traces" in note]
-    assert told == ["a, b and c hold the same traces: a copy is not a second measurement"]
+    assert told == ["a, b and c contain the same traces: a copy is not a second measurement"]
 
 
 def replace_traces(shown: ReportContent, letter: str) -> ReportContent:
@@ -243,7 +243,7 @@ def test_the_parts_on_each_of_many_bundles_are_folded(shown):
     assert "categories, longest operators and findings</summary>" not in combined_html(few)
     page = combined_html(many)
     assert page.count("categories, longest operators and findings</summary>") == 9
-    assert page.count("Each bundle in a sentence</summary>") == 1
+    assert page.count("Summary of each bundle</summary>") == 1
     assert page.count("<details") == page.count("</details>")
     assert page.count("<h3>") == 0
 
@@ -274,7 +274,7 @@ def test_names_of_directories_are_told_apart():
 
 def test_what_cannot_be_combined_is_refused(bundles, tmp_path):
     """One bundle, the same twice by whatever path, no directory, and a directory that is no bundle."""
-    with pytest.raises(UsageError, match="two bundles or more"):
+    with pytest.raises(UsageError, match="at least two bundles"):
         combined([bundles.mac])
     with pytest.raises(UsageError, match="given twice"):
         combined([bundles.mac, bundles.linux, bundles.mac.parent / "linux" / ".." / "mac"])
@@ -293,7 +293,7 @@ def test_all_formats_are_written(bundles, tmp_path):
     decoded = msgspec.json.decode((tmp_path / "out" / "combined.json").read_bytes(), type=CombinedReport)
     assert [bundle.label for bundle in decoded.bundles] == ["mac", "linux"]
     assert decoded.programs[0].bundles == ["mac", "linux"]
-    with pytest.raises(UsageError, match="no report format"):
+    with pytest.raises(UsageError, match="unknown format"):
         combined_report([bundles.mac, bundles.linux], tmp_path / "other", ["pdf"])
     assert not (tmp_path / "other").exists()
 

@@ -278,7 +278,7 @@ def test_a_run_of_the_kit_is_converted_whole(tmp_path: Path) -> None:
     profiles = json.loads(b"".join(converted(run, "speedscope")))["profiles"]
     assert [own["name"].partition(":")[0] for own in profiles] == ["beta_t1", "alpha_t1"]
     metrics = b"".join(converted(run, "openmetrics")).decode()
-    labels = 'model="toy_fp32",device="unknown CPU",target="run of the Arm kit"'
+    labels = 'model="toy_fp32",device="unknown CPU",target="Arm kit run"'
     assert f'opscope_speedup_ratio{{{labels},candidate="beta_t1"' in metrics
     named = [e["args"] for e in json.loads(b"".join(converted(run, "perfetto")))["traceEvents"] if e["ph"] == "M"]
     assert [args["labels"].partition(",")[0] for args in named if "labels" in args] == ["beta_t1", "alpha_t1"]
@@ -304,7 +304,7 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to xml", 2, "speedscope, tables"),
         ("model.etdump --to model-explorer", 2, "name it with --program"),
         ("model.etdump --to model-explorer --out -", 2, "give a directory"),
-        ("model.etdump --to csv --program tiny.pte", 2, "the formats that show it"),
+        ("model.etdump --to csv --program tiny.pte", 2, "supported formats"),
         ("model.etdump --to tables --etrecord tiny.etrecord", 2, "add --program"),
         ("model.etdump --to tables --program there.csv", 4, "there.csv"),
         ("model.etdump --to folded --by line", 2, "known: module, operator"),
@@ -318,7 +318,7 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to csv --warmup some", 2, "--warmup"),
         ("nowhere.etdump --to csv", 3, "no such file"),
         ("nowhere --to openmetrics", 3, "no such file"),
-        ("there.csv --to parquet", 4, "not recognised"),
+        ("there.csv --to parquet", 4, "unrecognised format"),
     ],
 )
 def test_wrong_input_gets_a_message_a_hint_and_a_code(
@@ -344,7 +344,7 @@ def test_wrong_input_gets_a_message_a_hint_and_a_code(
 
 def test_the_figures_of_a_whole_bundle_are_those_of_its_report(bundle: Path) -> None:
     """So another warm-up is refused there, and taken for one variant."""
-    with pytest.raises(UsageError, match="has the figures of the whole bundle") as refused:
+    with pytest.raises(UsageError, match="covers the whole bundle") as refused:
         convert(bundle, "openmetrics", warmup=1)
     assert "BUNDLE#variant" in str(refused.value.hint)
     assert b"opscope_latency" in b"".join(converted(f"{bundle}#baseline", "openmetrics", warmup=1))

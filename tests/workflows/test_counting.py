@@ -149,7 +149,7 @@ def test_the_screen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opscope", "count", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("instructions an inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
+    for words in ("instructions per inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
         assert words in done.stdout
     assert " ms" not in done.stdout
     assert "µs" not in done.stdout
@@ -190,7 +190,7 @@ def test_a_litert_model_is_counted(name: str, operators: int) -> None:
     assert all(one.mac_capacity >= (one.macs or 0) for one in products)
     assert all(not one.mac_capacity for one in found.operators if not one.macs)
     assert count(program).operators == found.operators
-    with pytest.raises(FeatureError, match="which Valgrind does not run"):
+    with pytest.raises(FeatureError, match="which does not work under Valgrind"):
         count(program, ablate=["avx2"])
 
 
@@ -200,7 +200,7 @@ def test_a_receipt_is_verified(tmp_path: Path) -> None:
     counted("--receipt", str(receipt), cwd=tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator executes what {receipt} states\n")
+    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator matches {receipt} states\n")
     found = json.loads(receipt.read_text())
     jsonschema.validate(found, json.loads(SCHEMA.with_name("work-receipt.schema.json").read_text(encoding="utf-8")))
     assert {"libexecutorch_backend_xnnpack.so", "libc.so.6"} <= found["work"]["files"].keys()
@@ -231,10 +231,10 @@ def test_another_libc_is_named_where_operators_call_it(tmp_path: Path) -> None:
     command = ["unshare", "-m", "bash", "-c", elsewhere]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     if done.returncode == 0:
-        assert "every operator executes what" in done.stdout
+        assert "every operator matches" in done.stdout
         return
     assert done.returncode == 1, done.stderr
-    assert re.search(r"other files than for the receipt may be the reason: .*libc\.so\.6", done.stderr)
+    assert re.search(r"files that differ from the receipt's may be the cause: .*libc\.so\.6", done.stderr)
 
 
 def verified(program: Path, receipt: Path, cwd: Path) -> tuple[int, str]:
@@ -256,7 +256,7 @@ def test_a_bundle_shows_what_was_counted_beside_the_times(tmp_path: Path) -> Non
     rows = {operator_key(row.operator): row.instructions for row in operator_rows(found)}
     assert {key: own for key, own in rows.items() if key} == alone
     told = (bundle / "report.md").read_text(encoding="utf-8")
-    assert "Instructions are exact, and no time: counted by Valgrind" in told
+    assert "Instructions are exact counts, not time: Valgrind" in told
     assert (bundle / "report.html").read_text(encoding="utf-8").count(">instructions</th>") == 2
     assert validate(bundle).valid
     record = bundle / "evidence" / "accelerated" / "work.json"
@@ -264,7 +264,7 @@ def test_a_bundle_shows_what_was_counted_beside_the_times(tmp_path: Path) -> Non
     assert not validate(bundle).valid
     with pytest.raises(InvalidBundleError, match="not the file that was measured"):
         content(bundle)
-    with pytest.raises(UsageError, match="a bundle says itself what its model was given"):
+    with pytest.raises(UsageError, match="a bundle records its own inputs"):
         count(bundle, inputs=["5"])
 
 
@@ -310,5 +310,5 @@ def test_an_onnx_model_is_counted(name: str, operators: int, products: int, tmp_
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 def test_features_of_onnx_runtime_cannot_be_switched_off_in_a_count() -> None:
     """The trap needs an audit library, which Valgrind does not load."""
-    with pytest.raises(FeatureError, match="switched off by trap, which Valgrind does not run"):
+    with pytest.raises(FeatureError, match="switched off by trap, which does not work under Valgrind"):
         count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx", ablate=["avx2"])

@@ -185,9 +185,9 @@ def test_kernels_of_onnx_runtime_run_on_tiles() -> None:
 def test_what_cannot_be_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A length that no processor has, another target, no emulator."""
     model = program("toy_cnn-int8")
-    with pytest.raises(UsageError, match="vectors have no 300 bits"):
+    with pytest.raises(UsageError, match="vectors cannot have 300 bits"):
         counted(model, sme_bits=300)
-    with pytest.raises(UsageError, match="not counted on ssh:host"):
+    with pytest.raises(UsageError, match="cannot count instructions on ssh:host"):
         count(model, target="ssh:host")
     monkeypatch.setenv("OPSCOPE_QEMU", os.fspath(ROOT / "nowhere"))
     with pytest.raises(MissingDependencyError, match="is not installed"):

@@ -98,7 +98,7 @@ def test_a_worker_that_dies_leaves_the_others(go: Path, tmp_path: Path) -> None:
         assert [found[f"{model}-quick"].error for model in ("one", "two")] == [None] * 2
         for model in ("one", "two"):
             lost = found[f"{model}-slow"]
-            assert lost.error == "the worker that owned device:slow is gone, and none came back"
+            assert lost.error == "the worker that owned device:slow is gone and did not return"
             assert lost.exit_code == ClusterError.exit_code
             assert not (out / f"{model}-slow").exists()
         worker(cluster, tmp_path, "slow", file)

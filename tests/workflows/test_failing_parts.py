@@ -49,7 +49,7 @@ def bundle(tmp_path: Path) -> Path:
 def test_a_broken_rule_costs_a_report_that_rule(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every page and document says so, all other rules are there, and the user is told what to report."""
     assert ended_here("report", bundle) == 0
-    told = f"the rule broken: not known because of a bug in opscope ({BUG})"
+    told = f"the rule broken: unknown because of a bug in opscope ({BUG})"
     kept = bundle / "problems" / "the-rule-broken.txt"
     assert BUG in kept.read_text()
     assert "test_failing_parts.py" in kept.read_text()
@@ -80,7 +80,7 @@ def test_a_trace_alone_has_its_traceback_on_standard_error(bundle: Path, capsys:
     trace = next(bundle.glob("variants/*/round-00/trace.etdump"))
     assert ended_here("analyze", trace) == 0
     said = capsys.readouterr()
-    assert "the rule broken: not known" in " ".join(said.out.split())
+    assert "the rule broken: unknown" in " ".join(said.out.split())
     assert f"{BUG}\n" in said.err
     assert "please report this bug in opscope, with the lines above" in said.err
 
@@ -88,7 +88,7 @@ def test_a_trace_alone_has_its_traceback_on_standard_error(bundle: Path, capsys:
 @pytest.mark.usefixtures("with_a_broken_rule")
 def test_from_python_a_warning_has_the_traceback(bundle: Path) -> None:
     """Nobody else would tell of it."""
-    with pytest.warns(RuntimeWarning, match="the rule broken: not known because of a bug in opscope"):
+    with pytest.warns(RuntimeWarning, match="the rule broken: unknown because of a bug in opscope"):
         opscope.analyze(bundle)
 
 
@@ -107,7 +107,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_page(
     monkeypatch.setattr(pictures, "COLOURS", dict(list(pictures.COLOURS.items())[1:]))
     assert ended_here("report", bundle, "--format", "html") == 0
     page = (bundle / "report.html").read_text()
-    assert "<p>the picture split by category: not known because of a bug in opscope (KeyError" in page
+    assert "<p>the picture split by category: unknown because of a bug in opscope (KeyError" in page
     assert page.rstrip().endswith("</html>")
     assert (bundle / "problems" / "the-picture-split-by-category.txt").exists()
     assert "warning: the picture split by category" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_a_cost_with_a_bug_costs_a_run_these_costs(
     out, quick = tmp_path / "out", ("--rounds", "2", "--runs", "2", "--warmup", "1", "--ablate", "none")
     model = DATA / "onnx" / "cnn.onnx"
     assert ended_here("profile", model, *quick, "--lock", "warn", "--no-ceilings", "--out", out) == 0
-    assert "costs of nodes: not known because of a bug in opscope" in (out / "report.html").read_text()
+    assert "costs of nodes: unknown because of a bug in opscope" in (out / "report.html").read_text()
     assert (out / "problems" / "costs-of-nodes.txt").exists()
     rows = json.loads((out / "analysis.json").read_text())["operators"]
     known = {row["name"].partition(":")[0]: row["macs"] for row in rows}

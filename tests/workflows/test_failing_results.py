@@ -69,10 +69,10 @@ def test_a_bug_in_one_part_costs_that_part(named: str, bundle: Path, run: Run, m
     """The others are on the page, which says what is not known; no fault of the bundle, before and after."""
     monkeypatch.setattr(*PARTS[named], broken)
     code, said = run("validate", bundle)
-    assert (code, f"{named}: not known because of {BUG}" in said) == (0, True)
+    assert (code, f"{named}: unknown because of {BUG}" in said) == (0, True)
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
-    assert f"{named}: not known because of {BUG}" in page
+    assert f"{named}: unknown because of {BUG}" in page
     assert "| accelerated | 3." in page
     assert "planted" in (bundle / "problems" / f"{named.replace(' ', '-')}.txt").read_text()
     assert run("validate", bundle)[0] == 0
@@ -87,7 +87,7 @@ def test_without_the_comparison_the_page_does_not_say_that_there_is_no_second_va
     assert (bundle / "report.md").read_text().splitlines()[2:5] == [
         "**Do not trust: 3.59 ms per inference**",
         "",
-        f"the comparison of accelerated with baseline: not known because of {BUG}",
+        f"the comparison of accelerated with baseline: unknown because of {BUG}",
     ]
 
 
@@ -142,10 +142,10 @@ def test_the_latency_of_one_variant_leaves_the_other(bundle: Path, run: Run, mon
     )
     assert run("report", bundle)[0] == 0
     page = (bundle / "report.md").read_text().replace("\\", "")
-    assert "there is no result of baseline to compare with" in page
-    assert "baseline has no result: it was measured, and opscope has a bug" in page
+    assert "no result of baseline to compare with" in page
+    assert "baseline has no result: it was measured, but opscope has a bug" in page
     assert "| baseline | not known |" in page
-    assert f"the analysis of baseline: not known because of {BUG}" in page
+    assert f"the analysis of baseline: unknown because of {BUG}" in page
     assert run("validate", bundle)[0] == 0
 
 
@@ -156,7 +156,7 @@ def test_where_nothing_is_left_to_report_the_error_names_the_bundle_and_what_to_
     monkeypatch.setattr(whole_analysis, "latency", broken)
     code, said = run("report", bundle)
     assert code == 70
-    assert f"error: {bundle}: {NOTHING_TO_REPORT}: the analysis of accelerated: not known because of {BUG}" in said
+    assert f"error: {bundle}: {NOTHING_TO_REPORT}: the analysis of accelerated: unknown because of {BUG}" in said
     assert f"{REPORT_THE_BUG} {bundle / 'problems'} {IF_SHARED} {bundle}" in said
     assert (bundle / "problems" / "the-analysis-of-accelerated.txt").exists()
     assert "Nothing was measured" not in (bundle / "report.md").read_text() + (bundle / "report.html").read_text()
@@ -182,7 +182,7 @@ def test_a_check_with_a_bug_is_not_made(
     checks = {one["name"]: one for one in json.loads(said[: said.rindex("}") + 1])["checks"]}
     assert code == 0
     assert checks[named]["status"] == "skipped"
-    assert checks[named]["message"] == f"could not be checked: the check {named}: not known because of {BUG}"
+    assert checks[named]["message"] == f"could not be checked: the check {named}: unknown because of {BUG}"
     assert checks["analyses"]["status"] == "passed"
 
 
@@ -210,7 +210,7 @@ def test_pairs_without_a_common_round_are_not_compared_and_the_report_says_so(bu
     code, said = run("report", bundle, "--format", "md")
     assert (code, "bug" in said) == (0, False)
     page = (bundle / "report.md").read_text().replace("\\", "")
-    assert "the comparison of accelerated with baseline: not known because no round succeeded on both sides" in page
+    assert "the comparison of accelerated with baseline: unknown because no round succeeded on both sides" in page
     assert "GEMM" in page
 
 
@@ -234,7 +234,7 @@ def test_costs_of_one_kind_of_operator_with_a_bug_leave_its_attribution(
     assert kind in rules
     monkeypatch.setitem(rules, kind, broken)
     assert run("report", bundle, "--format", "json,md")[0] == 0
-    assert f"costs of operators: not known because of {BUG}" in (bundle / "report.md").read_text().replace("\\", "")
+    assert f"costs of operators: unknown because of {BUG}" in (bundle / "report.md").read_text().replace("\\", "")
     assert "planted" in (bundle / "problems" / "costs-of-operators.txt").read_text()
     after = json.loads((bundle / "analysis.json").read_text())["operators"]
     for known in ("name", "kind", "attribution", "handles", "time_ns"):
@@ -257,8 +257,8 @@ def test_an_experiment_of_the_kit_with_a_bug_leaves_the_others(
 
     monkeypatch.setattr(kit, "analysis_of", sometimes)
     code, said = run("report", directory, "--format", "md")
-    assert (code, f"warning: the experiment alpha_t1: not known because of {BUG}" in said) == (0, True)
-    assert f"failed: not known because of {BUG}" in (directory / "opscope" / "report.md").read_text().replace("\\", "")
+    assert (code, f"warning: the experiment alpha_t1: unknown because of {BUG}" in said) == (0, True)
+    assert f"failed: unknown because of {BUG}" in (directory / "opscope" / "report.md").read_text().replace("\\", "")
     monkeypatch.setattr(kit, "analysis_of", broken)
     code, said = run("report", directory, "--format", "md")
     assert (code, f"error: {directory}: {NOTHING_TO_REPORT}" in said) == (70, True)

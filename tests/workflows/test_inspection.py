@@ -42,7 +42,7 @@ def test_a_delegate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opscope", "analyze", str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "2 instructions, 1 delegate, " in text
-    assert "delegate 0: XnnpackBackend, whose nodes are not known" in text
+    assert "delegate 0: XnnpackBackend, nodes unknown" in text
 
 
 def test_the_heading_names_the_format_of_the_program(tmp_path: Path) -> None:

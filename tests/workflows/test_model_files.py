@@ -77,7 +77,7 @@ def test_a_directory_stands_for_the_program_in_it(tmp_path: Path, monkeypatch: p
         program_source("./toy_cnn")
     done = profile(".", settings=Settings(rounds=1, runs=2), out="out", target=FakeTarget(), clock=FakeClock())
     assert done.content.manifest.model.name == "tiny"
-    with pytest.raises(UsageError, match="it is a bundle"):
+    with pytest.raises(UsageError, match="a bundle, not a model"):
         program_source("out")
     shutil.copy(program, tmp_path / "second.pte")
     with pytest.raises(UsageError, match=r"2 programs in the directory: second.pte, tiny.pte"):

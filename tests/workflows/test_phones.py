@@ -84,7 +84,7 @@ def test_an_address_names_the_device_and_how_it_is_used(text: str, address: AdbA
         ("-s other", "not the serial number"),
         ("x;rm", "not the serial number"),
         ("x?power=bost", "no power profile 'bost'"),
-        ("x?pwer=boost", "no option 'pwer'"),
+        ("x?pwer=boost", "unknown option 'pwer'"),
         ("x?boost", "are not options"),
         ("x?patience=long", "is not a time"),
         ("x?dir=tmp", "must be absolute"),
@@ -104,7 +104,7 @@ def test_the_options_of_the_command_line_make_one_name() -> None:
     assert phone_name(None, "10.0.0.7:5555", None) == "adb:10.0.0.7:5555"
     assert phone_name("adb", "10.0.0.7:5555", "boost") == "adb:10.0.0.7:5555?power=boost"
     assert phone_name("adb", None, "app-developer") == "adb:?power=app-developer"
-    with pytest.raises(UsageError, match="it is an Android device"):
+    with pytest.raises(UsageError, match="an Android device"):
         phone_name("local", "10.0.0.7:5555", None)
     with pytest.raises(UsageError, match="only Android devices have power profiles"):
         phone_name("ssh:board", None, "boost")
@@ -228,7 +228,7 @@ def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
     assert checks["device"].found.startswith("Android")
     assert (checks["thermal state"].state, checks["thermal state"].found) == (State.NOTE, "status 3: it throttles")
     assert (checks["battery"].state, checks["battery"].found) == (State.NOTE, "9 %, not plugged in")
-    assert checks["settings"].found == "no setting was left changed by an earlier run"
+    assert checks["settings"].found == "no earlier run left settings changed"
     assert checks["storage"].found.startswith("/data/local/tmp/opscope")
 
 

@@ -90,7 +90,7 @@ def test_what_the_user_asks_for_and_cannot_be_is_an_error(asked: Settings, tmp_p
 
 def test_none_beside_a_feature_is_refused(tmp_path: Path) -> None:
     """It says that nothing is switched off."""
-    with pytest.raises(UsageError, match="none must be given alone"):
+    with pytest.raises(UsageError, match="none must be the only value"):
         run(tmp_path, FakeTarget(), Settings(ablate=("none", "avx2")))
 
 

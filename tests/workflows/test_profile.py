@@ -144,7 +144,7 @@ def test_thread_counts_are_variants_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("crashed", "pairs"), [(2, 6), (4, 7)])
 def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path, crashed: int, pairs: int) -> None:
     """The verdict rests on the untraced arm: a crash there leaves one pair out, one of a traced process none."""
-    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
+    crash = Failure(FailureKind.SIGNAL, "the process was killed by SIGSEGV", signal="SIGSEGV")
     done = run(
         tmp_path, FakeTarget(fail=lambda job: crash if job == crashed else None), Settings(rounds=7, runs=2, warmup=0)
     )
@@ -157,7 +157,7 @@ def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path, crashed: i
 
 def test_nothing_measured_is_an_error_and_keeps_the_evidence(tmp_path: Path) -> None:
     """When every process crashes there is no report, and the manifest says why; with keep_going every one is tried."""
-    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
+    crash = Failure(FailureKind.SIGNAL, "the process was killed by SIGSEGV", signal="SIGSEGV")
     with pytest.raises(RunError, match="SIGSEGV"):
         run(tmp_path, FakeTarget(fail=lambda _: crash), Settings(rounds=6, runs=2, warmup=0, keep_going=True))
     assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 24
@@ -168,7 +168,7 @@ def test_what_fails_alike_on_two_variants_ends_the_run(tmp_path: Path) -> None:
     missing = Failure(FailureKind.EXIT, "there is no input sr")
     with pytest.raises(RunError, match=f"{NOTHING_MEASURED}: there is no input sr") as caught:
         run(tmp_path, FakeTarget(fail=lambda _: missing))
-    assert "22 more processes were not tried, --keep-going tries them" in str(caught.value.hint)
+    assert "skipped 22 more processes, --keep-going tries them" in str(caught.value.hint)
     assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 2
 
 
@@ -307,7 +307,7 @@ def test_no_option_is_advised_that_a_program_does_not_take(tmp_path: Path) -> No
     """The number type of a .pte is fixed: the report speaks of exporting the model in another one."""
     run(tmp_path, FakeTarget())
     text = (tmp_path / "out/report.md").read_text() + (tmp_path / "out/report.html").read_text()
-    assert "export the model in int8, profile that too and compare" in text
+    assert "export the model in int8, profile it and compare" in text
     assert "--dtype" not in text
 
 
@@ -345,7 +345,7 @@ def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:
     text = whole_report(tmp_path / "out")
     assert "the outputs of accelerated equal those of baseline" in text
     assert "outputs were not compared" not in text
-    assert "the variants compute the same" in (tmp_path / "out/report.html").read_text()
+    assert "all variants compute the same results" in (tmp_path / "out/report.html").read_text()
 
 
 def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:
 def test_all_inferences_as_warmup_leave_nothing_to_analyse(tmp_path: Path) -> None:
     """An error, not an empty result."""
     run(tmp_path, FakeTarget())
-    with pytest.raises(TraceFormatError, match="no complete inference is left"):
+    with pytest.raises(TraceFormatError, match="no complete inference remains"):
         analyze(tmp_path / "out", warmup=100)
 
 

@@ -108,7 +108,7 @@ def test_arrays_of_a_file(programs: Path, tmp_path: Path, target: str) -> None:
         ("masked", ("default", "float32[2,8]"), r"input 1 is float32\[2,8\], the program was exported for none"),
         ("rows", ("float32[65,8]",), r"input 0 has the sizes \[65,8\], the program takes up to float32\[64,8\]"),
         ("rows", ("float16[4,8]",), "input 0 has the number type float16"),
-        ("multiplied", (), "input 1 of forward is a number that may change"),
+        ("multiplied", (), "input 1 of forward is a variable number without an exported type"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_runs(
@@ -216,7 +216,7 @@ def test_weights_that_are_missing_or_others(apart: tuple[Path, Path], programs: 
         profiled(alone, tmp_path / "out", data=str(other))
     with pytest.raises(TraceFormatError, match="truncated"):
         profiled(alone, tmp_path / "out", data=str(alone.parent / "damaged.ptd"))
-    with pytest.raises(UsageError, match="holds all its weights itself"):
+    with pytest.raises(UsageError, match="contains all its weights"):
         profiled(programs / "rows.pte", tmp_path / "out", data=str(weights))
     assert not (tmp_path / "out").exists()
 
@@ -232,7 +232,7 @@ def test_a_bundled_program_brings_its_inputs(programs: Path, tmp_path: Path, tar
     plain = profiled(programs / "scaled.pte", tmp_path / "plain", target, input=given).path
     np.testing.assert_array_equal(found, outputs(plain)[0])
     sources = {one.source for one in Bundle.open(tmp_path / "bundled").manifest.plan.inputs}
-    assert sources == {"input of the bundled program"}
+    assert sources == {"bundled program's input"}
     asked = profiled(bundled, tmp_path / "asked", target, input=("float32[2,8]=zeros",)).path
     assert (outputs(asked)[0] != found).any()
 

@@ -60,10 +60,10 @@ def test_the_same_line_again_finishes_the_run(named: tuple[str, ...], tmp_path: 
         ("--warmup", {"warmup": 0}, "1", "0"),
         ("--seed", {"seed": 7}, "0", "7"),
         ("--timeout", {"timeout": 60.5}, "600", "60.5"),
-        ("--traced-only", {"untraced": False}, "runs without tracing, too", "traced runs only"),
+        ("--traced-only", {"untraced": False}, "untraced runs too", "traced runs only"),
         ("--methods", {"methods": ("forward:2",)}, "the only method", "forward, forward"),
         ("--input", {"input": ("default", "float32[2]=ones")}, "random inputs", "default, float32[2]=ones"),
-        ("--models", {"models": "mine"}, "the usual directory", "mine"),
+        ("--models", {"models": "mine"}, "the default directory", "mine"),
     ],
 )
 def test_another_experiment_is_not_finished(

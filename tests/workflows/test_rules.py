@@ -47,7 +47,7 @@ def test_each_rule_says_what_it_looks_for(area: RuleArea) -> None:
     assert len({rule.name for rule in area.rules}) == len(area.rules)
 
 
-@pytest.mark.parametrize("area", [a for a in AREAS if "Quality" not in a.title], ids=lambda area: area.title)
+@pytest.mark.parametrize("area", [a for a in AREAS if "quality" not in a.title], ids=lambda area: area.title)
 def test_each_rule_says_how_severe_its_findings_are(area: RuleArea) -> None:
     """Checks of a measurement limit a grade instead."""
     assert [rule.name for rule in area.rules if not rule.severities] == []
@@ -57,13 +57,13 @@ def test_rules_of_a_cpu_are_all_in_the_list() -> None:
     """Every name in the source, and no other."""
     assert named("analysis/rules") == listed("One variant", "A pair", "A whole")
     assert named("analysis/preflight") == listed("A program")
-    assert named("analysis/quality") - MACHINE_UNKNOWN == listed("Quality")
+    assert named("analysis/quality") - MACHINE_UNKNOWN == listed("Measurement quality")
 
 
 def test_rules_of_an_npu_are_all_in_the_list() -> None:
     """Those of starts and ends of calls by their enumeration."""
     told = named("npu/analysis") | {rule.value for rule in PairingRule}
-    assert told == listed("The trace of an NPU")
+    assert told == listed("NPU trace")
 
 
 def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:

@@ -126,7 +126,7 @@ def test_their_outputs_are_compared_on_the_same_values(real: Path) -> None:
     found = compare(f"{real}#executorch", f"{real}#litert")
     assert found.outputs is None  # what two converters made is told, not graded
     assert found.accuracy is not None
-    assert found.accuracy.note == "the same inputs, their dimensions in another order"
+    assert found.accuracy.note == "the same inputs, with dimensions in another order"
     (output,) = found.accuracy.outputs
     assert output.max_rel is not None
     assert output.max_rel < 1e-4
@@ -174,10 +174,10 @@ def refused(directory: Path, text: str) -> UsageError:
     ("text", "where", "problem"),
     [
         ('[[variants]]\nname = "a"\nmodel = "cnn.pte"\n[[variants]]\nname = "b"', "variants[1].model", "missing"),
-        (f'model = "cnn.pte"\n{PAIR}', "two.toml: model", "model of its own"),
-        (f'models = ["cnn.pte"]\n{PAIR}', "two.toml: models", "models of their own"),
+        (f'model = "cnn.pte"\n{PAIR}', "two.toml: model", "its own model"),
+        (f'models = ["cnn.pte"]\n{PAIR}', "two.toml: models", "their own models"),
         (PAIR.replace("cnn.tflite", "cnn.pte"), "variants[1].model", "in the same way"),
-        (f'delegate = "both"\n{PAIR}', "two.toml: delegate", "themselves"),
+        (f'delegate = "both"\n{PAIR}', "two.toml: delegate", "state what runs them"),
         (f'{PAIR}delegate = "gpu"', "variants[1].delegate", "xnnpack"),
         (f'{PAIR}runner = "build"', "variants[1].runner", "a runner"),
     ],
@@ -215,7 +215,7 @@ def test_a_delegate_is_for_litert_only(tmp_path: Path) -> None:
 def test_one_runtime_that_cannot_run_there_refuses_both(tmp_path: Path) -> None:
     """Before anything is measured."""
     (experiment,) = read_experiments(written(tmp_path, f'target = "ssh:nowhere?python=python3"\n{PAIR}')).experiments
-    with pytest.raises(UsageError, match="runs no LiteRT models"):
+    with pytest.raises(UsageError, match="cannot run LiteRT models"):
         target_of(experiment)
 
 

@@ -163,7 +163,7 @@ def test_a_device_that_was_lost_twice_is_left_alone(tmp_path: Path) -> None:
     done = ran(tmp_path, {"dead": dead}, ("one", "two", "three"))
     told = done.experiments[2]
     assert told.name == "three-dead"
-    assert "not run, since the device failed twice in a row" in (told.error or "")
+    assert "skipped: the device failed twice in a row" in (told.error or "")
     assert told.exit_code == DeviceError.exit_code
     assert len(dead.jobs) == 4
     assert not (tmp_path / "out" / "three-dead").exists()
@@ -211,7 +211,7 @@ def test_the_name_of_a_device_is_kept(tmp_path: Path) -> None:
 
 def test_devices_that_say_where_they_are_are_not_moved(tmp_path: Path) -> None:
     """``--target`` would run all of them on one."""
-    with pytest.raises(UsageError, match="say their own targets") as caught:
+    with pytest.raises(UsageError, match="name their own targets") as caught:
         ran(tmp_path, {"left": Board("a")}, target="adb:123")
     assert caught.value.hint is not None
     assert '[devices.left] and below it target = "adb:123"' in caught.value.hint

@@ -99,7 +99,7 @@ def test_what_an_earlier_manifest_has_no_hash_for_is_used(bundle: Path) -> None:
     check = opscope.validate(bundle).check("program")
     assert check is not None
     assert check.status.value == "passed"
-    assert check.message.endswith("; the manifest has no hash of model/toy_cnn_xnnpack_fp32.etrecord")
+    assert check.message.endswith("; the manifest has no hash for model/toy_cnn_xnnpack_fp32.etrecord")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -107,4 +107,4 @@ def test_a_bundle_without_hashes_of_its_times_is_a_note(command: str, bundle: Pa
     """It is used as it is; what cannot be told is said beside the result."""
     done = command_line(*COMMANDS[command].format(bundle=bundle, good=SEED.parent / "flat-rooms").split())
     assert done.returncode in {0, 1, 14}
-    assert f"note:  {bundle}: written before times without tracing were hashed" in done.stderr
+    assert f"note:  {bundle}: written before opscope hashed untraced times" in done.stderr

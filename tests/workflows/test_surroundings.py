@@ -186,7 +186,7 @@ def test_without_a_usable_home_there_is_a_place_of_our_own(tmp_path: Path, home:
     variables["HOME"] = "" if home == "unset" else str(tmp_path / home)
     found, reason = cache(tmp_path, **variables)
     assert cache(tmp_path, **variables) == [found, reason]
-    assert reason == ("there is no home directory" if home == "unset" else f"{tmp_path / home} cannot be written to")
+    assert reason == ("there is no home directory" if home == "unset" else f"{tmp_path / home} is not writable")
     assert Path(found).parent == tmp_path
     assert stat.S_IMODE(Path(found).stat().st_mode) == 0o700
 
@@ -292,12 +292,17 @@ def test_quotas_are_found_where_linux_keeps_them(
 @pytest.mark.parametrize(
     ("threads", "there", "affinity", "told"),
     [
-        (2, {"usable_cpus": 1, "logical_cpus": 4}, [], "2 threads on 1 usable CPU (of 4; the others are closed"),
+        (
+            2,
+            {"usable_cpus": 1, "logical_cpus": 4},
+            [],
+            "2 threads on 1 usable CPU (of 4; this process cannot use the others",
+        ),
         (
             2,
             {"usable_cpus": 1, "cpu_quota": 1.5},
             [],
-            "2 threads on 1 usable CPU (control groups grant the time of 1.5)",
+            "2 threads on 1 usable CPU (cgroups limit it to 1.5)",
         ),
         (3, {"usable_cpus": 4}, [0, 1], "3 threads on 2 usable CPUs (affinity 0, 1)"),
         (5, {"usable_cpus": 4, "logical_cpus": 4}, [], "5 threads on 4 usable CPUs:"),
@@ -416,7 +421,7 @@ def test_a_name_that_is_no_text_is_refused(toy_program: Path, tmp_path: Path) ->
         pytest.skip("this file system knows only names in UTF-8")
     words = [str(BIN), "profile", b"b\xe4d.pte", "--target", "local", *SHORT, "--out", "out"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "not text in UTF-8" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "not valid UTF-8" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -517,7 +522,7 @@ def test_a_container_without_privileges_is_enough(toy_program: Path, tmp_path: P
     words = [*drop, str(BIN), "profile", str(toy_program), "--target", "local", *SHORT, "--out", "out"]
     done = run(words, tmp_path, **variables, OPSCOPE_CACHE=None)
     assert done.returncode == 0, done.stderr
-    note = f"note:  {tmp_path / 'home'} cannot be written to: the cache is {tmp_path}/opscope-{os.geteuid()}"
+    note = f"note:  {tmp_path / 'home'} is not writable: the cache is {tmp_path}/opscope-{os.geteuid()}"
     assert done.stderr.count(note) == 1
     done = run([*drop, str(BIN), "doctor"], tmp_path, **variables, OPSCOPE_CACHE=None)
     assert "a temporary one" in done.stdout
@@ -531,7 +536,7 @@ def test_a_cache_where_nothing_may_be_executed_is_said(tmp_path: Path) -> None:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", str(place)], check=False).returncode:
         pytest.skip("nothing can be mounted here")
     try:
-        with pytest.raises(MissingDependencyError, match="nothing may be executed") as raised:
+        with pytest.raises(MissingDependencyError, match="does not allow execution") as raised:
             build_runner(place)
     finally:
         subprocess.run(["umount", str(place)], check=True)
@@ -542,7 +547,7 @@ def test_a_cache_where_nothing_may_be_executed_is_said(tmp_path: Path) -> None:
     ("flags", "told"),
     [
         ((), None),
-        (("-static",), "is linked statically"),
+        (("-static",), "is statically linked"),
         (("-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1",), "is built for musl"),
         (("-Wl,--dynamic-linker=/system/bin/linker64",), "is built for Android's C library"),
     ],
@@ -558,7 +563,7 @@ def test_a_python_of_another_c_library_is_told(tmp_path: Path, flags: tuple[str,
     assert (found or "").startswith(told or "")
     assert (found is None) is (told is None)
     if told:
-        with pytest.raises(MissingDependencyError, match="wheels are for glibc") as raised:
+        with pytest.raises(MissingDependencyError, match="wheels need glibc") as raised:
             build_runner(tmp_path / "cache", python)
         assert "Debian" in str(raised.value.hint)
 

@@ -180,7 +180,7 @@ def _first_mask(manifest: Any) -> Any:
     [
         (lambda m: _first_mask(m).update(mechanism="cpuinfo"), "is cpuinfo, baseline is switched by trap"),
         (lambda m: _first_mask(m).update(masked=0), "is 0 where 2 fields are off"),
-        (lambda m: m["variants"][2].update(switch="trap"), "is control, which runs without a switch"),
+        (lambda m: m["variants"][2].update(switch="trap"), "is control, which must run without a switch"),
     ],
 )
 def test_a_proof_that_does_not_fit_its_variant_is_not_valid(

@@ -111,7 +111,7 @@ def test_a_changed_figure_of_the_markdown_is_found(bundle: Path) -> None:
 def test_a_title_of_the_user_is_no_fault(bundle: Path) -> None:
     """It stands in the head of both reports, and is not a figure."""
     opscope.report(bundle, title="Release <2.0> · candidate")
-    assert reports(bundle) == ("passed", ["report.md and report.html say what the traces give"])
+    assert reports(bundle) == ("passed", ["report.md and report.html match the traces"])
 
 
 def by_another(bundle: Path, *names: str) -> None:
@@ -125,7 +125,7 @@ def by_another(bundle: Path, *names: str) -> None:
 def test_a_report_of_another_version_is_a_note(bundle: Path) -> None:
     """Its words and rules may be others; which version wrote it is said."""
     by_another(bundle, "report.html")
-    expected = "report.md says what the traces give; report.html not recomputed, written by opscope 0.0.9"
+    expected = "report.md matches the traces; report.html not recomputed, written by opscope 0.0.9"
     assert reports(bundle) == ("passed", [expected])
     by_another(bundle, "report.md")
     status, told = reports(bundle)
@@ -139,7 +139,7 @@ def test_a_report_that_names_no_writer_is_a_note(bundle: Path) -> None:
     (bundle / "report.html").write_text(re.sub(r'<meta name="generator"[^>]*>\n', "", page))
     status, told = reports(bundle)
     assert status == "passed"
-    assert "report.html not recomputed, written by an earlier opscope, which it does not name" in told[0]
+    assert "report.html not recomputed, written by an earlier opscope version" in told[0]
 
 
 def test_pictures_of_other_libraries_are_a_note(bundle: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_combined_report_in_the_bundle_is_named(bundle: Path, tmp_path: Path) 
     combined_report([bundle, other], bundle, ["html"])
     status, told = reports(bundle)
     assert status == "passed"
-    assert "combined.html not recomputed: other bundles are part of it" in told[0]
+    assert "combined.html not recomputed: it covers other bundles too" in told[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is left of a limit of addresses is read from /proc")
@@ -170,9 +170,9 @@ def test_few_addresses_cost_the_pictures_and_not_the_report(bundle: Path) -> Non
         limited = f"ulimit -v 2097152; exec {sys.executable} -m opscope {command} {bundle}"
         done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert "report.html not recomputed: pictures take 66 GiB of addresses" in done.stdout
+    assert "report.html not recomputed: pictures take 66 GiB of address space" in done.stdout
     page = (bundle / "report.html").read_text()
-    assert page.count("<p>not drawn: pictures take 66 GiB of addresses") == 5
+    assert page.count("<p>not drawn: pictures take 66 GiB of address space") == 5
     status, told = reports(bundle)
     assert status == "passed"
     assert told[0].endswith("; pictures of report.html were not drawn when it was written")

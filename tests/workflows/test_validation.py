@@ -92,9 +92,9 @@ def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
     messages = {check.name: check.message for check in found.checks}
     assert messages["complete"] == "12 of 12 planned repetitions succeeded"
     assert messages["hashes"] == f"6 of 6 traces and 12 of 12 records {HASHES_FIT}"
-    assert messages["self_times"] == "self times add up to Method::execute in each of 18 inferences in 6 traces"
-    assert messages["analyses"] == "2 files are what the traces give, byte by byte"
-    assert messages["comparisons"] == "1 file is what the traces give, byte by byte"
+    assert messages["self_times"] == "self times add up to Method::execute in all 18 inferences in 6 traces"
+    assert messages["analyses"] == "2 files match the traces, byte by byte"
+    assert messages["comparisons"] == "1 file matches the traces, byte by byte"
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
@@ -148,7 +148,7 @@ def test_json_that_was_written_otherwise_is_compared_by_its_figures(bundle: Path
     edit(ANALYSIS, later)(bundle)
     check = validate(bundle).check("analyses")
     assert check is not None
-    assert check.message == "2 files are what the traces give: 1 byte by byte, 1 in figures"
+    assert check.message == "2 files match the traces: 1 byte by byte, 1 in figures"
     put(ANALYSIS, "headline_ns", lambda value: value * (1 + 1e-6))(bundle)
     assert [problem.at for check in validate(bundle).failed() for problem in check.problems] == ["headline_ns"]
 
@@ -170,7 +170,7 @@ def test_what_another_opscope_estimated_is_a_note_and_what_it_measured_is_not(bu
     assert found.valid, told(found)
     check = found.check("comparisons")
     assert check is not None
-    assert check.message.endswith("; estimates in comparison.json not recomputed, made by opscope 0.0.9")
+    assert check.message.endswith("; estimates in comparison.json not recomputed, computed by opscope 0.0.9")
     put(ANALYSIS, "operators.0.time_ns", up)(bundle)
     put(ANALYSIS, "latency.samples_ns.3", up)(bundle)
     assert {line.partition(":")[0] for line in told(validate(bundle))} == {
@@ -256,10 +256,12 @@ def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> No
     assert found.valid
     check = found.check("manifest")
     assert check is not None
-    assert "3 optional fields not stated, as by an earlier opscope: repetitions[].measurement.write_ns" in check.message
+    assert (
+        "3 optional fields missing, written by an earlier opscope: repetitions[].measurement.write_ns" in check.message
+    )
     check = found.check("hashes")
     assert check is not None
-    expected = f"6 of 6 traces and 0 of 12 records {HASHES_FIT}; an earlier opscope stated no hash of the others"
+    expected = f"6 of 6 traces and 0 of 12 records {HASHES_FIT}; an earlier opscope recorded no hash for the others"
     assert check.message == expected
 
 
@@ -281,7 +283,7 @@ def test_an_interrupted_run_is_incomplete_and_nothing_else(tmp_path: Path) -> No
     found = validate(out)
     assert failed(found) == ["complete"]
     check = found.failed()[0]
-    assert check.message == "6 of 12 planned repetitions succeeded, the run is incomplete"
+    assert check.message == "6 of 12 planned repetitions succeeded; the run is incomplete"
     assert check.action == f"finish it with `opscope profile {tmp_path}/tiny.pte --out {out} --resume`"
 
 
@@ -291,7 +293,7 @@ def test_a_run_that_is_at_work_is_waited_for(bundle: Path) -> None:
     with Bundle.open(bundle).locked():
         found = validate(bundle)
     assert failed(found) == ["complete"]
-    assert found.failed()[0].action == "wait until the run that is writing here ends"
+    assert found.failed()[0].action == "wait until the current run finishes writing"
 
 
 def test_reports_of_fewer_repetitions_are_not_false(bundle: Path) -> None:
@@ -304,7 +306,7 @@ def test_reports_of_fewer_repetitions_are_not_false(bundle: Path) -> None:
     assert check.message == "comparison.json not checked: the run is not finished, see complete"
     check = found.check("analyses")
     assert check is not None
-    assert "it is of other repetitions than there are now" in check.message
+    assert "it is based on other repetitions" in check.message
 
 
 def test_attempts_that_failed_or_were_killed_are_no_fault(tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ def test_an_experiment_from_a_file_passes(from_file: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda _: None, NotFoundError, "nothing there"),
+        (lambda _: None, NotFoundError, "nothing exists there"),
         (lambda path: path.write_text("x"), BundleError, "not a bundle"),
         (lambda path: path.mkdir(), BundleError, "not a bundle"),
         (lambda path: (path / "manifest.json").mkdir(parents=True), BundleError, "manifest.json is missing"),
@@ -490,7 +492,7 @@ def test_null_and_empty_lists_are_no_structure() -> None:
     ] == [
         ("b[].c", "is missing; the good bundle has it (integer)"),
         ("d.f", "is not in the good bundle (integer)"),
-        ("a", "is text, in the good bundle integer"),
+        ("a", "is text; in the good bundle integer"),
     ]
 
 
@@ -499,18 +501,18 @@ def test_null_and_empty_lists_are_no_structure() -> None:
     [
         (b"", [("", "not valid JSON: Input data was truncated")]),
         (b"[1]", [("", "not a JSON object")]),
-        (b"{}", [("schema", "says no schema, it should be opscope.ceilings/1")]),
-        (b'{"schema": 1}', [("schema", "says 1, it should be opscope.ceilings/1 or opscope.no-ceilings/1")]),
+        (b"{}", [("schema", "has no schema; expected opscope.ceilings/1")]),
+        (b'{"schema": 1}', [("schema", "has 1; expected opscope.ceilings/1 or opscope.no-ceilings/1")]),
         (
             b'{"schema": "opscope.ceilings/9"}',
-            [("schema", "written as opscope.ceilings/9, this opscope knows opscope.ceilings/1: upgrade opscope")],
+            [("schema", "written as opscope.ceilings/9; this opscope reads opscope.ceilings/1: upgrade opscope")],
         ),
         (b'{"schema": "opscope.no-ceilings/1"}', [("", "Object missing required field `reason`")]),
         (b'{"schema": "opscope.no-ceilings/1", "reason": 1}', [("reason", "Expected `str`, got `int`")]),
         (b'{"schema": "opscope.no-ceilings/1", "reason": "x"}', []),
         (
             b'{"schema": "opscope.no-ceilings/1", "reason": "x", "y": {"z": 1}}',
-            [("y", "a field that this opscope does not know")],
+            [("y", "a field unknown to this opscope")],
         ),
     ],
 )

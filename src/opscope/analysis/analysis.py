@@ -323,11 +323,11 @@ def measured_latency(table: EventTable, path: str) -> Latency:
     """Latency of the measured inferences."""
     found = latency(table)
     if found is None and table.holds_tiles:
-        hint = "opscope aie TRACE analyses the file that its tiles wrote"
-        raise TraceFormatError("a trace of AI Engine tiles, which has no inferences", where=path, hint=hint)
+        hint = "analyse the trace file with opscope aie TRACE"
+        raise TraceFormatError("an AI Engine trace, which has no inferences", where=path, hint=hint)
     if found is None:
-        hint = "run more inferences than warm-up ones, or count them all with --warmup 0"
-        raise TraceFormatError("no complete inference is left to measure", where=path, hint=hint)
+        hint = "run more inferences than --warmup discards, or keep them all with --warmup 0"
+        raise TraceFormatError("no complete inference remains to measure", where=path, hint=hint)
     return found
 
 

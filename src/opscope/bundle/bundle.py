@@ -85,7 +85,7 @@ class Bundle:
             content = file_bytes(file)
         except NotFoundError:
             hint = "give the directory that `opscope profile` wrote"
-            raise NotFoundError("not a bundle: there is no manifest.json in it", where=path, hint=hint) from None
+            raise NotFoundError("not a bundle: it has no manifest.json", where=path, hint=hint) from None
         return cls(path, _decode(content, file))
 
     def record(self, repetition: Repetition) -> None:
@@ -117,7 +117,7 @@ class Bundle:
                 with contextlib.suppress(FileExistsError):
                     directory.mkdir()
                     return directory, attempt
-        raise AssertionError("unreachable: attempts are not limited")
+        raise AssertionError("unreachable: attempts are unlimited")
 
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
         """Keep the ceilings of a variant, or why there are none."""
@@ -171,7 +171,7 @@ class Bundle:
         if stated and not there:
             problem = "the file that was measured is gone"
         elif there and not stated and repetition.files_sha256:
-            problem = "a file that the measured process did not leave"
+            problem = "a file that the measured process did not write"
         if problem and not self.hashes_checked:
             raise InvalidBundleError(problem, where=path, hint=_FROM_A_COPY)
         if there:
@@ -191,7 +191,7 @@ class Bundle:
         if stated not in {None, sha256} and not self.hashes_checked:
             problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
             asked = shell_command(["opscope", "validate", str(self.path)])
-            hint = f"{_FROM_A_COPY}; `{asked}` says what differs"
+            hint = f"{_FROM_A_COPY}; `{asked}` shows what differs"
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
@@ -202,7 +202,7 @@ class Bundle:
             if found.changed and found.variant == variant:
                 problem = f"repetitions[{found.number}] was changed after it was measured: {found.difference}"
                 asked = shell_command(["opscope", "validate", str(self.path)])
-                hint = f"take the manifest from a copy of the bundle or measure again; see `{asked}`"
+                hint = f"restore the manifest from a copy of the bundle or measure again; see `{asked}`"
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)
 
     def record_hashes(self) -> list[RecordHash]:
@@ -287,8 +287,8 @@ class _Head(msgspec.Struct):
     schema: str = ""
 
 
-_FROM_A_COPY = "take it from a copy of the bundle, or measure again"
-_DAMAGED = "take manifest.json from a copy of the bundle, or measure again; `opscope validate` says what is wrong"
+_FROM_A_COPY = "restore it from a copy of the bundle, or measure again"
+_DAMAGED = "restore manifest.json from a copy of the bundle, or measure again; `opscope validate` shows what is wrong"
 _REMEASURE = "delete the file and measure again with --resume"
 
 
@@ -306,7 +306,7 @@ def _checked(ceilings: Ceilings | NoCeilings, variant: Variant | None, file: Pat
         and variant
         and (ceilings.cleared, ceilings.threads) != (variant.cleared, variant.threads)
     ):
-        problem = f"the ceilings are not those of {variant.name}: other features or threads"
+        problem = f"the ceilings do not belong to {variant.name}: other features or threads"
         raise BundleError(problem, where=file, hint=_REMEASURE)
     return ceilings
 
@@ -329,7 +329,7 @@ def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> Non
     with contextlib.suppress(*_DAMAGE):
         schema = from_json(content, _Head).schema
     if schema != known and schema.startswith(f"{known.partition('/')[0]}/"):
-        raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint="upgrade opscope")
+        raise BundleError(f"written as {schema}; this opscope reads {known}", where=file, hint="upgrade opscope")
 
 
 def is_held(path: Path) -> bool:

@@ -30,7 +30,7 @@ def path_fault(path: str) -> str | None:
     if path.startswith("/") or "\\" in path or re.match(r"[A-Za-z]:", path):
         return "is not a path within the bundle"
     if ".." in parts:
-        return "leads out of the bundle"
+        return "points outside the bundle"
     return "is not a path" if "\0" in path or "" in parts or "." in parts else None
 
 
@@ -65,9 +65,9 @@ def model_problems(manifest: Manifest) -> Iterator[Problem]:
     for at, model in manifest.models.items():
         for name in ("sha256", "size", "methods"):
             if getattr(model, name) is None:
-                yield _problem(f"{at}.{name}", "is null, which only reports of other tools' directories may say")
+                yield _problem(f"{at}.{name}", "is null, which only reports on other tools' directories may have")
         if model.sha256 is not None and not _SHA256.match(model.sha256):
-            yield _problem(f"{at}.sha256", "is not a SHA-256 in hexadecimal")
+            yield _problem(f"{at}.sha256", "is not a hexadecimal SHA-256")
     for at, named in (
         ("programs", manifest.programs),
         ("plan.inputs_of", manifest.plan.inputs_of),
@@ -83,7 +83,7 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
     plan, names = manifest.plan, [variant.name for variant in manifest.variants]
     yield from _number_problems(plan)
     if not names:
-        yield _problem("variants", "there is none")
+        yield _problem("variants", "missing")
     yield from (_problem("variants", f"{n} are called {name}") for name, n in Counter(names).items() if n > 1)
     for number, variant in enumerate(manifest.variants):
         yield from _variant_problems(variant, f"variants[{number}]")
@@ -114,7 +114,7 @@ def _number_problems(plan: Plan) -> Iterator[Problem]:
     for name, low in least.items():
         value = getattr(plan, name)
         if value is None:
-            yield _problem(f"plan.{name}", "is null, which only reports of other tools' directories may say")
+            yield _problem(f"plan.{name}", "is null, which only reports on other tools' directories may have")
         elif low is not None and not low <= value < _MOST_CALLS:
             yield _problem(f"plan.{name}", f"is {value:,}")
 
@@ -125,11 +125,11 @@ def _variant_problems(variant: Variant, at: str) -> Iterator[Problem]:
         yield _problem(f"{at}.name", "cannot be the name of a directory")
     for field in ("role", "threads"):
         if getattr(variant, field) is None:
-            yield _problem(f"{at}.{field}", "is null, which only reports of other tools' directories may say")
+            yield _problem(f"{at}.{field}", "is null, which only reports on other tools' directories may have")
     if variant.threads is not None and variant.threads < 1:
         yield _problem(f"{at}.threads", f"is {variant.threads}")
     if variant.role is Role.CONTROL and (variant.cleared or variant.switch):
-        yield _problem(f"{at}.role", "is control, which runs without a switch")
+        yield _problem(f"{at}.role", "is control, which must run without a switch")
     if variant.ablated is not None and bool(variant.ablated) != bool(variant.cleared):
         yield _problem(f"{at}.cleared", f"{_list(variant.cleared)}, though {_list(variant.ablated)} was switched off")
 
@@ -165,11 +165,11 @@ def record_problems(manifest: Manifest) -> Iterator[tuple[str, Problem]]:
         if place not in planned:
             found.append(_problem(at, f"{_place(place)} is not in the plan"))
         if directories[repetition.directory] > 1:
-            found.append(_problem(f"{at}.directory", f"{repetition.directory} is that of another repetition too"))
+            found.append(_problem(f"{at}.directory", f"{repetition.directory} belongs to another repetition too"))
         if repetition.ok and done[place] > 1:
             found.append(_problem(at, f"{_place(place)} succeeded {done[place]} times"))
         if attempts[place, repetition.attempt] > 1:
-            found.append(_problem(f"{at}.attempt", f"{repetition.attempt} of {_place(place)} is there more than once"))
+            found.append(_problem(f"{at}.attempt", f"{repetition.attempt} of {_place(place)} appears more than once"))
         yield from ((repetition.variant, problem) for problem in found)
 
 
@@ -180,9 +180,9 @@ def _own_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterat
     if repetition.attempt < 1:
         yield _problem(f"{at}.attempt", f"is {repetition.attempt}")
     if (repetition.trace is None) != (repetition.trace_sha256 is None):
-        yield _problem(f"{at}.trace_sha256", "a trace and its hash are there only together")
+        yield _problem(f"{at}.trace_sha256", "a trace and its hash must come together")
     if repetition.trace_sha256 is not None and not _SHA256.match(repetition.trace_sha256):
-        yield _problem(f"{at}.trace_sha256", "is not a SHA-256 in hexadecimal")
+        yield _problem(f"{at}.trace_sha256", "is not a hexadecimal SHA-256")
     if repetition.trace is not None and PurePosixPath(repetition.trace).parent != PurePosixPath(repetition.directory):
         yield _problem(f"{at}.trace", f"{repetition.trace} is not in {repetition.directory}")
     if repetition.ok:
@@ -197,7 +197,7 @@ def _result_problems(repetition: Repetition, manifest: Manifest, at: str) -> Ite
     if repetition.inferences != asked:
         yield _problem(f"{at}.inferences", f"is {repetition.inferences:,}, the plan asks for {asked:,}")
     if repetition.measurement is None:
-        yield _problem(f"{at}.measurement", "is null, and no failure is told")
+        yield _problem(f"{at}.measurement", "is null, but no failure is recorded")
         return
     yield from _call_problems(repetition.measurement, repetition, at)
 
@@ -207,7 +207,7 @@ def _call_problems(measurement: Measurement, repetition: Repetition, at: str) ->
     # The log of a foreign runner may tell fewer calls than its trace.
     if len(calls) != repetition.inferences and (calls or repetition.arm is TracingMode.TIMED):
         yield _problem(
-            f"{at}.measurement.wall_ns", f"has {len(calls):,} calls, {repetition.inferences:,} inferences are stated"
+            f"{at}.measurement.wall_ns", f"has {len(calls):,} calls, {repetition.inferences:,} inferences are recorded"
         )
     for number, duration in enumerate(calls):
         if not 0 <= duration < _LONGEST_NS:

@@ -58,7 +58,7 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
         match = _AT.search(message)
         return JsonDocument(value, None, [Fault(match[1], message[: match.start()]) if match else Fault("", message)])
     known = msgspec.json.decode(msgspec.json.encode(typed))
-    faults = [Fault(at, "a field that this opscope does not know") for at in _extra(value, known)]
+    faults = [Fault(at, "a field unknown to this opscope") for at in _extra(value, known)]
     absent = frozenset(re.sub(r"\[\d+\]", "[]", at) for at in _extra(known, value))
     return JsonDocument(value, typed, faults, absent)
 
@@ -70,10 +70,10 @@ def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
     if schema in tags:
         return None
     if schema is None:
-        return Fault("schema", f"says no schema, it should be {tags[0]}")
+        return Fault("schema", f"has no schema; expected {tags[0]}")
     if isinstance(schema, str) and schema.partition("/")[0] in {tag.partition("/")[0] for tag in tags}:
-        return Fault("schema", f"written as {schema}, this opscope knows {tags[0]}: upgrade opscope")
-    return Fault("schema", f"says {schema!r}, it should be {' or '.join(tags)}")
+        return Fault("schema", f"written as {schema}; this opscope reads {tags[0]}: upgrade opscope")
+    return Fault("schema", f"has {schema!r}; expected {' or '.join(tags)}")
 
 
 def _extra(value: Json, known: Json, at: str = "") -> Iterator[str]:

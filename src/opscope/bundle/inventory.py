@@ -86,7 +86,7 @@ def _note(found: Inventory, home: Path, path: str) -> None:
         found.unusable[path] = "is a broken link"
         return
     if not resolved.is_relative_to(home):
-        found.unusable[path] = "is a link that leads out of the bundle"
+        found.unusable[path] = "is a link that points outside the bundle"
     elif not stat.S_ISREG(state.st_mode):
         found.unusable[path] = "is not a regular file"
     elif not os.access(file, os.R_OK):
@@ -129,15 +129,15 @@ def leftovers(manifest: Manifest, found: Inventory, homes: Collection[str]) -> I
     for path in found.sizes:
         name = path.rpartition("/")[2]
         if _TEMPORARY.match(name) or name in _PASSING[manifest.status]:
-            yield Problem(path, "", "is a temporary file of a run or a report that was killed")
+            yield Problem(path, "", "is a temporary file of a killed run or report")
         elif _TRACE.match(name) and path.rpartition("/")[0] in recorded and path not in traces:
-            yield Problem(path, "", "is the trace of no repetition of the manifest")
+            yield Problem(path, "", "is a trace without a repetition in the manifest")
     for path in found.directories:
         match path.split("/"):
             case ["variants", name] if name not in homes:
-                yield Problem(path, "", "is the directory of no variant of the manifest")
+                yield Problem(path, "", "is a directory without a variant in the manifest")
             case ["variants", name, attempt] if name in homes and not _explained(manifest, name, attempt):
-                yield Problem(path, "", "is the directory of no repetition of the manifest")
+                yield Problem(path, "", "is a directory without a repetition in the manifest")
 
 
 def _explained(manifest: Manifest, variant: str, name: str) -> bool:

@@ -116,10 +116,10 @@ def _checked(run: EvidenceRun, variant: str, directory: Path) -> EvidenceRun:
         if name is None:
             continue
         if "/" in name or name.startswith(".") or run.variant != variant:
-            raise TraceFormatError(f"the record names {name!r}, which is not a file of it", where=directory / RECORD)
+            raise TraceFormatError(f"the record names {name!r}, which is not part of it", where=directory / RECORD)
         with storage_errors(directory / name):
             if sha256_of(directory / name) != sha256:
-                raise BundleError("the file is not the one that was recorded", where=directory / name, hint=_AGAIN)
+                raise BundleError("the file differs from the recorded one", where=directory / name, hint=_AGAIN)
     return run
 
 

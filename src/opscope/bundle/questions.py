@@ -9,24 +9,24 @@ from __future__ import annotations
 from opscope.bundle.validation import Area, Question
 
 _REWRITE = (
-    "if the files are unchanged, another version of opscope computed them (opscope {written} wrote the bundle, this is "
-    "{checked}): `opscope report {bundle}` recomputes analysis.json, comparison.json and the reports from the traces"
+    "recompute the files from the traces with `opscope report {bundle}`; if they were not edited, another version "
+    "computed them (opscope {written} wrote the bundle, this is {checked})"
 )
-_RESTORE = "take the file from a copy of the bundle, or measure again with `opscope profile` into a new directory"
-_NOT_TRUSTED = "do not use the bundle before it is known who changed it; measure again into a new directory"
-_RESUME = "finish the run with the command that began it and --resume"
+_RESTORE = "restore the file from a copy of the bundle, or measure again with `opscope profile` into a new directory"
+_NOT_TRUSTED = "do not use the bundle until you know what changed it; measure again into a new directory"
+_RESUME = "finish the run: repeat its command with --resume"
 
 MANIFEST = Question(
     "manifest",
     Area.MANIFEST,
-    "take manifest.json from a copy of the bundle; when a newer opscope than {checked} wrote it, upgrade opscope",
+    "restore manifest.json from a copy of the bundle; if an opscope newer than {checked} wrote it, upgrade opscope",
 )
 PLAN = Question("plan", Area.MANIFEST, _NOT_TRUSTED)
 RECORDS = Question("records", Area.MANIFEST, _NOT_TRUSTED)
 COMPLETE = Question("complete", Area.MANIFEST, _RESUME)
-PATHS = Question("paths", Area.MANIFEST, "do not open the reports of this bundle; replace links with their files")
+PATHS = Question("paths", Area.MANIFEST, "do not open the reports of this bundle; replace links with the linked files")
 
-FILES = Question("files", Area.FILES, f"{_RESTORE}; a missing report is written by `opscope report {{bundle}}`")
+FILES = Question("files", Area.FILES, f"{_RESTORE}; `opscope report {{bundle}}` rewrites a missing report")
 HASHES = Question("hashes", Area.FILES, _RESTORE)
 PROGRAM = Question("program", Area.FILES, _RESTORE)
 DOCUMENTS = Question(
@@ -38,7 +38,7 @@ DOCUMENTS = Question(
 CEILINGS = Question(
     "ceilings",
     Area.FILES,
-    "do not trust what operators are compared with; measure the ceilings with --resume --ceilings",
+    "do not trust the ceilings; measure them again with --resume --ceilings",
 )
 LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is using the bundle")
 
@@ -47,7 +47,7 @@ NESTING = Question("nesting", Area.TRACES, _RESTORE)
 SELF_TIMES = Question("self_times", Area.TRACES, _RESTORE)
 CALLS = Question("calls", Area.TRACES, _NOT_TRUSTED)
 THREADS = Question("threads", Area.TRACES, _NOT_TRUSTED)
-MASK = Question("mask", Area.TRACES, "do not call this variant one without the features; measure again")
+MASK = Question("mask", Area.TRACES, "do not use this variant as one without the features; measure again")
 OUTPUTS = Question(
     "outputs",
     Area.TRACES,
@@ -58,16 +58,16 @@ ANALYSES = Question("analyses", Area.FIGURES, _REWRITE)
 COMPARISONS = Question(
     "comparisons",
     Area.FIGURES,
-    f"{_REWRITE}; comparisons that a config asked for by `opscope run CONFIG --analysis-only`",
+    f"{_REWRITE}; for comparisons from a configuration, use `opscope run CONFIG --analysis-only`",
 )
 REPORTS = Question("reports", Area.FIGURES, _REWRITE)
 
-LIKE_FILES = Question("like_files", Area.STRUCTURE, "see why the two bundles were made otherwise")
+LIKE_FILES = Question("like_files", Area.STRUCTURE, "find out why the two bundles were made differently")
 LIKE_FIELDS = Question(
     "like_fields",
     Area.STRUCTURE,
-    "let one opscope write the derived files of both: `opscope report` (opscope {written} wrote the bundle, this is "
-    "{checked})",
+    "write the derived files of both with one opscope: `opscope report` (opscope {written} wrote the bundle, this "
+    "is {checked})",
 )
 
 OF_TRACES = (TRACES, NESTING, SELF_TIMES, CALLS)

@@ -135,13 +135,13 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     ladder: Annotated[
-        bool, option("Switch feature groups off one after the other.", group=_ACCELERATION, common=True)
+        bool, option("Switch feature groups off one after another.", group=_ACCELERATION, common=True)
     ] = False
     switch: Annotated[
         SwitchName,
         option(
-            "How features are switched off: cpuinfo, trap (x86-64 Linux), hwcap (64-bit Arm Linux), "
-            "or auto: the first that can be proved.",
+            "How features are switched off: cpuinfo, trap (x86-64 Linux), hwcap (64-bit Arm Linux), or auto: the "
+            "first that can be verified.",
             metavar="MECHANISM",
             group=_ACCELERATION,
         ),
@@ -149,15 +149,15 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     untouched: Annotated[
         bool | None,
         option(
-            "With trap or hwcap: run a variant without the mechanism, too.",
-            usual="until a run has shown that it changes nothing",
+            "With trap or hwcap: also run a variant without the mechanism.",
+            usual="until a run shows that it changes nothing",
             group=_ACCELERATION,
         ),
     ] = None
     delegate: Annotated[
         DelegateChoice | None,
         option(
-            "Of a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, for a comparison.",
+            "For a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, to compare them.",
             metavar="NAME",
             usual="xnnpack",
             group=_MODEL,
@@ -166,34 +166,32 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_options: Annotated[
         SessionOptions,
         option(
-            "Of ONNX Runtime, such as graph_optimization_level=basic or mlas.disable_kleidiai=1; once for each.",
+            "ONNX Runtime option, such as graph_optimization_level=basic or mlas.disable_kleidiai=1. Repeatable.",
             word="--session-option",
             metavar="KEY=VALUE",
             each=True,
             group=_MODEL,
         ),
     ] = {}
-    threads: Annotated[
-        ThreadCounts, option("Sizes of the thread pool.", metavar="N,N...", group=_PROCESSES, common=True)
-    ] = 1
+    threads: Annotated[ThreadCounts, option("Thread pool sizes.", metavar="N,N...", group=_PROCESSES, common=True)] = 1
     oversubscribe: Annotated[bool, option("Allow more threads than the target has usable CPUs.", group=_PROCESSES)] = (
         False
     )
     affinity: Annotated[
-        CpuNumbers, option("CPUs to stay on, by number.", metavar="N,N...", usual="all", group=_PROCESSES)
+        CpuNumbers, option("CPUs to pin to, by number.", metavar="N,N...", usual="all", group=_PROCESSES)
     ] = ()
     nice: Annotated[
         Nice,
         option(
-            "How far measured processes give way to others, as of nice(1): 0, not at all, to 19.",
+            "Niceness of measured processes, as in nice(1), from 0 to 19.",
             compared="niceness of a process",
             group=_PROCESSES,
         ),
     ] = 0
     rounds: Annotated[
-        Rounds, option("Repetitions of every variant, each in a new process.", group=_REPETITIONS, common=True)
+        Rounds, option("Repetitions of each variant, each in a new process.", group=_REPETITIONS, common=True)
     ] = 10
-    runs: Annotated[Runs, option("Measured inferences of each process.", group=_REPETITIONS, common=True)] = 50
+    runs: Annotated[Runs, option("Measured inferences per process.", group=_REPETITIONS, common=True)] = 50
     warmup: Annotated[Warmup, option("Warm-up inferences, discarded.", group=_REPETITIONS)] = 5
     dtype: Annotated[
         DataType,
@@ -201,14 +199,12 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "fp32"
     min_seconds: Annotated[
         Seconds,
-        option(
-            "Add rounds until every variant has been measured for this long.", metavar="SECONDS", group=_REPETITIONS
-        ),
+        option("Add rounds until each variant was measured for this long.", metavar="SECONDS", group=_REPETITIONS),
     ] = 0.0
     until: Annotated[
         Width | None,
         option(
-            "Add rounds until the 95 % interval of every speedup is narrower than this share of it, such as 0.02.",
+            "Add rounds until each speedup's 95 % interval is narrower than this share of it, such as 0.02.",
             metavar="WIDTH",
             group=_REPETITIONS,
         ),
@@ -216,7 +212,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: Annotated[
         Rounds | None,
         option(
-            "Upper limit of rounds where min-seconds or until adds some.",
+            "Maximum rounds when min-seconds or until adds some.",
             usual=f"{MORE_ROUNDS} x rounds",
             group=_REPETITIONS,
         ),
@@ -226,16 +222,14 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     )
     max_temperature: Annotated[
         Celsius | None,
-        option(
-            "Before each process, wait until the machine has cooled to this.", metavar="CELSIUS", group=_REPETITIONS
-        ),
+        option("Before each process, wait until the machine cools to this.", metavar="CELSIUS", group=_REPETITIONS),
     ] = None
     seed: Annotated[Seed, option("Seed for the order of runs and the inputs.", group=_REPETITIONS)] = 0
     timeout: Annotated[Limit, option("Time limit for one process.", metavar="SECONDS", group=_REPETITIONS)] = 600.0
     untraced: Annotated[
         bool,
         option(
-            "Run every variant without event tracing, too, for its latency.",
+            "Also run each variant without event tracing, for its latency.",
             word="--traced-only",
             off="Skip the untraced runs; latency then includes tracing overhead.",
             group=_REPETITIONS,
@@ -244,7 +238,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     methods: Annotated[
         Many,
         option(
-            "Methods to call in every run, for example prefill,decode:16.",
+            "Methods to call in each run, for example prefill,decode:16.",
             metavar="NAME[:N],...",
             usual="all",
             group=_MODEL,
@@ -253,7 +247,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     input: Annotated[
         Many,
         option(
-            "An input: float32[1,3,224,224], int64[1,9]=random(0,99), 5, none or mask=ones; once for each.",
+            "An input: float32[1,3,224,224], int64[1,9]=random(0,99), 5, none or mask=ones. Repeatable.",
             metavar="[NAME=]SPEC",
             usual="random",
             each=True,
@@ -264,34 +258,32 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     dim: Annotated[
         Sizes,
         option(
-            "A size that the inputs leave open, by its name, such as height=320; once for each.",
+            "Value of a dynamic size by name, such as height=320. Repeatable.",
             metavar="NAME=SIZE",
             each=True,
             group=_MODEL,
         ),
     ] = {}
     guess_inputs: Annotated[
-        bool, option("Take usual sizes and values for inputs that are open or integers, and say which.", group=_MODEL)
+        bool, option("Use typical values for dynamic sizes and integer inputs, and report them.", group=_MODEL)
     ] = False
     inputs: Annotated[
         Text | None,
         option(
-            "File with the input arrays, in place of input; with an array labels, labelled inputs for top-1 agreement.",
+            "File with the input arrays, instead of input; an array named labels adds top-1 agreement.",
             metavar="FILE.npz",
             group=_MODEL,
         ),
     ] = None
     data: Annotated[
         Text | None,
-        option(
-            "Weights outside of the program.", metavar="FILE.ptd", usual="the matching file beside it", group=_MODEL
-        ),
+        option("Weights outside the program.", metavar="FILE.ptd", usual="the matching file next to it", group=_MODEL),
     ] = None
     ceilings: Annotated[
         bool | None,
         option(
             "Measure the machine's ceilings again, or skip them.",
-            usual="reuse stored ones that still hold",
+            usual="reuse stored ones that are still valid",
             group=_REPETITIONS,
         ),
     ] = None
@@ -320,7 +312,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.until is None and not self.min_seconds:
             return "nothing adds rounds", "set until or min_seconds, or leave it out"
         if self.max_rounds < self.rounds:
-            return f"{self.max_rounds} is less than rounds, which is {self.rounds}", None
+            return f"{self.max_rounds} is below rounds, which is {self.rounds}", None
         return None
 
     def own(self) -> dict[str, Any]:

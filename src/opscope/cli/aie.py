@@ -22,11 +22,11 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="[TRACE]...",
-            help="Trace in JSON or raw words; several: a sweep.",
+            help="Trace in JSON or raw words; several make a sweep.",
         ),
     ] = None,
     M: Annotated[  # noqa: N803 - names of the published tool
-        int | None, typer.Option("--M", help="Rows of A, of the whole matrix product.", rich_help_panel=_PRODUCT)
+        int | None, typer.Option("--M", help="Rows of A in the whole matrix product.", rich_help_panel=_PRODUCT)
     ] = None,
     K: Annotated[int | None, typer.Option("--K", help="Columns of A.", rich_help_panel=_PRODUCT)] = None,  # noqa: N803 - likewise
     N: Annotated[int | None, typer.Option("--N", help="Columns of B.", rich_help_panel=_PRODUCT)] = None,  # noqa: N803 - likewise
@@ -39,12 +39,12 @@ def command(
     n: Annotated[
         int | None, typer.Option("--n", help="Columns of B in one kernel call.", rich_help_panel=_PRODUCT)
     ] = None,
-    row: Annotated[int | None, typer.Option(help="Rows of cores that compute.", rich_help_panel=_PRODUCT)] = None,
-    col: Annotated[int | None, typer.Option(help="Columns of cores that compute.", rich_help_panel=_PRODUCT)] = None,
+    row: Annotated[int | None, typer.Option(help="Rows of compute cores.", rich_help_panel=_PRODUCT)] = None,
+    col: Annotated[int | None, typer.Option(help="Columns of compute cores.", rich_help_panel=_PRODUCT)] = None,
     hwid: Annotated[
         str | None,
         typer.Option(
-            help="Hardware: npu1, npu2, a device of mlir-aie or Stream, or any name for the report.",
+            help="Hardware: npu1, npu2, a device of mlir-aie or Stream, or any label.",
             rich_help_panel=_TRACE,
         ),
     ] = None,
@@ -52,25 +52,26 @@ def command(
         int | None, typer.Option(help="Warm-up iterations to skip.", hidden=True, rich_help_panel=_TRACE)
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Iterations to measure after them.", hidden=True, rich_help_panel=_TRACE)
+        int | None, typer.Option(help="Iterations to measure after the warm-up.", hidden=True, rich_help_panel=_TRACE)
     ] = None,
     slots: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[UNIT=]NAME,NAME,...",
-            help="Events of the slots of raw words, in order; UNIT: core, mem, memtile, shim. Repeatable.",
+            help="Trace slot events of raw words, in order; UNIT: core, mem, memtile, shim. Repeatable.",
             rich_help_panel=_TRACE,
         ),
     ] = None,
     slots_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same from a file.", hidden=True, rich_help_panel=_TRACE)
+        Path | None,
+        typer.Option(metavar="FILE", help="Trace slot events from a file.", hidden=True, rich_help_panel=_TRACE),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.", rich_help_panel=_TRACE)
+        str | None, typer.Option(help="Operand type: int8, int16, bf16 or bfp16.", rich_help_panel=_TRACE)
     ] = None,
     arch: Annotated[
         str | None,
-        typer.Option(metavar="npu1|npu2", help="Architecture whose peak rate is used.", rich_help_panel=_TRACE),
+        typer.Option(metavar="npu1|npu2", help="Architecture that sets the peak rate.", rich_help_panel=_TRACE),
     ] = None,
     clock_mhz: Annotated[
         float | None,
@@ -84,7 +85,7 @@ def command(
         bool,
         typer.Option(
             "--no-assumed-clock",
-            help="Without --clock-mhz give rates in seconds as a range only.",
+            help="Without --clock-mhz, give rates per second only as a range.",
             hidden=True,
             rich_help_panel=_TRACE,
         ),
@@ -93,7 +94,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Prediction of Stream: slot_latency_breakdown.yaml, steady_state_trace.json, or its latency block.",
+            help="Prediction from Stream: slot_latency_breakdown.yaml, steady_state_trace.json, or its latency block.",
             rich_help_panel=_PREDICTION,
         ),
     ] = None,
@@ -131,7 +132,10 @@ def command(
     predicted_per: Annotated[
         Literal["iteration", "call"] | None,
         typer.Option(
-            help="Predicted iteration: the whole product, or one kernel call. [default: iteration; of a FILE, call]",
+            help=(
+                "What an iteration is in the prediction: the whole product or one kernel call. [default: iteration; "
+                "for a FILE, call]"
+            ),
             hidden=True,
             rich_help_panel=_PREDICTION,
         ),
@@ -139,8 +143,8 @@ def command(
     align: Annotated[
         Literal["auto", "trace-start", "first-call"],
         typer.Option(
-            help="What counts as one moment on all cores: auto, a traced broadcast, else the timers of raw words, else "
-            "the starts of the traces; first-call hides that cores start at different times.",
+            help="How to align cores in time: auto uses a traced broadcast, else the timers of raw words, else the "
+            "starts of the traces; first-call hides start skew between cores.",
             hidden=True,
             rich_help_panel=_TRACE,
         ),
@@ -151,15 +155,15 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Analyse an NPU trace: are the cores busy, what stalls them.
+    """Analyse an NPU trace: busy cores, stalls, rates.
 
     Example: opscope aie trace.json --M 256 --K 768 --N 768 --m 32 --k 64 --n 64 --dtype bf16 --arch npu1 --out aie
 
     Reads traces of AMD AI Engine (NPU1, NPU2) and needs no device.
 
-    --out writes report.html, report.md, analysis.json and the files of the published post-processor: a JSON for each
-    core, details.md, index.json, aggregate_perf.json. Exit code 11: part of the trace is missing, and what is whole was
-    analysed. Without TRACE it is where the published tool looks: --hwid, the sizes, --row and --col say so.
+    --out writes report.html, report.md, analysis.json and the files of the published post-processor: one JSON per
+    core, details.md, index.json, aggregate_perf.json. Exit code 11: part of the trace is missing; the rest was
+    analysed. Without TRACE, opscope looks where the published tool does, by --hwid, the sizes, --row and --col.
     """
     from opscope.npu.workflows.aie import TilesRequest
 
@@ -206,8 +210,8 @@ def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
         return traces
     usual = published_path(request)
     if usual is None:
-        hint = "opscope aie TRACE; without it --hwid --M --K --N --row --col say where the published tool's trace is"
-        raise UsageError("no trace is named", hint=hint)
+        hint = "name it: opscope aie TRACE; or give --hwid --M --K --N --row --col to find the published tool's trace"
+        raise UsageError("no trace given", hint=hint)
     return [usual]
 
 

@@ -25,7 +25,7 @@ def command(
     warmup: WarmupOption = None,
     program: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="The program that was traced (.pte, .tflite, .onnx): adds shapes, costs."),
+        typer.Option(metavar="MODEL", help="The traced program (.pte, .tflite, .onnx): adds shapes, costs."),
     ] = None,
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
@@ -38,8 +38,8 @@ def command(
 
     Example: opscope analyze trace.etdump --json analysis.json
 
-    No torch needed. A bundle has its program; for a trace alone, name it with --program. Several paths are analysed one
-    by one, and JSON is a list. For files that are not traces, prints what they hold.
+    No torch needed. A bundle contains its program; for a trace alone, name it with --program. Several paths are
+    analysed separately; JSON is then a list. For other files, prints their contents.
     """
     from opscope.api import inspect
 

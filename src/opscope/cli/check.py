@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from opscope.api import Settings
 
 
-_TWO_PROGRAMS, _STORE = "Two programs, which are measured now", "Histories of a store"
+_TWO_PROGRAMS, _STORE = "Two programs, measured now", "Store histories"
 _NOT = "it does not apply when"
-_TWO_SIDES = "leave it out; it is for two sides: opscope check NEW --against OLD"
-_PROGRAMS = "leave it out; how two programs are measured is said by --config FILE, or by opscope profile"
+_TWO_SIDES = "leave it out; it needs two sides: opscope check NEW --against OLD"
+_PROGRAMS = "leave it out; set how to measure with --config FILE, or use opscope profile"
 
 
 @with_settings(("target", "rounds"), _TWO_PROGRAMS)
@@ -59,14 +59,16 @@ def command(
     new: Annotated[
         str | None,
         typer.Option(
-            metavar="DATE", help="In place of both: judge all series by their runs since then.", rich_help_panel=_STORE
+            metavar="DATE",
+            help="Instead of two sides: judge all series by their runs since DATE.",
+            rich_help_panel=_STORE,
         ),
     ] = None,
     where: Annotated[
         str,
         typer.Option(
             metavar="KEY=VALUE,...",
-            help="With --new: which runs, as of `opscope history`.",
+            help="With --new: which runs, as in `opscope history`.",
             rich_help_panel=_STORE,
             hidden=True,
         ),
@@ -80,7 +82,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Limits of chosen operators, or with --new of series; TOML or JSON.",
+            help="Limits for chosen operators or, with --new, for series; TOML or JSON.",
             rich_help_panel=GATE,
         ),
     ] = None,
@@ -92,13 +94,11 @@ def command(
         bool,
         typer.Option(
             "--count",
-            help="Judge what they execute, exactly, and no time.",
+            help="Judge exact work counts instead of time.",
             rich_help_panel=_TWO_PROGRAMS,
         ),
     ] = False,
-    time: Annotated[
-        bool, typer.Option("--time", help="With --count: measure both, too; two verdicts stand side by side.")
-    ] = False,
+    time: Annotated[bool, typer.Option("--time", help="With --count: also measure both; gives two verdicts.")] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: MarkdownOption = None,
@@ -108,7 +108,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Directory of the bundle of both. [default: opscope-out/MODEL-TIME]",
+            help="Bundle directory for both programs. [default: opscope-out/MODEL-TIME]",
             rich_help_panel=_TWO_PROGRAMS,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="How to measure, as in a configuration of `opscope run`; TOML or JSON.",
+            help="How to measure, as in an `opscope run` configuration; TOML or JSON.",
             rich_help_panel=_TWO_PROGRAMS,
             hidden=True,
         ),
@@ -135,14 +135,14 @@ def command(
 
     Example: opscope check --new 2026-01-31 --store runs --markdown check.md
 
-    Two programs are measured now, interleaved, into one bundle. Bundles and traces are already measured. --new judges
-    all series of a store by their histories.
+    Programs are measured now, interleaved, into one bundle; bundles and traces are judged as they are. --new judges
+    every series of a store against its history.
 
-    `opscope profile NEW --against OLD` also measures two programs, with all of its options. Their inputs are the same.
+    `opscope profile NEW --against OLD` also measures two programs, with all of its options. Both get the same inputs.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
-    measurements to tell. 20: measured, and not to be trusted. 13: the two sides are not comparable. 15: a file of a
-    bundle is not the one that was measured. Results are written before it exits.
+    measurements to tell. 20: measured, but not trustworthy. 13: the two sides are not comparable. 15: a file of a
+    bundle changed after the measurement. Results are written before it exits.
     """
     from opscope.api import check_kinds, default_directory
     from opscope.core.errors import UsageError
@@ -165,12 +165,12 @@ def command(
         return
     if candidate is None or against is None:
         raise UsageError(
-            "a candidate and what it is measured by are needed",
+            "needs a candidate and a baseline",
             where="BUNDLE" if candidate is None else "--against",
             hint="opscope check NEW --against OLD, or opscope check --new DATE for all series of a store",
         )
     if where:
-        raise UsageError("runs are chosen with --new alone", where="--where", hint="--against store:KEY=VALUE,...")
+        raise UsageError("it chooses runs for --new only", where="--where", hint="--against store:KEY=VALUE,...")
     if against.startswith("store:"):
         from opscope.fleet.history_gate import check_history
 
@@ -179,16 +179,16 @@ def command(
         report: Decision[Any] = check_history(candidate, against, store=store, threshold=share)
     elif work and not time:
         beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
-        refuse(
-            beside, "work is counted, not measured", "leave it out; --threshold is the share of more work that passes"
-        )
+        refuse(beside, "work is counted, not measured", "leave it out; --threshold is how much more work passes")
         report = _counted(candidate, against, share)
     elif time and not work:
         raise UsageError("time is judged unless --count is given", where="--time", hint="leave it out, or add --count")
     elif check_kinds(candidate, against):
         from opscope.analysis.work.gate import with_time
 
-        refuse({"--warmup": warmup, "--force": force or None}, "it is for sides that are already measured", _PROGRAMS)
+        refuse(
+            {"--warmup": warmup, "--force": force or None}, "it is only for sides that are already measured", _PROGRAMS
+        )
         sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
         counted = (
             _counted(candidate, against, share) if work else None

@@ -28,11 +28,11 @@ def command(
     baseline: Annotated[
         str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant.")
     ],
-    candidate: Annotated[str, typer.Argument(help="Likewise.")],
+    candidate: Annotated[str, typer.Argument(help="The run to compare with it.")],
     warmup: WarmupOption = None,
     json: JsonOption = None,
-    html: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison as a page.")] = None,
-    markdown: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write it in Markdown.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison as an HTML page.")] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison in Markdown.")] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare two runs: speedup, interval, verdict, operators.
@@ -41,9 +41,9 @@ def command(
 
     Example: opscope compare before/ after/ --html change.html
 
-    Two runs are two traces, bundles or variants. A directory of traces is one side with as many repetitions; one
-    repetition per side decides nothing. Traces of
-    AI Engine tiles, and what `opscope aie --out` wrote, are compared by calls, stalls and rates.
+    A run is a trace, a bundle or a variant. A directory of traces is one side, one repetition per trace; a single
+    repetition per side gives no verdict. AI Engine traces and results of `opscope aie --out` are compared by calls,
+    stalls and rates.
     """
     from opscope.workflows.analyze.analyses import compare_any
 

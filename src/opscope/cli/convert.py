@@ -26,7 +26,7 @@ def command(
         str | None,
         typer.Option(
             metavar="PATH|-",
-            help="File, or directory for formats of several; - is standard output.",
+            help="File, or directory for formats with several files; - is standard output.",
             callback=output_target,
         ),
     ] = None,
@@ -35,19 +35,17 @@ def command(
         typer.Option(metavar="operator|module", help="What flame graphs (speedscope, folded) are built from."),
     ] = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced; a bundle has its own.")
+        Path | None, typer.Option(metavar="MODEL.pte", help="The traced program; a bundle has its own.")
     ] = None,
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Name of the machine, for openmetrics. [default: its CPU and system]", hidden=True
-        ),
+        typer.Option(metavar="NAME", help="Machine name for openmetrics. [default: its CPU and system]", hidden=True),
     ] = None,
     commit: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.", hidden=True)
+        str | None, typer.Option(metavar="TEXT", help="Measured commit, for openmetrics.", hidden=True)
     ] = None,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
@@ -61,13 +59,13 @@ def command(
 
     Example: opscope convert BUNDLE#baseline --to model-explorer --out graphs
 
-    Every event: csv and parquet, which can be analysed again; perfetto, for ui.perfetto.dev; kit-csv, for scripts made
-    for Arm's profiling kit, and kit, a whole run directory of it. Summed up: speedscope and folded, for flame graphs;
-    model-explorer, the program's graph and values for its nodes; tables, operators and categories as CSV; openmetrics,
-    for dashboards.
+    Every event: csv and parquet, which opscope can read back; perfetto, for ui.perfetto.dev; kit-csv, for scripts
+    written for Arm's profiling kit; kit, a whole run directory of it. Aggregated: speedscope and folded, for flame
+    graphs; model-explorer, the program's graph with values on its nodes; tables, operators and categories as CSV;
+    openmetrics, for dashboards.
 
-    For a bundle, csv, parquet and kit-csv hold the accelerated variant, the others all. Without --out, files are
-    written beside PATH.
+    For a bundle, csv, parquet and kit-csv contain the accelerated variant, other formats all variants. Without --out,
+    files go next to PATH.
     """
     from opscope.api import convert, converted
     from opscope.workflows.reports.conversion import ConvertOptions

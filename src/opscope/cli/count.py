@@ -23,7 +23,9 @@ def command(
     ablate: Annotated[
         str, typer.Option(metavar="FEATURES", help="Count again with these feature groups off, such as avx2.")
     ] = "",
-    ladder: Annotated[bool, typer.Option("--ladder", help="Count again with one group after the other off.")] = False,
+    ladder: Annotated[
+        bool, typer.Option("--ladder", help="Count again, turning groups off one after another.")
+    ] = False,
     input: Annotated[  # noqa: A002 - the word of the command line
         list[str] | None, typer.Option("--input", metavar=OPTIONS["input"].metavar, help=OPTIONS["input"].help)
     ] = None,
@@ -31,30 +33,32 @@ def command(
         list[str] | None, typer.Option("--dim", metavar=OPTIONS["dim"].metavar, help=OPTIONS["dim"].help)
     ] = None,
     target: Annotated[
-        str, typer.Option(metavar="NAME", help="What to count: native, or qemu-aarch64 for 64-bit Arm with SME2.")
+        str, typer.Option(metavar="NAME", help="Where to count: native, or qemu-aarch64 for 64-bit Arm with SME2.")
     ] = "native",
-    sve_bits: Annotated[int, typer.Option(metavar="BITS", help="Length of SVE's vectors there.")] = SVE_BITS,
+    sve_bits: Annotated[int, typer.Option(metavar="BITS", help="SVE vector length under QEMU.")] = SVE_BITS,
     sme_bits: Annotated[
-        int, typer.Option(metavar="BITS", help="Length of SME's vectors and tile rows there.")
+        int, typer.Option(metavar="BITS", help="SME vector length and tile width under QEMU.")
     ] = SME_BITS,
-    methods: Annotated[str, typer.Option(metavar="NAME[:N],...", help="Methods to call, as of profile.")] = "",
+    methods: Annotated[
+        str, typer.Option(metavar="NAME[:N],...", help="Methods to call, as in `opscope profile`.")
+    ] = "",
     receipt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what was counted, to be counted again elsewhere.")
+        Path | None, typer.Option(metavar="FILE", help="Write a receipt of the counts, to verify elsewhere.")
     ] = None,
     verify: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Count again what a receipt states; exit code 1 if it differs."),
+        typer.Option(metavar="FILE", help="Recount and verify a receipt; exit code 1 if it differs."),
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Count what each operator executes, exactly.
+    """Count exactly what each operator executes.
 
     Example: opscope count model.pte --ablate avx2
 
-    Of one inference, whatever else runs: instructions by class, bytes, and how far the model's multiplications fill
-    the lanes and tiles of the instructions that make them. Needs Valgrind, or QEMU for 64-bit Arm. Open sizes are
-    guessed. Work, not time. Of a bundle it is kept, and the bundle's reports show it beside the times.
+    For one inference, unaffected by other load: instructions by class, bytes, and how well the model's multiplications
+    fill vector lanes and matrix tiles. Needs Valgrind, or QEMU for 64-bit Arm. Dynamic sizes are guessed. Counts work,
+    not time. A bundle keeps its counts, and its reports show them next to the times.
     """
     from opscope.analysis.work.receipt import CountRequest, receipt_of
     from opscope.api import count, report
@@ -96,10 +100,10 @@ def _verify(model: str, receipt: Path, *, quiet: bool) -> None:
     found, others = verify_work(model, receipt)
     if not found:
         if not quiet:
-            say(f"{model}: every operator executes what {receipt} states")
+            say(f"{model}: every operator matches {receipt}")
         return
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    hint = f"other files than for the receipt may be the reason: {', '.join(others)}" if others else None
+    hint = f"files that differ from the receipt's may be the cause: {', '.join(others)}" if others else None
     raise RegressionError(f"not what {receipt} states: {'; '.join(found[:_SHOWN])}{more}", where=model, hint=hint)
 
 

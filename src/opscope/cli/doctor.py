@@ -18,24 +18,24 @@ _WIDTH = 20
 
 def command(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A model, for what it needs; one inference is tried.")
+        str | None, typer.Argument(metavar="[MODEL]", help="Also check what this model needs; tries one inference.")
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"Look at a target elsewhere: {forms(kind for kind in KINDS if kind.remote or kind.emulated)}.",
+            help=f"Check another target: {forms(kind for kind in KINDS if kind.remote or kind.emulated)}.",
         ),
     ] = None,
     json: JsonOption = None,
     features: Annotated[
-        bool, typer.Option("--features", help="Show the CPU features that can be switched off, and the ladder.")
+        bool, typer.Option("--features", help="Show which CPU features can be switched off, and the ISA ladder.")
     ] = False,
     restore: Annotated[
         bool, typer.Option("--restore", help="Only restore settings that a run left changed on an Android device.")
     ] = False,
 ) -> None:
-    """Check what profiling needs and what would disturb it.
+    """Check for missing requirements and for noise sources.
 
     Example: opscope doctor model.onnx
 
@@ -45,7 +45,9 @@ def command(
     """
     if features:
         if target or restore or model:
-            raise UsageError("--features shows those of this machine", where="--features", hint="leave the others out")
+            raise UsageError(
+                "--features shows those of this machine", where="--features", hint="leave out the other options"
+            )
         _tell_features(json)
         return
     from opscope.api import Readiness, doctor

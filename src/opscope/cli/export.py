@@ -28,7 +28,7 @@ def command(
     models: ModelsOption = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(metavar="ERROR", help="Largest error against PyTorch, relative to the largest output."),
+        typer.Option(metavar="ERROR", help="Largest allowed error against PyTorch, relative to the largest output."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing export.")] = False,
     slim_record: Annotated[
@@ -41,8 +41,8 @@ def command(
 
     Example: opscope export mobilenet_v3_small --dtype int8 --out exported
 
-    Writes MODEL_BACKEND_DTYPE.pte, the .etrecord beside it, graph.json, and export.json with versions, delegation and
-    checks. The directory appears once the program has run, its outputs agree with PyTorch and its record can be read.
+    Writes MODEL_BACKEND_DTYPE.pte, the .etrecord next to it, graph.json, and export.json with versions, delegation and
+    checks. The directory appears only once the program runs, its outputs match PyTorch and its record reads back.
     """
     from opscope.api import export
     from opscope.cli.progress import steps_shown

@@ -134,7 +134,7 @@ def threshold_share(text: str | None) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        problem = f"{text!r} is not a share from 0 to below 100 %"
+        problem = f"{text!r} is not a percentage from 0 to below 100 %"
         raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
     return value
 

@@ -40,20 +40,20 @@ def command(
         str, typer.Option(metavar="DATE", help="Show only changes since this date; all runs are analysed.")
     ] = "",
     known: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of acknowledged changes; may be missing.")
+        Path | None, typer.Option(metavar="FILE", help="File of acknowledged changes; need not exist.")
     ] = None,
     acknowledge: Annotated[
         str | None, typer.Option(metavar="NOTE", help="Add the changes shown to --known FILE, with this note.")
     ] = None,
     fail_on: Annotated[
         Literal["none", "new"],
-        typer.Option("--fail-on", help="new: exit code 1 when a change for the worse is not acknowledged."),
+        typer.Option("--fail-on", help="new: exit code 1 on an unacknowledged regression."),
     ] = "none",
     html: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|-",
-            help="Write a page: pictures of the newest changes, a line for each series.",
+            help="Write an HTML page: charts of the newest changes, one row per series.",
             callback=output_target,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def command(
 
     if acknowledge is not None and (known is None or not acknowledge.strip()):
         hint = "--known known-changes.json --acknowledge 'new compiler, accepted'"
-        raise UsageError("a note and the file that keeps it belong together", where="--acknowledge", hint=hint)
+        raise UsageError("needs a note, and --known for the file that keeps it", where="--acknowledge", hint=hint)
     found = stored_history(metric, store, by=by, where=where, since=since, known=known)
     write_json(found, json)
     if html is not None:

@@ -16,28 +16,24 @@ from opscope.hosts.target_kinds import KINDS, LOCAL, names
 def command(
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Write a file with this model into your directory of models instead."),
+        typer.Option(metavar="NAME", help="Write this model file into your model directory instead."),
     ] = None,
     models: ModelsOption = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}. [default: {LOCAL.name}]"
-        ),
+        typer.Option(help=f"Where to run: {names(kind for kind in KINDS if kind.template)}. [default: {LOCAL.name}]"),
     ] = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=TARGET", help="A device to run on instead, by a name of yours; may be given several times."
-        ),
+        typer.Option(metavar="NAME=TARGET", help="A device to run on instead, under a name you choose. Repeatable."),
     ] = None,
     out: Annotated[
         str,
-        typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.", callback=output_target),
+        typer.Option(metavar="FILE|-", help="Output file; - is standard output.", callback=output_target),
     ] = "opscope.toml",
     quiet: QuietOption = False,
 ) -> None:
-    """Write a commented configuration, or a model to start from.
+    """Write a commented configuration or a starter model.
 
     Example: opscope init --target local --out experiments.toml
 
@@ -45,8 +41,8 @@ def command(
 
     Example: opscope init --model my_network
 
-    Existing files are never overwritten. A model's file holds a network, its example inputs, dynamic shapes and the
-    choice of quantisation; it exports as it is.
+    Existing files are never overwritten. A model file contains a network, its example inputs, dynamic shapes and the
+    choice of quantisation; it exports as is.
     """
     if model is not None:
         from opscope.api import write_model
@@ -60,7 +56,7 @@ def command(
     from opscope.workflows.measure.running import write_new
 
     if device and target is not None:
-        raise UsageError("each device says its own target", where="--target", hint="leave out --target or --device")
+        raise UsageError("each --device names its own target", where="--target", hint="leave out --target or --device")
     text = devices_template(device) if device else template(target or LOCAL.name)
     if out == STANDARD_OUTPUT:
         write(text.encode(), out)

@@ -28,22 +28,22 @@ def command(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="A bundle, an Arm kit run, an XNNPACK log, a list of kernels, a kernels.counts, or the text of perf "
-            "script, simpleperf, sample or xctrace export; PATH#variant names the variant.",
+            help="A bundle, Arm kit run, XNNPACK log, list of kernels, kernels.counts, or text of perf script, "
+            "simpleperf, sample or xctrace export; PATH#variant names the variant.",
         ),
     ],
-    isa: Annotated[str | None, typer.Option(metavar="ISA,...", help="Only kernels for these: sme2,sme,neon.")] = None,
+    isa: Annotated[
+        str | None, typer.Option(metavar="ISA,...", help="Only kernels for these instruction sets: sme2,sme,neon.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(metavar="TYPE,...", help="Only these number types: int8,fp32.")] = None,
     op: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Only operators with these in their names.")
+        str | None, typer.Option(metavar="NAME,...", help="Only operators whose names contain one of these.")
     ] = None,
     count: Annotated[
-        bool, typer.Option("--count", help="First run every variant of the bundles again and count its kernels.")
+        bool, typer.Option("--count", help="First rerun every variant of the bundles and count its kernels.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Also list kernels that were looked for and not found.")] = False,
-    library: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The library of the XNNPACK backend that ran.")
-    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also list kernels that were not found.")] = False,
+    library: Annotated[Path | None, typer.Option(metavar="FILE", help="The XNNPACK backend library that ran.")] = None,
     json: JsonOption = None,
     md: Annotated[
         str | None,
@@ -54,14 +54,14 @@ def command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Show which kernels ran, from eligible to faster.
+    """Show which kernels could run, did run, and ran faster.
 
     Example: opscope kernels BUNDLE --count --isa sme2,sme
 
     Example: opscope kernels BUNDLE perf.txt#accelerated --md kernels.md
 
-    Enabled is not used: a kernel that is registered or in the library need not run. Runs that count kernels go to the
-    bundle's evidence arm, and their timings are never used.
+    Enabled does not mean used: a kernel may be registered, or in the library, and never run. Counting runs go to the
+    bundle's evidence arm; their timings are never used.
     """
     from opscope.api import kernel_filter, kernels
     from opscope.core.outputs import write_outputs
@@ -90,7 +90,7 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
 
     bundles = [path for path in paths if (split_label(path)[0] / "manifest.json").exists()]
     if not bundles:
-        raise UsageError("none of the paths is a bundle", where="--count", hint="profile into one first")
+        raise UsageError("none of the paths is a bundle", where="--count", hint="create one first with opscope profile")
     for path in bundles:
         runs = count_kernels(path, progress=lambda name: None if quiet else say(f"counting: {name}", err=True))
         from opscope.core.errors import RunError
@@ -99,4 +99,4 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
         for run in failed:
             say(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
         if runs and len(failed) == len(runs):
-            raise RunError("no variant could be counted", hint="see log.txt in the directory evidence of the bundle")
+            raise RunError("no variant could be counted", hint="see evidence/log.txt in the bundle")

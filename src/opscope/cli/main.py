@@ -52,25 +52,25 @@ if TYPE_CHECKING:
     from opscope.core.parts import PartFailure
 
 
-_MODEL = "a model named MODULE:CALLABLE or FILE.py:CALLABLE, or by a file of your directory of models"
-_RIGHTS = "in their own processes, with your rights and without a sandbox"
+_MODEL = "a model given as MODULE:CALLABLE or FILE.py:CALLABLE, or as a file of your model directory"
+_RIGHTS = "in separate processes, with your permissions and no sandbox"
 
 RUNS: dict[str, str] = {
-    "profile": f"{_MODEL}; the program itself, and an executor_runner that --target names: {_RIGHTS}; a repetition "
-    "ends after --timeout",
-    "export": f"{_MODEL}, and the program that comes of it: {_RIGHTS} and without a limit of time",
-    "run": f"what `opscope profile` runs, for every experiment of the file, and the runners that it names: {_RIGHTS}",
-    "check": f"of two programs or models what `opscope profile` runs: {_RIGHTS}. Of bundles and traces: nothing",
+    "profile": f"{_MODEL}; the program; and an executor_runner given to --target: {_RIGHTS}; a repetition ends "
+    "after --timeout",
+    "export": f"{_MODEL}, and the exported program: {_RIGHTS} and no time limit",
+    "run": f"what `opscope profile` runs, for every experiment of the file, and the runners it names: {_RIGHTS}",
+    "check": f"for programs and models, what `opscope profile` runs: {_RIGHTS}. For bundles and traces: nothing",
     "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
-    "kernels": f"with --count the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
+    "kernels": f"with --count, the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
 }
 """Commands that run code of the user's, and what of it."""
 ASKS: dict[str, str] = {
-    "preflight": "the installed runtime is asked for the CPU's features, not shown the program; an .onnx is run once",
-    "doctor": "the installed runtimes and tools are started and asked what they are; a MODEL that is named runs once",
+    "preflight": "it asks the installed runtime for the CPU's features, and runs an .onnx once",
+    "doctor": "it starts the installed runtimes and tools to identify them, and runs MODEL once, if given",
 }
 """Commands that start installed programs, and nothing of the user's."""
-_NEVER = "Runs no code of yours: files are read and never executed."
+_NEVER = "Runs none of your code: reads files and never executes them."
 _MOMENT_SECONDS = 0.05
 _DIRECTORIES = {"csv", "kit_csv", "out", "directory"}
 """Parameters that name a directory to write into, beside those that name a file, whose metavar ends with ``|-``."""
@@ -82,7 +82,7 @@ def code_notice(command: str) -> str:
     """What a command runs that is not opscope's, as one or two sentences for its help."""
     if command in RUNS:
         return f"Runs your code: {RUNS[command]}."
-    return f"Runs no code of yours: {ASKS[command]}." if command in ASKS else _NEVER
+    return f"Runs none of your code: {ASKS[command]}." if command in ASKS else _NEVER
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -202,8 +202,8 @@ def options(
             OPTION,
             metavar="SIZE",
             callback=_limit_memory,
-            help=f"Most memory that reading a file may take, for example 8GiB. [default: the variable {VARIABLE}, else "
-            f"half of what is available, at least {LEAST_DEFAULT >> 30} GiB]",
+            help=f"Memory limit for reading a file, for example 8GiB. [default: ${VARIABLE}, else half of what is "
+            f"available, at least {LEAST_DEFAULT >> 30} GiB]",
         ),
     ] = None,
 ) -> None:
@@ -277,11 +277,11 @@ def _surroundings(error: Exception) -> OpscopeError | None:
     if isinstance(error, UnicodeEncodeError) and "surrogates not allowed" in error.reason:
         # Python keeps the bytes of a file's name that are no text like this.
         name = error.object.encode("utf-8", "backslashreplace").decode()
-        return UsageError("a name is not text in UTF-8", where=name, hint="rename the file or directory, or link to it")
-    if isinstance(error, MemoryError):
-        return MemoryLimitError(
-            "the machine has no more memory for this", hint="give it fewer or smaller files at once"
+        return UsageError(
+            "a file name is not valid UTF-8", where=name, hint="rename the file or directory, or link to it"
         )
+    if isinstance(error, MemoryError):
+        return MemoryLimitError("out of memory", hint="process fewer or smaller files at once")
     return _refused(error) if isinstance(error, OSError) else None
 
 
@@ -302,9 +302,9 @@ def _refused(error: OSError) -> OpscopeError | None:
 def _refused_without_name(error: OSError) -> OpscopeError | None:
     if isinstance(error, FileNotFoundError):
         if "No usable temporary directory" in str(error):
-            hint = "name a directory for them in TMPDIR"
-            return StorageError("there is nowhere to put temporary files", hint=hint)
-        return NotFoundError("the current directory is gone", hint="change to one that exists")  # of getcwd(2)
+            hint = "set TMPDIR to a writable directory"
+            return StorageError("no writable directory for temporary files", hint=hint)
+        return NotFoundError("the current directory no longer exists", hint="change to one that exists")  # of getcwd(2)
     if error.errno in _FULL:
         # Files are written through opscope.core.files, which names them; what has no name is what the shell opened.
         problem, hint = refusal(error, Path())
@@ -321,11 +321,11 @@ def _tell_failures(failures: Sequence[PartFailure]) -> None:
         say(f"warning: {failure.sentence}", err=True)
     if failures:
         kept = " ".join(dict.fromkeys(failure.file for failure in failures if failure.file))
-        attached = f"{kept} and, if you may share them, the files that were read" if kept else _LINES_ABOVE
-        say(f"hint:  all else is as it was measured; please report this bug in opscope, with {attached}", err=True)
+        attached = f"{kept} and, if you can share them, the input files" if kept else _LINES_ABOVE
+        say(f"hint:  everything else is unaffected; please report this bug in opscope, with {attached}", err=True)
 
 
-_LINES_ABOVE = "the lines above and, if you may share them, the files that were read"
+_LINES_ABOVE = "the lines above and, if you can share them, the input files"
 _LONGEST_NAME = 200
 
 
@@ -348,7 +348,7 @@ def catch_signals() -> None:
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     """Leave the bundle in order, as after Ctrl-C."""
-    raise InterruptedRunError("ended by a signal")
+    raise InterruptedRunError("terminated by a signal")
 
 
 def _give_again(dropped: sys.UnraisableHookArgs) -> None:

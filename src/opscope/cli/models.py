@@ -12,7 +12,7 @@ from opscope.cli.output import say
 ModelsOption = Annotated[
     Path | None,
     typer.Option(
-        "--models", metavar="DIR", help="Your directory of models. [default: $OPSCOPE_MODELS, else opscope-models]"
+        "--models", metavar="DIR", help="Your model directory. [default: $OPSCOPE_MODELS, else opscope-models]"
     ),
 ]
 
@@ -22,7 +22,7 @@ def command(models: ModelsOption = None) -> None:
 
     Example: opscope models
 
-    Your own models are the files of a directory; their first docstring line is shown, and they are not run.
+    Your own models are files in a directory; the list shows their first docstring line and does not run them.
     """
     from opscope.runtimes.registry import EXPORTER
 

@@ -28,7 +28,7 @@ def output_target(value: str | None) -> str | None:
     if value is not None and not value:
         from opscope.core.errors import UsageError
 
-        raise UsageError("the name of the file to write is empty", where="an output option", hint="give a name, or -")
+        raise UsageError("the output file name is empty", where="an output option", hint="give a file name, or -")
     return STANDARD_OUTPUT if value and descriptor_of(Path(value)) == _DESCRIPTOR else value
 
 
@@ -59,13 +59,11 @@ PowerOption = Annotated[
 ]
 WarmupOption = Annotated[
     str | None,
-    typer.Option(metavar="N|auto", help="Warm-up inferences of each process to discard; 0: none."),
+    typer.Option(metavar="N|auto", help="Warm-up inferences to discard per process; 0: none."),
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option(
-        "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
-    ),
+    typer.Option("--store", metavar="DIR|URL", help="The store. [default: $OPSCOPE_STORE, else opscope-store]"),
 ]
 
 

@@ -15,13 +15,13 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict what will be accelerated, and why not the rest.
+    """Predict what will be accelerated, and why the rest will not.
 
     Example: opscope preflight model.pte
 
-    Measures nothing; no device, torch, executorch or LiteRT needed. Shows what XNNPACK takes and why the rest stays
-    portable, work and bytes by category, the share that SME and SME2 kernels can run, layout changes, delegate
-    boundaries, and the part that dominates by nominal rates. An .onnx is run once, for its shapes.
+    Measures nothing; needs no device, torch, executorch or LiteRT. Shows what XNNPACK takes and why the rest stays
+    portable, work and bytes by category, and the share that SME and SME2 kernels can run. Also shows layout changes,
+    delegate boundaries, and which part dominates at nominal rates. Runs an .onnx once, to get its shapes.
     """
     from opscope.api import preflight
 

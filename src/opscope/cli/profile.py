@@ -61,7 +61,7 @@ def command(
         str | None,
         typer.Option(
             metavar="OLD",
-            help="Measure this one too, interleaved, and judge the difference.",
+            help="Also measure this program, interleaved, and judge the difference.",
             rich_help_panel=GATE,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def command(
     budget: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Limits of chosen operators, TOML or JSON.", rich_help_panel=GATE, hidden=True
+            metavar="FILE", help="Limits for chosen operators, TOML or JSON.", rich_help_panel=GATE, hidden=True
         ),
     ] = None,
     inconclusive: InconclusiveOption = None,
@@ -88,9 +88,9 @@ def command(
 
     Exports the model if needed, runs every variant in interleaved rounds, and writes a bundle with report.html.
 
-    With --against it runs two programs on the same inputs, switches nothing off, and ends as `opscope check` does; the
-    options from --threshold to --junit are for this gate. Exit code 0: passed. 1: slower by more than the threshold, or
-    beyond a budget. 14: too few or too noisy measurements to tell. 20: measured, and not to be trusted.
+    With --against it runs two programs on the same inputs, switches nothing off, and ends like `opscope check`; the
+    options from --threshold to --junit are for this gate. Exit code 0: passed. 1: slower by more than the threshold,
+    or beyond a budget. 14: too few or too noisy measurements to tell. 20: measured, but not trustworthy.
     """
     from opscope.api import default_directory
     from opscope.core.errors import UsageError
@@ -98,7 +98,7 @@ def command(
     from opscope.workflows.measure.targets import phone_name
 
     if resume and out is None:
-        raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
+        raise UsageError("needs the bundle to finish", where="--resume", hint="name its directory with --out DIR")
     target = phone_name(asked.given.get("target"), remote_device, power)
     looks = {name: value for name, value in QUICK.items() if quick and name not in asked.given}
     settings = asked.settings(target=target, **looks)
@@ -106,7 +106,7 @@ def command(
     place = out or default_directory(model, SystemClock().now())
     if against is not None:
         if quick:
-            problem, hint = "a program is judged by rounds", "leave it out; --rounds 6 is the fewest"
+            problem, hint = "too few rounds for a verdict", "leave it out; --rounds 6 is the minimum"
             raise UsageError(problem, where="--quick", hint=hint)
         _check_two_programs(model, against, settings)
         sides = TwoPrograms(model, against, place)
@@ -118,7 +118,7 @@ def command(
     hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {{name}} ..."
     gate = {"--threshold": threshold, "--budget": budget, "--inconclusive": inconclusive}
     gate |= {"--markdown": markdown, "--junit": junit}
-    refuse(gate, "it judges a program by another one, and there is no --against", hint)
+    refuse(gate, "it needs a program to compare with (--against)", hint)
     done = _profile(model, settings, place, resume=resume, quiet=quiet, named=named)
     write_json(done.content, json)
     if not quiet and json != "-":
@@ -191,5 +191,5 @@ def _check_complete(done: Profiled) -> None:
 
     lines = missing(done.content)
     if lines:
-        hint = f"the results leave them out; try them again with --out {done.path} --resume"
+        hint = f"the results exclude them; rerun them with --out {done.path} --resume"
         raise IncompleteError(f"{len(lines)} missing: {lines[0]}", where=done.path, hint=hint)

@@ -14,7 +14,8 @@ def command(
     bundles: Annotated[
         list[Path],
         typer.Argument(
-            metavar="BUNDLE...", help="Directories that `opscope profile` or the Arm kit wrote; several: one report."
+            metavar="BUNDLE...",
+            help="Directories that `opscope profile` or the Arm kit wrote; several give one report.",
         ),
     ],
     formats: Annotated[
@@ -22,27 +23,27 @@ def command(
     ] = "html,md,json",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR|FILE", help="Output directory, required for several; of one FILE.md or FILE.html."),
+        typer.Option(
+            metavar="DIR|FILE", help="Output directory, required for several; for one, also FILE.md or FILE.html."
+        ),
     ] = None,
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Title of the report, in place of the model's name.")
     ] = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="FILE.pte", help="Program of an Arm kit run, where it has moved.")
+        Path | None, typer.Option(metavar="FILE.pte", help="Program of an Arm kit run, if it has moved.")
     ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Experiment of an Arm kit run to compare with.")
-    ] = None,
+    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Baseline experiment of an Arm kit run.")] = None,
     candidate: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Experiment that is compared, with --baseline.")
+        str | None, typer.Option(metavar="NAME", help="Candidate experiment, with --baseline.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of bundles; several give one report.
 
-    Reports are computed from the traces and written into the bundle, those of an Arm kit run into opscope/ in its
+    Computes the reports from the traces and writes them into the bundle; for an Arm kit run, into opscope/ in its
     directory. Several bundles, of platforms or of versions, give one report: combined.html, combined.md and
-    combined.json. Which experiments of a kit run are compared its config tells, else --baseline and --candidate.
+    combined.json. --baseline and --candidate choose the experiments of a kit run, if its config does not.
 
     Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
 
@@ -76,8 +77,8 @@ def _written(
         compared = of_run[1:] if any(of_run[1:]) else None
         return report(bundles[0], formats, out=out, title=title, program=of_run.program, compared=compared)
     if given := next((name for name, value in of_run._asdict().items() if value), None):
-        raise UsageError("it is of one run", where=f"--{given}", hint="report each run by itself")
+        raise UsageError("it applies to one run", where=f"--{given}", hint="report each run separately")
     if out is None:
-        problem = "a report over several bundles has no bundle to go into"
-        raise UsageError(problem, where="--out", hint="name its directory with --out DIR")
+        problem = "a report on several bundles needs an output directory"
+        raise UsageError(problem, where="--out", hint="name it with --out DIR")
     return combined_report(bundles, out, formats, title=title)

@@ -140,7 +140,7 @@ def _run(
                 if result.error and left and told:
                     watches.tell(f"note:  {result.name} failed, {left} more to go: {result.error}")
                 elif left and shown:
-                    watches.tell(f"{result.name}: done, {left} more to go")
+                    watches.tell(f"{result.name}: done, {left} to go")
 
             means = Means(
                 scheduler=scheduler,
@@ -211,5 +211,5 @@ def _check_complete(done: RunReport, config: Path) -> None:
     if failed and len(codes) == 1 and None not in codes:
         raise next(kind for kind in kinds() if kind.exit_code in codes)(failed[0], where=config)
     if failed or lines:
-        hint = "the results leave them out; try them again with --resume"
+        hint = "the results exclude them; rerun them with --resume"
         raise IncompleteError(f"{len(failed + lines)} missing: {(failed + lines)[0]}", where=config, hint=hint)

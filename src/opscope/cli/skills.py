@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_() -> None:
-    """Name the skills, each with what it is for.
+    """List the skills and the purpose of each.
 
     Example: opscope skills list
     """

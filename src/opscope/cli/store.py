@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from opscope.fleet.stores import AddReport
 
 app = typer.Typer(
-    help="Keep many runs: SQL, history, reports on a whole fleet.",
+    help="Store many runs: SQL, history, and reports on a whole fleet.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
-SchedulerOption = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Do the work on the workers of this Dask scheduler.")
-]
+SchedulerOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler.")]
 _FEW = 20
 _LISTED = 50
 
@@ -49,27 +47,27 @@ def add(
     ],
     store: StoreOption = None,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the machine. [default: its CPU and system]")
+        str | None, typer.Option(metavar="NAME", help="Machine name. [default: its CPU and system]")
     ] = None,
     commit: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for `opscope history --by commit`.")
+        str | None, typer.Option(metavar="TEXT", help="Measured commit, for `opscope history --by commit`.")
     ] = None,
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Analyse the traces again, even if the bundle has analyses.")
     ] = False,
     backfill: Annotated[
-        bool, typer.Option("--backfill", help="Old runs: insert them into histories by start time, not at the end.")
+        bool, typer.Option("--backfill", help="Insert old runs into histories by start time, not at the end.")
     ] = False,
     scheduler: SchedulerOption = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Worker processes on this machine.")] = 1,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Add bundles; those that are there already are not added again.
+    """Add bundles; skip those that are already stored.
 
     Example: opscope store add opscope-out --commit 1f3c2ab
 
-    A bundle that cannot be read is named and left out; the exit code is then 11.
+    An unreadable bundle is reported and skipped; the exit code is then 11.
     """
     from opscope.api import add_to_store
     from opscope.fleet.store.rows import BundleLabels
@@ -98,7 +96,7 @@ def add(
 
 @app.command()
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the views; `opscope store views` lists.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the views (see `opscope store views`).")],
     store: StoreOption = None,
     output: Annotated[
         Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="Output format.")
@@ -113,7 +111,7 @@ def query(
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of rows; 0: no limit.")] = 10_000,
 ) -> None:
-    """Ask the store.
+    """Query the store.
 
     Example: opscope store query "SELECT device, model, speedup FROM runs WHERE role = 'accelerated'"
     """
@@ -171,7 +169,7 @@ def list_bundles(
 
     Example: opscope store list
 
-    They stand in the order of histories, the newest at the end.
+    In the order of histories, newest last.
     """
     from opscope.api import entries_stream
 
@@ -204,7 +202,7 @@ def remove(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Take bundles out of the store, and out of its earlier versions. The bundles themselves are not touched.
+    """Remove bundles from the store and from its earlier versions. The bundles themselves are not touched.
 
     Example: opscope store remove 4f5c9a03b1d2
     """
@@ -261,7 +259,7 @@ def report(
     ] = "html,md,json",
     quiet: QuietOption = False,
 ) -> None:
-    """Report on the fleet: what got slower and where, who is far from the best device, which operators dominate.
+    """Report on the fleet: what got slower and where, which devices lag the best one, which operators dominate.
 
     Example: opscope store report --out fleet
     """
@@ -274,11 +272,11 @@ def report(
 
 @app.command()
 def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
-    """Read many small files together into few large ones; `add` does so by itself when there are a hundred.
+    """Merge many small files into a few large ones; `add` does so automatically at a hundred files.
 
     Example: opscope store compact
 
-    Files that were replaced more than a week ago are deleted, and no others.
+    Deletes only files that were replaced more than a week ago.
     """
     from opscope.api import compact_store
     from opscope.core.units import counted_text
@@ -296,7 +294,7 @@ def _check_whole(done: AddReport) -> None:
     for one in done.skipped:
         say(f"left out: {one.problem}{f' ({one.hint})' if one.hint else ''}", err=True)
     if done.skipped:
-        hint = "the others are in the store; add these again when they are in order"
+        hint = "the others are stored; add these again once they are fixed"
         raise IncompleteError(f"{len(done.skipped)} not stored", where=done.skipped[0].path, hint=hint)
 
 

@@ -20,7 +20,8 @@ def command(
         Path, typer.Argument(help="The directory that `opscope profile`, `opscope run` or the Arm kit wrote.")
     ],
     like: Annotated[
-        Path | None, typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a good bundle.")
+        Path | None,
+        typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a known good bundle."),
     ] = None,
     json: JsonOption = None,
     markdown: Annotated[
@@ -35,8 +36,8 @@ def command(
 
     Example: opscope validate mb --json validation.json
 
-    Exit code 0: every check passed or had nothing to check. 15: a check failed; each is listed with the place and what
-    to do. 8: it is not a bundle. Nothing is changed. Results are written before it exits.
+    Exit code 0: every check passed or had nothing to check. 15: a check failed; each failure is listed with its place
+    and what to do. 8: not a bundle. Changes nothing. Results are written before it exits.
     """
     from opscope.api import validate
     from opscope.reports.document.markdown import markdown_document

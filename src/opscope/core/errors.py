@@ -72,7 +72,7 @@ class TraceFormatError(OpscopeError):
     """
 
     exit_code = 4
-    meaning = "a trace, program or bundle file is damaged or of an unknown format"
+    meaning = "a trace, program or bundle file is damaged or has an unknown format"
 
     def __init__(
         self, problem: str, *, where: str | Path | None = None, offset: int | None = None, hint: str | None = None
@@ -122,7 +122,7 @@ class StorageError(OpscopeError):
     """The operating system refused to write or read: disk full, no permission."""
 
     exit_code = 9
-    meaning = "the disk is full, access was denied, or nobody reads standard output any more"
+    meaning = "the disk is full, access was denied, or standard output was closed"
 
 
 class ExportError(OpscopeError):
@@ -146,42 +146,42 @@ class NotReadyError(OpscopeError):
     """This machine lacks something that profiling needs."""
 
     exit_code = 12
-    meaning = "this machine is not ready to profile; opscope doctor says what is missing"
+    meaning = "this machine is not ready to profile; opscope doctor shows what is missing"
 
 
 class MismatchError(OpscopeError):
     """Files that should belong together do not: a trace, its program and its export record."""
 
     exit_code = 13
-    meaning = "files do not belong together, or the sides of a gate cannot be compared"
+    meaning = "files do not match, or the sides of a gate are not comparable"
 
 
 class InconclusiveError(OpscopeError):
     """A gate could not tell whether there is a regression."""
 
     exit_code = 14
-    meaning = "a gate could not tell: the measurements are too few or too noisy for its threshold"
+    meaning = "a gate was inconclusive: the measurements are too few or too noisy for its threshold"
 
 
 class UntrustedError(OpscopeError):
     """A gate has figures that are not to be trusted: other processes disturbed them, or they do not repeat."""
 
     exit_code = 20
-    meaning = "a gate measured, and the measurements are not to be trusted: measure again on a quiet machine"
+    meaning = "a gate measured, but the measurements are not trustworthy: measure again on a quiet machine"
 
 
 class InvalidBundleError(OpscopeError):
     """A bundle can be opened, and is incomplete or contradicts itself."""
 
     exit_code = 15
-    meaning = "a bundle is incomplete or contradicts itself; opscope validate says where"
+    meaning = "a bundle is incomplete or inconsistent; opscope validate shows where"
 
 
 class DeviceError(OpscopeError):
     """A device cannot be reached, was lost, is held by another host, or has no room for what is sent to it."""
 
     exit_code = 16
-    meaning = "a device cannot be reached, is in use by another host, or refuses to store what it needs"
+    meaning = "a device is unreachable, in use by another host, or out of storage"
 
 
 class BusyError(DeviceError):
@@ -203,14 +203,14 @@ class ClusterError(OpscopeError):
     """The scheduler of other machines, or its workers, cannot be reached or were lost."""
 
     exit_code = 17
-    meaning = "a scheduler or its workers cannot be reached or were lost; what was finished is kept"
+    meaning = "a scheduler or its workers are unreachable or were lost; what was finished is kept"
 
 
 class MemoryLimitError(OpscopeError):
     """Reading a file, or working on it, takes more memory than may be taken."""
 
     exit_code = 18
-    meaning = "an input takes more memory than the limit (--max-memory), or than the machine has"
+    meaning = "an input needs more memory than the limit (--max-memory) or the machine has"
 
 
 class OverwriteError(OpscopeError):
@@ -248,7 +248,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"known: {', '.join(names)}" if names else "none is known"
+    return f"known: {', '.join(names)}" if names else "none known"
 
 
 def with_hint(error: OpscopeError) -> str:

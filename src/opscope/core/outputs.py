@@ -79,7 +79,7 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
     """Refuse to replace what opscope did not write; free places, empty files, devices and pipes lose nothing."""
     with storage_errors(path):
         if follow and path.is_block_device():
-            raise OverwriteError("a block device is never written to", where=path, hint="name a file")
+            raise OverwriteError("opscope never writes to a block device", where=path, hint="name a file")
         try:
             found = path.stat() if follow else path.lstat()
         except FileNotFoundError:
@@ -91,7 +91,7 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
         else:
             proved = follow
     if not proved:
-        raise OverwriteError("the file is there, and opscope did not write it", where=path, hint=_HINT)
+        raise OverwriteError("the file exists, and opscope did not write it", where=path, hint=_HINT)
 
 
 def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool = True) -> list[Path]:
@@ -142,7 +142,7 @@ def _check_kind(unmarked: list[str], old: Path, new: Path) -> None:
         return
     there = mark_of(old)
     if there != mark or (mark is None and not _is_remembered(old)):
-        problem = f"the file is there and holds something else ({there or 'no mark of opscope'}, not {mark or 'this'})"
+        problem = f"the file exists and has other content ({there or 'no opscope mark'}, not {mark or 'this'})"
         raise OverwriteError(problem, where=old, hint=_HINT)
 
 
@@ -150,11 +150,11 @@ def _check_inputs(output: Output, inputs: Iterable[Path]) -> None:
     own = _identities(output.path)
     for path in inputs:
         if own & _identities(path):
-            problem = f"{output.option} names an input, which would be replaced"
+            problem = f"{output.option} names an input, which it would replace"
             raise OverwriteError(problem, where=output.path, hint="name another file")
     if _is_part(output.path):
         problem = f"{output.option} names a file of a bundle"
-        raise OverwriteError(problem, where=output.path, hint="name a file outside of the bundle")
+        raise OverwriteError(problem, where=output.path, hint="name a file outside the bundle")
 
 
 def _is_part(file: Path) -> bool:

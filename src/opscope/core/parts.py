@@ -57,7 +57,7 @@ class PartFailure:
     @property
     def sentence(self) -> str:
         """What is not known, and why."""
-        return f"{self.part}: not known because of {self.because}"
+        return f"{self.part}: unknown because of {self.because}"
 
     @property
     def file_name(self) -> str:

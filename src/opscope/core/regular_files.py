@@ -19,7 +19,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-_HINT = "write its content to a file first: inputs are read more than once, and their hash is kept"
+_HINT = "write its content to a file first: opscope reads inputs more than once and keeps their hash"
 
 
 @contextlib.contextmanager

@@ -13,22 +13,22 @@ _MORE_SPACE = "free some space or choose another place; what was already measure
 _ELSEWHERE = "choose another place; what was already measured is kept"
 _SAID = {
     errno.EISDIR: ("it is a directory", "name a file, for example one in this directory"),
-    errno.EEXIST: ("something of that name exists", "choose another name"),
+    errno.EEXIST: ("that name already exists", "choose another name"),
     errno.EROFS: ("the file system is read-only", "choose a place on another file system, or mount it for writing"),
     errno.ENOSPC: ("no space left on the file system", _MORE_SPACE),
     errno.EDQUOT: ("the disk quota is used up", _MORE_SPACE),
-    errno.EFBIG: ("it would be larger than files may be", "raise the limit (`ulimit -f`), or choose another place"),
+    errno.EFBIG: ("it would exceed the maximum file size", "raise the limit (`ulimit -f`), or choose another place"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name"),
-    errno.ELOOP: ("its links lead in a circle", "name the file itself"),
-    errno.EPIPE: ("the program that reads it has ended", "let that program read to the end"),
+    errno.ELOOP: ("its links form a cycle", "name the file itself"),
+    errno.EPIPE: ("the program reading it has exited", "let that program read to the end"),
 }
 """Problem and hint where something was to be written, by the number of the system's error."""
 _HINTS = {
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.EACCES: "ask for access to it, or choose another place",
     errno.EPERM: "ask for access to it, or choose another place",
-    errno.ENOTDIR: "a part of the path is a file, not a directory",
-    errno.ELOOP: "its symbolic links lead in a circle",
+    errno.ENOTDIR: "part of the path is a file, not a directory",
+    errno.ELOOP: "its symbolic links form a cycle",
     errno.ENOSPC: "free some space, or choose another place",
 }
 """Hint where it is not known what was to be done; it may have been reading."""
@@ -39,13 +39,13 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
     if error.errno in {errno.ENOTDIR, errno.EEXIST} and (file := _not_a_directory(path)):
         return f"{file} is not a directory", "choose a place in a directory"
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return "permission denied", f"choose a place that you may write to; {_denying(path)} denies it"
+        return "permission denied", f"choose a place that you can write to; {_denying(path)} denies it"
     return _SAID.get(error.errno or 0, (error.strerror or str(error), _ELSEWHERE))
 
 
 def unknown_refusal(error: OSError) -> tuple[str, str | None]:
     """Problem and hint for what the system refused, where it is not known whether something was read or written."""
-    return f"the system refuses it: {error.strerror}", _HINTS.get(error.errno or 0)
+    return f"the system refused it: {error.strerror}", _HINTS.get(error.errno or 0)
 
 
 def _not_a_directory(path: Path) -> Path | None:

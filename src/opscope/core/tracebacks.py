@@ -50,7 +50,7 @@ def _keep(failure: PartFailure, directory: Path) -> None:
 def nothing_known(because: str, place: Path | str, directory: Path | None) -> InternalError:
     """The error of a command whose bugs leave nothing to report."""
     attached = "the lines above" if directory is None else f"the files in {shell_command([str(directory / PROBLEMS)])}"
-    hint = f"nothing is lost; report this bug with {attached} and, if you may share it, {place}"
+    hint = f"nothing is lost; report this bug with {attached} and, if you can share it, {place}"
     return InternalError(f"nothing can be reported: {because}", where=place, hint=hint)
 
 

@@ -65,7 +65,7 @@ def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
     usual = f"--ablate {default.name} is the default"
     if default.bits is not None:
         other = isa.strongest(probed.arch, fields, {_USUAL_BITS})
-        usual += f" for weights of {default.bits} bits, {other.name if other else 'none'} for those of {_USUAL_BITS}"
+        usual += f" for {default.bits}-bit weights, {other.name if other else 'none'} for {_USUAL_BITS}-bit ones"
     return Check(name, State.OK, f"{have}; {usual}")
 
 
@@ -86,7 +86,7 @@ def governor_check(machine: Environment) -> Check:
     if governor is None:
         return Check("clock governor", State.NOTE, "cannot be read here: throttling would go unnoticed")
     if governor != "performance":
-        action = "for steadier figures: sudo cpupower frequency-set -g performance"
+        action = "for more stable figures: sudo cpupower frequency-set -g performance"
         return Check("clock governor", State.NOTE, governor, action)
     return Check("clock governor", State.OK, governor)
 
@@ -94,9 +94,9 @@ def governor_check(machine: Environment) -> Check:
 def virtual_check(machine: Environment) -> Check:
     """Whether others share the processor of a machine, or it is none at all."""
     if machine.emulator:
-        found = f"the CPU is emulated by {machine.emulator}: its results are valid, its timings are not"
+        found = f"the CPU is emulated by {machine.emulator}: results are valid, timings are not"
         return Check("machine", State.NOTE, found, "measure latency on a real device")
     hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")
-    return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "not known to be virtual")
+    return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "unknown whether virtual")

@@ -91,11 +91,11 @@ def _text(file: Path, hint: str | None) -> str:
     with opened(file, hint) as stream:
         content = stream.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise UsageError("far too large for a configuration", where=file)
+        raise UsageError("too large for a configuration", where=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"not a text in UTF-8 (at byte {error.start:,})", where=file) from error
+        raise UsageError(f"not valid UTF-8 (at byte {error.start:,})", where=file) from error
 
 
 def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
@@ -111,7 +111,7 @@ def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON
     except RecursionError:
         raise UsageError(_TOO_DEEP, where=file) from None
     except ValueError as error:
-        raise UsageError(f"no {'TOML' if toml else 'JSON'}: {error}", where=file) from error
+        raise UsageError(f"not valid {'TOML' if toml else 'JSON'}: {error}", where=file) from error
 
 
 def _integer(text: str) -> int:

@@ -49,7 +49,7 @@ def read_own(raw: object, file: Path) -> Experiments:
     variants = _roles(_expanded(config, file), config)
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
-        raise wrong(file, "until", "no variant is compared with a baseline", hint)
+        raise wrong(file, "until", "no variant has a baseline to compare with", hint)
     found = [_experiment(config, file, model, place, variants) for model in models for place in places]
     pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
@@ -62,7 +62,7 @@ def read_settings(file: Path) -> Settings:
     config = typed(raw, Config, file, CHOICES)
     for key in _SAID_ELSEWHERE:
         if key in raw:
-            raise wrong(file, key, "the command line names two programs, and --out their bundle", f"leave out {key}")
+            raise wrong(file, key, "the command line names both programs, and --out their bundle", f"leave out {key}")
     for key in ("ablate", "ladder"):
         if getattr(config, key) not in {False, (), (NOTHING_OFF,)}:
             problem = "nothing is switched off when two programs are compared"
@@ -122,10 +122,10 @@ def _check_size(config: Config, experiments: int, file: Path) -> None:
     variants = sum(map(len, counts)) or len(thread_counts(config.threads))
     if experiments * variants > _MOST_RUNS_OF_VARIANTS:
         problem = (
-            f"{experiments:,} experiments (models x targets x devices) of {variants:,} variants each are more than "
-            f"{_MOST_RUNS_OF_VARIANTS:,} in all"
+            f"{experiments:,} experiments (models x targets x devices) of {variants:,} variants each exceed "
+            f"{_MOST_RUNS_OF_VARIANTS:,} in total"
         )
-        raise UsageError(problem, where=file, hint="ask for fewer, or write several files")
+        raise UsageError(problem, where=file, hint="reduce them, or write several files")
 
 
 def _check(config: Config, file: Path) -> None:
@@ -140,12 +140,14 @@ def _check(config: Config, file: Path) -> None:
     for path, groups in lists:
         for number, name in enumerate(groups):
             if name not in _FEATURES:
-                raise wrong(file, f"{path}[{number}]", f"no feature group {shown(name)}", did_you_mean(name, _FEATURES))
+                raise wrong(
+                    file, f"{path}[{number}]", f"unknown feature group {shown(name)}", did_you_mean(name, _FEATURES)
+                )
 
 
 def _what(config: Config, file: Path) -> UsageError | None:
     if config.model and config.models:
-        return wrong(file, "models", "there is a key model, too", "name all models in models, or one in model")
+        return wrong(file, "models", "there is also a key model", "name all models in models, or one in model")
     if problem := _models_of_variants(config, file):
         return problem
     if any(variant.model for variant in config.variants):
@@ -162,15 +164,15 @@ def _models_of_variants(config: Config, file: Path) -> UsageError | None:
     if not any(named):
         return None
     if config.models:
-        return wrong(file, "models", "variants have models of their own", "leave out models")
+        return wrong(file, "models", "variants have their own models", "leave out models")
     if all(named) and config.model:
-        return wrong(file, "model", "every variant names a model of its own", "leave out model")
+        return wrong(file, "model", "every variant names its own model", "leave out model")
     for number, variant in enumerate(config.variants):
         if variant.model is None and config.model is None:
-            hint = "name a model in each variant, or in model the one of those that name none"
+            hint = "name a model in each variant, or set model for those that name none"
             return wrong(file, f"variants[{number}].model", "this key is missing", hint)
         if variant.runner is not None:
-            hint = "leave out model: a build is compared with another one on the same program"
+            hint = "leave out model: builds are compared on the same program"
             return wrong(file, f"variants[{number}].runner", "a runner runs the model of the file", hint)
     return _same_twice(config, file)
 
@@ -183,7 +185,7 @@ def _same_twice(config: Config, file: Path) -> UsageError | None:
         runs = model, tuple(one.ablate), str(one.threads), str(one.affinity), one.delegate, one.role is Role.CONTROL
         if earlier := found.get(runs):
             problem = f"{earlier} runs {shown(one.model or config.model)} in the same way"
-            return wrong(file, f"variants[{number}].model", problem, "name another program, or say what differs")
+            return wrong(file, f"variants[{number}].model", problem, "name another program, or add what differs")
         found[runs] = one.name
     return None
 
@@ -203,7 +205,7 @@ def _located(file: Path, model: str) -> str:
 def _given(config: Config, file: Path) -> UsageError | None:
     """What is wrong with the inputs, as far as they can be judged without a program."""
     if config.input and config.inputs:
-        return wrong(file, "inputs", "there is a key input, too", "leave out one of the two")
+        return wrong(file, "inputs", "there is also a key input", "leave out one of the two")
     problems = (_no_input(text, path, file) for path, text in _numbered("input", config.input))
     return next((problem for problem in problems if problem), None)
 
@@ -218,11 +220,11 @@ def _no_input(text: str, path: str, file: Path) -> UsageError | None:
 
 def _where(config: Config, file: Path) -> UsageError | None:
     if config.target and config.targets:
-        return wrong(file, "targets", "there is a key target, too", "name all targets in targets, or one in target")
+        return wrong(file, "targets", "there is also a key target", "name all targets in targets, or one in target")
     named = config.devices if isinstance(config.devices, dict) else {}
     if named and (config.target or config.targets):
         key = "target" if config.target else "targets"
-        return wrong(file, key, "each device says its own target", f"leave out {key}, or devices")
+        return wrong(file, key, "each device names its own target", f"leave out {key}, or devices")
     own = [(f"devices.{name}.target", device.target) for name, device in named.items()]
     for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets), *own]:
         problem = _no_target(target, path, file)
@@ -246,15 +248,15 @@ def _numbered(name: str, values: Sequence[str]) -> list[tuple[str, str]]:
 
 def _variants(config: Config, file: Path) -> UsageError | None:
     if config.ladder and config.ablate:
-        return wrong(file, "ladder", "the ladder decides itself what to switch off", "leave out ablate")
+        return wrong(file, "ladder", "the ladder chooses what to switch off", "leave out ablate")
     for name in ("ladder", "ablate"):
         if config.variants and getattr(config, name):
-            return wrong(file, name, "there are variants, which say themselves what is off", f"leave out {name}")
+            return wrong(file, name, "there are variants, which state what is off", f"leave out {name}")
     if not config.variants and any(kind_named(target).only_builds for target in _targets(config)):
         return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
     if config.variants and config.delegate == "both":
         hint = 'give two variants delegate = "xnnpack" and delegate = "none"'
-        return wrong(file, "delegate", "there are variants, which say themselves what runs them", hint)
+        return wrong(file, "delegate", "there are variants, which state what runs them", hint)
     if not config.variants:
         return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
     return _runners(config, file) or _compared(config, file)
@@ -271,14 +273,12 @@ def _runners(config: Config, file: Path) -> UsageError | None:
         place = f"variants[{number}]"
         if variant.role is Role.CONTROL and variant.ablate:
             hint = "leave it out, or choose another role"
-            return wrong(file, f"{place}.ablate", "a control runs without the switch", hint)
+            return wrong(file, f"{place}.ablate", "a control must run without the switch", hint)
         if fixed and variant.ablate:
             hint = "give a runner that was built without the feature"
             return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
         if bare and variant.runner is None:
-            return wrong(
-                file, f"{place}.runner", "this key is missing", "a runner is needed for each variant, or for none"
-            )
+            return wrong(file, f"{place}.runner", "this key is missing", "give a runner for every variant, or for none")
         if variant.runner is not None and not allowed:
             hint = f'target = "{RUNNER.name}", or the device that it was built for: {forms(_DEVICES_OF_BUILDS)}'
             return wrong(file, f"{place}.runner", f"only the target {names(_TAKE_BUILDS)} has one", hint)
@@ -290,7 +290,7 @@ def _compared(config: Config, file: Path) -> UsageError | None:
     known = dict.fromkeys([*names, *(variant.name for variant in _expanded(config, file))])
     for number, name in enumerate(names):
         if name in names[:number]:
-            return wrong(file, f"variants[{number}].name", f"there are two variants {shown(name)}")
+            return wrong(file, f"variants[{number}].name", f"two variants are called {shown(name)}")
     for number, pair in enumerate(config.comparisons):
         for side in ("baseline", "candidate"):
             name = getattr(pair, side)
@@ -434,8 +434,6 @@ def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
     names = [experiment.name for experiment in found]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice:
-        hint = (
-            "models need file names that differ, and a target can stand once in a file; devices with names can share it"
-        )
+        hint = "models need different file names, and a target can occur once per file; named devices can share it"
         raise wrong(file, "models", f"two experiments would be called {twice}", hint)
     return found

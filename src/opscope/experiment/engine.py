@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _STEP_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 900.0
-_HINT = "finish with --resume when it is cooler, or raise max_temperature"
+_HINT = "finish with --resume once it has cooled, or raise max_temperature"
 
 
 class TraceCheck(Protocol):
@@ -256,14 +256,14 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
         return Failure(FailureKind.TRACE, f"{what} {inferences} of {counted_text(job.inferences, 'inference')}")
     if measurement.threads not in {None, job.threads}:
         return Failure(
-            FailureKind.EXIT, f"the runtime used {counted_text(measurement.threads, 'thread')}, asked for {job.threads}"
+            FailureKind.EXIT, f"the runtime used {counted_text(measurement.threads, 'thread')}, requested {job.threads}"
         )
     cleared = measurement.mask.cleared if measurement.mask else []
     if cleared != (job.clear or []):
-        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked for {job.clear}")
+        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, requested {job.clear}")
     if measurement.mask and measurement.mask.mechanism is not job.switch:
         found, asked = measurement.mask.mechanism.value, job.switch.value
-        return Failure(FailureKind.MASK, f"features were switched off with {found}, asked for {asked}")
+        return Failure(FailureKind.MASK, f"features were switched off with {found}, requested {asked}")
     return None
 
 

@@ -76,8 +76,8 @@ def with_dimensions(
     symbols = {symbol for value in tensors.values() for symbol in value.symbols} - {"", UNNAMED}
     for name in sizes:
         if name not in symbols:
-            hint = did_you_mean(name, sorted(symbols)) if symbols else "give sizes by --input NAME=TYPE[SIZE,...]"
-            raise UsageError(f"no input has an open size {name!r}", where="--dim", hint=hint)
+            hint = did_you_mean(name, sorted(symbols)) if symbols else "give sizes with --input NAME=TYPE[SIZE,...]"
+            raise UsageError(f"no input has a dynamic size {name!r}", where="--dim", hint=hint)
     found = [*asked, *[None] * (len(inputs) - len(asked))]
     for place, value in tensors.items():
         if any(value.symbols) and {*value.symbols} <= {"", *sizes} and _lacks_sizes(found[place]):

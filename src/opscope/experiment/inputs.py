@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 InputValue: TypeAlias = "Array | int | float | bool | None"
 """The value of an input that came with a program; None where it holds none."""
 GRAMMAR = (
-    "TYPE[SIZE,...], FILL, TYPE[SIZE,...]=FILL, none or default, with NAME= before it where inputs have names; FILL is "
-    "zeros, ones, range, random, random(LOW,HIGH), a number, true or false"
+    "TYPE[SIZE,...], FILL, TYPE[SIZE,...]=FILL, none or default, after NAME= if inputs have names; FILL is zeros, "
+    "ones, range, random, random(LOW,HIGH), a number, true or false"
 )
 """What one input may be, in one line."""
 
@@ -94,7 +94,7 @@ def parse_input(text: str) -> AskedInput | None:
     name, _, rest = word.partition("=")
     named = _wish(rest.strip()) if name else _NO_WISH
     if named is _NO_WISH:
-        raise UsageError(f"{text!r} is not an input", where="--input", hint=f"one is {GRAMMAR}")
+        raise UsageError(f"{text!r} is not an input", where="--input", hint=f"write {GRAMMAR}")
     return AskedInput(word, named, name.strip())
 
 
@@ -132,7 +132,7 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
         raise UsageError(f"{dtype!r} is not a number type", where="--input", hint=did_you_mean(dtype, NUMBER_TYPES))
     shape = tuple(map(int, words))
     if math.prod(shape) * 8 > _MOST_BYTES:
-        raise UsageError(f"{text!r} would take more than 16 GiB", where="--input", hint="give smaller sizes")
+        raise UsageError(f"{text!r} would need more than 16 GiB", where="--input", hint="give smaller sizes")
     return _filling(fill, dtype, shape)
 
 
@@ -145,8 +145,8 @@ def _filling(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> Ten
     bounds = _RANDOM.match(fill.replace(" ", ""))
     low, high = (_number(bounds["low"]), _number(bounds["high"])) if bounds else (None, None)
     if low is None or high is None or not low < high:
-        hint = f"one of {', '.join(_FILLS)}, a number and random(LOW,HIGH), where LOW is the smaller one"
-        raise UsageError(f"{fill!r} fills no tensor", where="--input", hint=hint)
+        hint = f"use one of {', '.join(_FILLS)}, a number, or random(LOW,HIGH) with LOW below HIGH"
+        raise UsageError(f"{fill!r} cannot fill a tensor", where="--input", hint=hint)
     return TensorRecipe(dtype, shape, "random", (low, high))
 
 
@@ -194,12 +194,12 @@ def placed(asked: Sequence[AskedInput | None], names: Sequence[str]) -> list[Ask
             continue
         if one.name not in names:
             known = [name for name in names if name]
-            hint = did_you_mean(one.name, known) if known else "give them in their order, without names"
+            hint = did_you_mean(one.name, known) if known else "give them in order, without names"
             raise UsageError(f"no input has the name {one.name!r}", where="--input", hint=hint)
         place = names.index(one.name)
         found.extend([None] * (place + 1 - len(found)))
         if found[place] is not None:
-            hint = "inputs without a name are taken in their order; name each or none"
+            hint = "unnamed inputs are used in order; name all or none"
             raise UsageError(f"the input {one.name!r} is given twice", where="--input", hint=hint)
         found[place] = one
     return found
@@ -210,7 +210,7 @@ def made_inputs(declared: Sequence[Value], asked: Sequence[AskedInput | None], s
     if len(asked) > len(declared):
         kinds = ", ".join(map(described, declared)) or "none"
         problem = f"{len(asked)} inputs are given, the program takes {len(declared)}: {kinds}"
-        raise UsageError(problem, where="--input", hint="several methods' inputs stand one after the other")
+        raise UsageError(problem, where="--input", hint="inputs of several methods follow one another")
     if not any(asked) and all(isinstance(value, PlannedTensor) for value in declared):
         return MadeInputs([], {})
     given = [*asked, *[None] * (len(declared) - len(asked))]
@@ -263,7 +263,7 @@ def _planned_scalar(number: int, value: bool | float, asked: AskedInput | None) 
     if not alike or not math.isclose(float(wish), float(value), rel_tol=1e-6):  # type: ignore[arg-type]
         said = asked.source if asked else ""
         problem = f"is {said}, the program was exported for {described(value)} and accepts no other"
-        hint = "leave it as default, export the program for that value, or make it a tensor"
+        hint = "use default, export the program for that value, or make it a tensor"
         raise _unfit(number, problem, hint)
     return PlannedInput(None, type(value).__name__, value, asked.source if asked else "")
 
@@ -276,7 +276,7 @@ def _planned_tensor(number: int, value: PlannedTensor, asked: AskedInput | None)
         problem = f"has the number type {dtype}, the program takes {described(value)}"
         raise _unfit(number, problem, f"convert it to {value.dtype.name}")
     if not _fits(shape, value):
-        fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "and no more than that"
+        fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "at most"
         problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {described(value)}, {fixed}"
         raise _unfit(number, problem, "give these sizes, or export the program with dynamic_shapes")
     return PlannedInput(list(shape), dtype, source=asked.source)
@@ -292,8 +292,8 @@ def _asked_tensor(number: int, value: PlannedTensor, asked: AskedInput) -> tuple
         return "bfloat16" if wide else wish.dtype.name, wish.shape
     if wish is not None:
         if value.dynamism is Dynamism.UNBOUNDED:
-            problem = f"is {asked.source} without sizes, and those of {described(value)} are open"
-            raise _unfit(number, problem, f"give them before it: TYPE[SIZE,...]={asked.source}")
+            problem = f"is {asked.source} without sizes, but the sizes of {described(value)} are dynamic"
+            raise _unfit(number, problem, f"give the sizes first: TYPE[SIZE,...]={asked.source}")
         return value.dtype.name, value.sizes
     raise _unfit(number, f"is {asked.source}, the program takes the tensor {described(value)}", "give a tensor")
 
@@ -391,8 +391,8 @@ def labelled_inputs(path: Path, arrays: Mapping[str, Array]) -> LabelledInputs |
 
 
 _HINT = (
-    "numpy.savez(FILE, images, labels=classes): one input after the other along the first axis of each array, and one "
-    "class for each, from 0, or -1 where it is not known; an input of the program itself is named arr_0, arr_1, ..."
+    "use numpy.savez(FILE, images, labels=classes): inputs along the first axis of each array, and one class per "
+    "input, from 0, or -1 if unknown; name other program inputs arr_0, arr_1, ..."
 )
 
 

@@ -18,7 +18,7 @@ class Settings(ExperimentSettings, frozen=True, kw_only=True):
     models: Annotated[
         Text | None,
         option(
-            "Your directory of models.",
+            "Your model directory.",
             metavar="DIR",
             usual="$OPSCOPE_MODELS, else opscope-models",
             group="Model and inputs",
@@ -27,13 +27,12 @@ class Settings(ExperimentSettings, frozen=True, kw_only=True):
     lock: Annotated[
         LockMode,
         option(
-            "When another run measures on the machine: wait for it, at most 60 s, and then run beside it (a device "
-            "with a name in a configuration: until it is free); run beside it at once; or fail. Runs beside each "
-            "other are marked.",
+            "If another run is measuring on the machine: wait up to 60 s and then run alongside it; run alongside at "
+            "once; or fail. A named device is waited for until it is free. Concurrent runs are marked.",
             metavar="wait|warn|fail",
             group="Target",
         ),
     ] = "wait"
-    keep_going: Annotated[
-        bool, option("Run all processes although the first ones failed alike.", group="Repetitions")
-    ] = False
+    keep_going: Annotated[bool, option("Run all processes even if the first ones fail alike.", group="Repetitions")] = (
+        False
+    )

@@ -122,7 +122,7 @@ class RunTarget(ABC):
             words = [known[name].named(name) for name in dropped]
             kind = self.describe().kind
             hint = f"leave it out, or choose another --target than {kind}"
-            raise UsageError(f"what runs models there knows no {' and no '.join(words)}", where=words[0], hint=hint)
+            raise UsageError(f"the runner there does not support {' or '.join(words)}", where=words[0], hint=hint)
 
     def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # noqa: ARG002 - for those that can
         """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
@@ -155,7 +155,7 @@ class RunTarget(ABC):
         Raises:
             OpscopeError: as of :meth:`RunTarget.ceilings`.
         """
-        raise RunError("this target keeps no ceilings")
+        raise RunError("this target does not store ceilings")
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do there.

@@ -46,7 +46,7 @@ def _random(generator: np.random.RandomState, tensor: Tensor) -> Array:
         return values.astype(_numpy_type(tensor.dtype))
     if tensor.dtype in _INTEGERS:
         return generator.randint(0, 2, tensor.shape).astype(_numpy_type(tensor.dtype))
-    raise RunError(f"inputs of number type {tensor.dtype} cannot be made")
+    raise RunError(f"inputs of number type {tensor.dtype} are not supported")
 
 
 def as_type(values: Array, dtype: str) -> Array:
@@ -63,7 +63,7 @@ def to_bytes(array: Array, dtype: str, order: Sequence[int]) -> bytes:
 def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
     """The tensor whose bytes lie in memory so; the inverse of :func:`to_bytes`."""
     if tensor.dtype not in NUMBER_TYPES:
-        raise RunError(f"outputs of number type {tensor.dtype} cannot be read")
+        raise RunError(f"outputs of number type {tensor.dtype} are not supported")
     wide = tensor.dtype == _BFLOAT16
     flat = np.frombuffer(data, np.dtype(np.uint16) if wide else _numpy_type(tensor.dtype))
     laid = [tensor.shape[dimension] for dimension in order]

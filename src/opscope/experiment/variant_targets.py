@@ -61,7 +61,7 @@ class VariantTargets(RunTarget):
         try:
             return self._targets[variant]
         except KeyError:
-            raise RunError(f"nothing says where the variant {variant} runs") from None
+            raise RunError(f"no target given for the variant {variant}") from None
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features, as the first target tells them."""

@@ -61,8 +61,8 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetRe
     chosen = run_filter(where)
     rows = _newest(place, chosen)
     if not rows:
-        hint = "`opscope store list` shows what there is"
-        raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
+        hint = "`opscope store list` shows the stored runs"
+        raise NotFoundError("no stored run matches", where=where or address, hint=hint)
     runs = _named(rows)
     newest = max((row[-1] for row in rows if row[-1] is not None), default=None)
     counted = counted_runs(runs)

@@ -86,10 +86,10 @@ def check_fleet(
     series, without, untrusted = _series(place, run_filter(where), found)
     if not series and untrusted:
         hint = f"they are graded do_not_trust: {QUIETER}"
-        raise UntrustedError(f"no new run of {untrusted} series can be trusted", where=place.address, hint=hint)
+        raise UntrustedError(f"no new run of {untrusted} series is trustworthy", where=place.address, hint=hint)
     if not series:
-        what = "no run was added since then" if without else "no run of the store fits"
-        hint = "`opscope store list` shows what there is, and when it was added"
+        what = "no run was added since then" if without else "no stored run matches"
+        hint = "`opscope store list` shows the stored runs and when they were added"
         raise NotFoundError(what, where=f"{place.address} {where}".strip(), hint=hint)
     gone = _vanished(place, run_filter(where), found)
     terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted, gone)
@@ -105,7 +105,7 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
         if one.max_ms is None and one.max_slower is None:
             raise wrong(file, f"budget[{number}]", "it sets no limit", "give max_slower or max_ms")
         if all(getattr(one, name) is None for name in SELECTORS):
-            hint = f"give at least one of {', '.join(SELECTORS)}; limits of all series belong into [fleet]"
+            hint = f"give at least one of {', '.join(SELECTORS)}; limits for all series belong in [fleet]"
             raise wrong(file, f"budget[{number}]", "it chooses no series", hint)
     return budgets
 

@@ -102,12 +102,12 @@ def stored_history(
     sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
     if not rows:
-        hint = "`opscope store list` shows what there is"
-        raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
+        hint = "`opscope store list` shows the stored runs"
+        raise NotFoundError("no stored run matches", where=where or address, hint=hint)
     known_rows = [row for row in rows if row[-1] is not None]
     if not known_rows:
         hint = "`opscope store query` shows the names in use"
-        raise NotFoundError(f"no run that can be trusted has the figure {metric}", where=address, hint=hint)
+        raise NotFoundError(f"no trustworthy run has the figure {metric}", where=address, hint=hint)
     judged = history(address, shown, order, _newest(known_rows, chosen), len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
     told = seen_since(marked, date_of(since, "--since", "--since ").isoformat()) if since else marked
@@ -148,7 +148,7 @@ def read_known(path: Path) -> KnownChanges:
     try:
         return from_json(file_bytes(path), KnownChanges)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        hint = "it is written by `opscope history ... --acknowledge NOTE`"
+        hint = "`opscope history ... --acknowledge NOTE` writes it"
         raise UsageError(f"not a file of acknowledged changes: {error}", where=path, hint=hint) from error
 
 
@@ -163,11 +163,11 @@ def check_new_changes(found: History) -> None:
     new = new_for_the_worse(found)
     if new:
         changes = counted_text(len(new), "change")
-        hint = "look at them; --acknowledge NOTE --known FILE takes them as known"
-        raise RegressionError(f"{changes} for the worse, not acknowledged", where=found.metric.name, hint=hint)
+        hint = "check them; --acknowledge NOTE --known FILE marks them as known"
+        raise RegressionError(f"{changes} not acknowledged", where=found.metric.name, hint=hint)
     if lost:
         problem = f"{len(lost)} of {len(found.series)} series are not judged: {lost[0].not_judged}"
-        raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series are judged")
+        raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series were judged")
 
 
 def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:
@@ -190,7 +190,7 @@ def _order(by: str) -> tuple[Order, str]:
     name, _, package = by.partition(":")
     if name not in {one.value for one in Order} or (package and name != "version"):
         hint = "date, commit, version or version:PACKAGE"
-        raise UsageError(f"no order {by!r}", where="--by", hint=hint)
+        raise UsageError(f"unknown order {by!r}", where="--by", hint=hint)
     if name == "version":
         return Order.VERSION, f"json_extract_string(r.versions, '$.{_identifier(package or RUNTIME)}')"
     return Order(name), "r.commit" if name == "commit" else "strftime(r.created, '%Y-%m-%d')"
@@ -198,7 +198,7 @@ def _order(by: str) -> tuple[Order, str]:
 
 def _identifier(package: str) -> str:
     if not package.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise UsageError(f"no package {package!r}", where="--by", hint="version:executorch")
+        raise UsageError(f"unknown package {package!r}", where="--by", hint="version:executorch")
     return f'"{package}"'
 
 
@@ -208,7 +208,7 @@ def _figure(name: str) -> tuple[str, str, tuple[str, ...]]:
         return f"r.{_PLAIN[name]}", "", ()
     sort, _, value = name.partition(":")
     if sort not in _PARTS or not value:
-        raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
+        raise UsageError(f"unknown figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
     table, column, time = _PARTS[sort]
     beside = (
         f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours

@@ -57,16 +57,16 @@ def check_history(
     text, chosen = against.removeprefix(HISTORY), run_filter(against.removeprefix(HISTORY))
     path, _, name = str(candidate).partition("#")
     if not is_bundle(Path(path)):
-        raise UsageError("only a bundle can be judged by a history", where=path, hint="give a bundle")
+        raise UsageError("only a bundle can be judged against a history", where=path, hint="give a bundle")
     found = read_found(Path(path))
     variant = _variant(found, name)
     analysis = found.analyses[variant.name]
     place = place_of(store)
     rows = _runs(place, _alike(found.manifest, variant, analysis.latency.source, text, chosen), found)
     if not rows:
-        hint = "`opscope store list` shows what is stored; `store:device=NAME` takes runs of another name of the device"
-        hint += "; those graded do_not_trust do not count"
-        raise MismatchError("the store has no run that it can be compared with", where=candidate, hint=hint)
+        hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
+        hint += "; runs graded do_not_trust do not count"
+        raise MismatchError("the store has no comparable run", where=candidate, hint=hint)
     latencies = [float(row[1]) for row in rows]
     bundles = [str(row[0]) for row in rows]
     side = ComparedSide(
@@ -77,7 +77,7 @@ def check_history(
     own = ComparedSide(label=variant.name, path=found.source, headline_ns=analysis.latency.median_ns)
     model = found.manifest.model_of(variant.name)
     same = [row for row in rows if row[2] == model.sha256]
-    notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs are of another program"]
+    notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs used a different program"]
     terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, model.name, notes=notes)
     before = Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3])))
     return shown_as(GateResult, history_gate(analysis, found.processes(variant.name), own, before, terms))

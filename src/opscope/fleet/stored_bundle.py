@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _TILES = b"opscope.tiles/2"
 _UNSAID = BundleLabels()
-_RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
+_RESTORE = "restore the file from a copy of the bundle, or leave the bundle out"
 _Document = TypeVar("_Document", Analysis, StoredComparison)
 
 
@@ -72,7 +72,7 @@ def bundles_in(path: Path) -> list[Path]:
     found = sorted(_below(path, {path.resolve()})) if path.is_dir() else []
     if not found:
         hint = "give what `opscope profile`, `opscope run` or `opscope aie --out` wrote, or a directory of such"
-        raise NotFoundError("no bundle, and none below", where=path, hint=hint)
+        raise NotFoundError("not a bundle, and none below", where=path, hint=hint)
     return found
 
 
@@ -128,7 +128,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], 
 def read_found(path: Path, *, recompute: bool = False) -> Found:
     """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed."""
     if is_held(path):
-        raise BundleError("a run is using it", where=path, hint="add it when the run has ended")
+        raise BundleError("a run is using it", where=path, hint="add it after the run has ended")
     bundle, name = Bundle.open(path), content_id(path)
     manifest = bundle.manifest
     _check_traces(path, manifest)
@@ -168,9 +168,9 @@ def _of_tiles(path: Path, given: BundleLabels) -> Ready:
         found = from_json(file.read_bytes(), TilesAnalysis)
         written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     except OSError as error:
-        raise NotFoundError("no bundle, and no result of a trace of tiles", where=path) from error
+        raise NotFoundError("neither a bundle nor an AI Engine result", where=path) from error
     except msgspec.MsgspecError as error:
-        raise TraceFormatError(f"no result that this opscope knows: {error}", where=file) from error
+        raise TraceFormatError(f"not a result that this opscope reads: {error}", where=file) from error
     name = content_id(path)
     rows = tile_rows(found, name, str(path), given, written)
     _, model, device, variant = rows["runs"][0][:4]
@@ -230,18 +230,18 @@ def _check_traces(path: Path, manifest: Manifest) -> None:
                 continue
             file = path / repetition.trace
             if not inside.holds(repetition.trace):
-                raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
+                raise TraceFormatError("a trace outside its bundle", where=file, hint=_RESTORE)
             try:
                 same = content_sha256(file) == repetition.trace_sha256
             except TraceFormatError as error:
-                problem = f"a trace is not the one that the manifest names: {error.problem}"
+                problem = f"a trace differs from the one in the manifest: {error.problem}"
                 raise TraceFormatError(problem, where=file, hint=_RESTORE) from error
             except FileNotFoundError:
                 raise TraceFormatError("a trace is missing", where=file, hint=_RESTORE) from None
             except OSError as error:
                 raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
             if not same:
-                raise TraceFormatError("a trace is not the one that the manifest names", where=file, hint=_RESTORE)
+                raise TraceFormatError("a trace differs from the one in the manifest", where=file, hint=_RESTORE)
 
 
 def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None:

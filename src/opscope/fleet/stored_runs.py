@@ -68,7 +68,9 @@ def run_filter(text: str) -> RunFilter:
     for part in filter(None, (word.strip() for word in _NEXT.split(text))):
         key, equals, value = part.partition("=")
         if not equals or key not in KEYS:
-            raise UsageError(f"no filter {part!r}", where="filter", hint=f"KEY=VALUE,...; {did_you_mean(key, KEYS)}")
+            raise UsageError(
+                f"unknown filter {part!r}", where="filter", hint=f"KEY=VALUE,...; {did_you_mean(key, KEYS)}"
+            )
         found = _with(found, key, value.strip())
     return found
 
@@ -84,7 +86,9 @@ def _with(found: RunFilter, key: str, value: str) -> RunFilter:
 
 def _number(key: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"{value!r} is not a whole number from 1", where=f"filter, {key}", hint=f"for example {key}=4")
+        raise UsageError(
+            f"{value!r} is not a positive whole number", where=f"filter, {key}", hint=f"for example {key}=4"
+        )
     return int(value)
 
 

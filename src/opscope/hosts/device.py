@@ -256,9 +256,9 @@ class Device:
         with contextlib.suppress(DeviceError):
             found = self.storage()
             remove(self._shell, self.base, [own])
-            room = "" if found.free is None else f", {found.free >> 20} MiB are free"
+            room = "" if found.free is None else f", {found.free >> 20} MiB free"
             reason = error.problem if found.writable else found.said or error.problem
-            problem = f"files cannot be kept in {self.base} on the device{room}: {reason}"
+            problem = f"cannot keep files in {self.base} on the device{room}: {reason}"
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
 
@@ -277,7 +277,7 @@ class Device:
             return GuardedEnd(None, files)
         if code == _NO_DIRECTORY and not files:
             own = work.removeprefix(f"{self.base}/")
-            raise self._explained(DeviceError("no directory for a run can be made", where=self.name), own)
+            raise self._explained(DeviceError("cannot create a directory for the run", where=self.name), own)
         return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:

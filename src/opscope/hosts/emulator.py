@@ -33,7 +33,7 @@ VARIABLE = "OPSCOPE_QEMU"
 _CPU = ("-cpu", "max")
 WRONG_BEFORE, RIGHT_FROM = (10, 0), (11, 1)
 _VERSION = re.compile(r"version (\d+)\.(\d+)(?:\.\d+)?")
-_INSTALL = f"install QEMU 11.1 or newer (Debian: qemu-user of trixie-backports), or name one in {VARIABLE}"
+_INSTALL = f"install QEMU 11.1 or newer (Debian: qemu-user of trixie-backports), or set one in {VARIABLE}"
 
 
 class Emulator(NamedTuple):
@@ -48,7 +48,7 @@ class Emulator(NamedTuple):
         """What is known against this version; None for one that has been seen to be right."""
         if self.version >= RIGHT_FROM:
             return None
-        return f"QEMU {self.text} knows no SME2, and its SME was not checked; 11.1 is right"
+        return f"QEMU {self.text} does not support SME2, and its SME was not checked; use 11.1"
 
 
 def find_emulator() -> Emulator:
@@ -60,10 +60,10 @@ def find_emulator() -> Emulator:
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
     match = _VERSION.search(done.stdout)
     if match is None:
-        raise MissingDependencyError("it does not report a version of QEMU", where=command[0], hint=_INSTALL)
+        raise MissingDependencyError("it does not report a QEMU version", where=command[0], hint=_INSTALL)
     found = Emulator(command, (int(match[1]), int(match[2])), match[0].removeprefix("version "))
     if found.version < WRONG_BEFORE:
-        problem = f"QEMU {found.text} computes int8 convolutions with SME wrong"
+        problem = f"QEMU {found.text} computes int8 convolutions with SME incorrectly"
         raise MissingDependencyError(problem, where=command[0], hint=_INSTALL)
     return found
 

@@ -30,8 +30,8 @@ LockMode: TypeAlias = Literal["wait", "warn", "fail"]
 LOCK_SECONDS = 60.0
 """How long is waited for another run."""
 _ANSWER_SECONDS, _POLL_SECONDS = 60.0, 1.0
-_BUSY = "wait until that run ends, or stop it; its lock goes with it"
-_REFUSED = "its directory must be writable by everyone, as /tmp is"
+_BUSY = "wait until that run ends, or stop it; that releases its lock"
+_REFUSED = "its directory must be writable by everyone, like /tmp"
 
 
 def _unheard(text: str) -> None:
@@ -148,13 +148,13 @@ class DeviceLock:
             return BusyError(f"the machine is in use {rest}", rest.removeprefix("by "), where=where, hint=_BUSY)
         if verdict == "left":
             lock, _, who = rest.partition(" ")
-            problem = f"a run that has ended left its lock behind ({who or 'by an unknown process'})"
+            problem = f"a finished run left its lock behind ({who or 'by an unknown process'})"
             return DeviceError(problem, where=where, hint=f"remove it there: rm -r {lock}")
         if verdict == "foreign":
-            problem = f"{rest} is there, and is not a lock of opscope"
-            return DeviceError(problem, where=where, hint="remove it there, or name another place in OPSCOPE_LOCK")
+            problem = f"{rest} exists and is not an opscope lock"
+            return DeviceError(problem, where=where, hint="remove it there, or set OPSCOPE_LOCK to another path")
         if verdict == "refused":
-            return DeviceError(f"no lock can be written there: {rest}", where=where, hint=_REFUSED)
+            return DeviceError(f"cannot write a lock there: {rest}", where=where, hint=_REFUSED)
         return DeviceError("the machine did not say whether it is free", where=where, hint="try again")
 
 
@@ -218,7 +218,7 @@ def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
         try:
             lock.take(beside=busy is not None and left <= 0)
             if busy and lock.holder:
-                request.notify(f"measuring beside {lock.holder.removeprefix('by ')}: figures may be wrong")
+                request.notify(f"measuring alongside {lock.holder.removeprefix('by ')}: figures may be wrong")
             return MachineHold(request.mode, lock, waited if busy and request.mode == "wait" else 0.0, busy)
         except BusyError as error:
             if request.mode == "fail":

@@ -56,8 +56,8 @@ def prepare(shell: RemoteShell, directory: str) -> None:
     """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it."""
     done = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
     if done.stdout.strip() == b"foreign":
-        problem = f"{directory} is there, and opscope did not make it"
-        hint = f"name a directory in which opscope may make {OWN}, with ?dir=PATH in the address"
+        problem = f"{directory} exists, and opscope did not create it"
+        hint = f"name a directory where opscope can create {OWN}, with ?dir=PATH in the address"
         raise OverwriteError(problem, where=shell.describe().name, hint=hint)
 
 

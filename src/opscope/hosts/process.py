@@ -65,7 +65,7 @@ def run_process(
 def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:
     """What a process left in its answer file, or why there is nothing to read."""
     if code is None:
-        return Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result")
+        return Failure(FailureKind.TIMEOUT, f"timed out after {timeout:.0f} s without a result")
     if code < 0 or not answer.exists():
         return unanswered(code, log)
     try:
@@ -78,10 +78,10 @@ def unanswered(code: int, log: Path) -> Failure:
     """Why a process ended without an answer."""
     if code < 0:
         name = signal_name(-code)
-        return Failure(FailureKind.SIGNAL, f"the process was ended by {name}{log_tail(log)}", signal=name)
+        return Failure(FailureKind.SIGNAL, f"the process was killed by {name}{log_tail(log)}", signal=name)
     if code == StorageError.exit_code:
         return Failure(FailureKind.STORAGE, "the disk is full: no answer could be written")
-    return Failure(FailureKind.EXIT, f"the process ended with code {code} and no answer{log_tail(log)}", exit_code=code)
+    return Failure(FailureKind.EXIT, f"exited with code {code} and no answer{log_tail(log)}", exit_code=code)
 
 
 def signal_name(number: int) -> str:
@@ -92,7 +92,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-LAST_WORDS = "; its last words: "
+LAST_WORDS = "; its last output: "
 """What stands in a message before the last line that a process printed."""
 
 

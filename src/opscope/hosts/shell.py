@@ -135,7 +135,7 @@ def address_options(query: str, known: Sequence[str], where: str, example: str) 
         raise UsageError(f"{query!r} are not options", where=where, hint=f"for example ?{example}") from None
     for name in options:
         if name not in known:
-            raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, known))
+            raise UsageError(f"unknown option {name!r}", where=where, hint=did_you_mean(name, known))
     return options
 
 
@@ -143,5 +143,5 @@ def safe_path(path: str, where: str) -> str:
     """A path on a device that no program on the way can misread; the copying programs quote in different ways."""
     if not path or path.startswith("-") or not _SAFE_PATH.match(path):
         problem = f"{path!r} cannot be a directory of the device"
-        raise UsageError(problem, where=where, hint="use letters, digits and _ . / + @ % , = : - only")
+        raise UsageError(problem, where=where, hint="use only letters, digits and _ . / + @ % , = : -")
     return path

@@ -54,7 +54,7 @@ def parse_address(text: str) -> SshAddress:
     where = f"--target ssh:{text}"
     if match is None or match["host"].startswith("-"):
         hint = "for example ssh:board, ssh:user@192.168.1.7:2222, or a Host of ~/.ssh/config"
-        raise UsageError("not a host that ssh could reach", where=where, hint=hint)
+        raise UsageError("not a valid ssh host", where=where, hint=hint)
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 0 < port <= _HIGHEST_PORT:
         raise UsageError(f"{port} is not a port", where=where)
@@ -62,8 +62,8 @@ def parse_address(text: str) -> SshAddress:
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     python = safe_path(options["python"], where) if "python" in options else None
     if python and "runner" in options:
-        hint = "name the device twice for both: ssh:HOST?python=PATH and ssh:HOST?runner=PATH"
-        raise UsageError("a run is of a Python or of a runner", where=where, hint=hint)
+        hint = "for both, name the device twice: ssh:HOST?python=PATH and ssh:HOST?runner=PATH"
+        raise UsageError("a run uses either a Python or a runner", where=where, hint=hint)
     return SshAddress(text, match["host"], port, directory, python, options.get("runner"))
 
 
@@ -71,14 +71,14 @@ NO_SFTP = re.compile(rb"subsystem request failed|sftp-server|scp: Connection clo
 """What scp says of a device without an SFTP server, and in part of a lost connection."""
 _LOST = "the connection was lost"
 _HINTS = (
-    (re.compile("Permission denied|Too many authentication"), "the device does not let us in", "ssh-copy-id {host}"),
+    (re.compile("Permission denied|Too many authentication"), "the device refused the login", "ssh-copy-id {host}"),
     (re.compile("Host key verification|HOST IDENTIFICATION"), "its host key is not the known one", "ssh {host}"),
     (
         re.compile("resolve hostname|Name or service"),
         "there is no such host",
-        "look at ~/.ssh/config",
+        "check ~/.ssh/config",
     ),
-    (re.compile("refused|timed out|No route|unreachable"), "it cannot be reached", "is it on, and on the network?"),
+    (re.compile("refused|timed out|No route|unreachable"), "it is unreachable", "is it on, and on the network?"),
 )
 
 
@@ -87,10 +87,10 @@ def connection_error(where: str, host: str, stderr: bytes) -> DeviceError:
     said = _said(stderr)
     for pattern, problem, hint in _HINTS:
         if pattern.search(said):
-            step = f"{hint.format(host=host)}; `ssh {host} true` must work without a question"
+            step = f"{hint.format(host=host)}; `ssh {host} true` must work without a prompt"
             return DeviceError(f"{problem}: {said}", where=where, hint=step)
     problem = f"{_LOST}: {said}" if said else _LOST
-    return DeviceError(problem, where=where, hint=f"`ssh {host} true` tells whether it is back")
+    return DeviceError(problem, where=where, hint=f"`ssh {host} true` shows whether it is back")
 
 
 def copy_error(where: str, host: str, stderr: bytes) -> DeviceError:
@@ -98,7 +98,7 @@ def copy_error(where: str, host: str, stderr: bytes) -> DeviceError:
     said = _said(stderr)
     if re.search("lost connection|closed by|Broken pipe|reset by|Connection ", said):
         return connection_error(where, host, stderr)
-    return DeviceError(f"a file cannot be copied: {said or 'scp gave no reason'}", where=where)
+    return DeviceError(f"a file cannot be copied: {said or 'scp reported no reason'}", where=where)
 
 
 def _said(stderr: bytes) -> str:
@@ -317,7 +317,7 @@ class SshShell:
         try:
             done = _run(command, seconds)
         except subprocess.TimeoutExpired:
-            raise DeviceError(f"a copy did not end within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
+            raise DeviceError(f"a copy did not finish within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
         if done.returncode and not self._legacy_copy and self._lacks_sftp(done.stderr):
             self._legacy_copy = True  # the older protocol of scp needs no server for files
             self._copy(arguments, size)
@@ -337,7 +337,7 @@ def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[
     )
 
 
-_SLOW = "look whether the device and the network are busy; `ssh HOST true` should take a moment"
+_SLOW = "check whether the device or network is busy; `ssh HOST true` should be fast"
 _UNKNOWN_SIZE = 1 << 30
 
 

@@ -36,31 +36,29 @@ class TargetKind(NamedTuple):
         return f"{self.name}:{self.address}" if self.missing else f"{self.name}[:{self.address}]"
 
 
-AUTO = TargetKind("auto", "`native` where a C++ compiler is there, else `local`", here=True)
-NATIVE = TargetKind(
-    "native", "this machine, with opscope's own runner, which is built here once", here=True, template=True
-)
+AUTO = TargetKind("auto", "`native` if there is a C++ compiler, else `local`", here=True)
+NATIVE = TargetKind("native", "this machine, with opscope's own runner, built here once", here=True, template=True)
 LOCAL = TargetKind("local", "this machine, with the runtime's Python bindings", here=True, template=True)
 RUNNER = TargetKind(
     "runner",
-    "this machine, with an executor_runner that you built; its features are those it was built with",
+    "this machine, with an executor_runner that you built; its features are fixed at build time",
     "PATH",
-    "which runner?",
+    "needs a runner",
     builds=True,
     only_builds=True,
     template=True,
 )
 SSH = TargetKind(
     "ssh",
-    "a device that ssh reaches; with `?runner=PATH` after it, with an executor_runner that you built for it",
+    "a device over ssh; with `?runner=PATH`, using an executor_runner that you built for it",
     "HOST",
-    "which device?",
+    "needs a device",
     remote=True,
     builds=True,
 )
 ADB = TargetKind(
     "adb",
-    "an Android device, by default the only one there is; `?runner=PATH` as for ssh",
+    "an Android device, by default the only one connected; `?runner=PATH` as for ssh",
     "SERIAL",
     remote=True,
     android=True,

@@ -140,7 +140,7 @@ def _launched(command: GuardedCommand) -> ExitStatus:
         if code is None or code < 0:
             return ExitStatus(code)
         if code or not report.exists():
-            return ExitStatus(code, f"its launcher ended with code {code}{log_tail(log)}")
+            return ExitStatus(code, f"its launcher exited with code {code}{log_tail(log)}")
         told = from_json(report.read_bytes(), _LaunchReport)
     finally:
         report.unlink(missing_ok=True)

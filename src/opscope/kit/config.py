@@ -169,7 +169,7 @@ def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
     bits = int(match[1], 16) if match else 0
     if not bits:
         problem = f"{shown(mask)} is not a mask of CPUs"
-        raise wrong(file, path, problem, 'a hexadecimal number as for taskset, for example "0x80" for CPU 7')
+        raise wrong(file, path, problem, 'use a hexadecimal number as for taskset, for example "0x80" for CPU 7')
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
@@ -178,7 +178,7 @@ def _check_names(placed: list[_Placed], file: Path) -> None:
     for one in placed:
         for variant in one.variants:
             if variant.name in seen:
-                raise wrong(file, f"experiments[{one.number}].name", f"there are two experiments {shown(variant.name)}")
+                raise wrong(file, f"experiments[{one.number}].name", f"two experiments named {shown(variant.name)}")
             seen.add(variant.name)
 
 
@@ -243,7 +243,7 @@ def _notes(raw: Any, placed: list[_Placed]) -> list[str]:  # noqa: ANN401 - keys
         notes += _unknown(f"experiments[{one.number}].", item, KitExperimentConfig)
         dropped = len(one.config.extra_args) - len(one.variants[0].arguments)
         if dropped:
-            notes.append(f"experiments[{one.number}].extra_args: options of the kit's perf_runner.py are not passed on")
+            notes.append(f"experiments[{one.number}].extra_args: options of the kit's perf_runner.py are ignored")
     return notes
 
 

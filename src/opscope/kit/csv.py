@@ -40,7 +40,7 @@ _INFERENCE = ["process", "inference"]
 def kit_csv(table: EventTable, model: str) -> list[bytes]:
     """The timeline of all runs, that of the first, and the statistics by name, as in ``FILES``."""
     if table.clock is not Clock.NS:
-        problem = f"the kit's files hold microseconds, and this trace counts {table.clock.value}"
+        problem = f"the kit's files are in microseconds, but this trace counts {table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv and parquet keep the clock of the trace")
     rows = _with_places(_with_run_index(table.frame))
     first = rows.filter(pl.col("run_index") == 0)

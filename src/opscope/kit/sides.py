@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TIMING = "timing"
 _NOT_KNOWN = "not known"
-_RUN_AGAIN = "run the kit again with a runner that has event tracing"
+_RUN_AGAIN = "rerun the kit with a runner that has event tracing"
 _AGREES = 0.01
 _SMALLEST_NS = 500.0
 _MILLI = 1e6
@@ -74,7 +74,7 @@ def kit_side(directory: Path, name: str | None, warmup: Warmup, files: ProgramFi
         return side
     message = f"{chosen.key} is shown because it is listed first; the directory also holds {', '.join(others)[:300]}"
     return side._replace(
-        table=side.table.with_warnings(TraceWarning("kit_first_experiment", message, "say which: DIR#experiment"))
+        table=side.table.with_warnings(TraceWarning("kit_first_experiment", message, "choose one: DIR#experiment"))
     )
 
 
@@ -121,15 +121,15 @@ def _with_recorded_program(run: KitRun, side: Side) -> Side:
         return with_program(side, Path(run.program), Path(run.etrecord) if run.etrecord else None)
     except OpscopeError as error:
         message = f"operators are known by name only: {error}"
-        warning = TraceWarning("program_unusable", message, "name the program that was run: --program")
+        warning = TraceWarning("program_unusable", message, "name the program that ran: --program")
         return side._replace(table=side.table.with_warnings(warning))
 
 
 def _first_run_only(experiment: KitExperiment) -> list[TraceWarning]:
     if experiment.trace != experiment.files.run0:
         return []
-    message = f"of {experiment.key} only the timeline of the first run is here: one inference, and the first is slow"
-    return [TraceWarning("kit_first_run_only", message, "keep the .etdump, or the timeline of all runs")]
+    message = f"of {experiment.key} only the timeline of the first run exists: one inference, and the first is slow"
+    return [TraceWarning("kit_first_run_only", message, "keep the .etdump or the timelines of all runs")]
 
 
 def _checked(run: KitRun, experiment: KitExperiment, trace: TraceRead) -> list[TraceWarning]:
@@ -156,7 +156,7 @@ def _stated(experiment: KitExperiment, stated: StatedMedian, median: float) -> T
         f"{stated.file} states a median of {time_text(stated.median_ms * _MILLI)} for {experiment.key}, "
         f"Method::execute in {experiment.trace} has {time_text(median)}"
     )
-    return TraceWarning("kit_median_differs", message, "the trace is what was measured; the stated figure is not of it")
+    return TraceWarning("kit_median_differs", message, "trust the trace; the stated figure does not come from it")
 
 
 def _agree(one: float, other: float) -> bool:
@@ -170,7 +170,7 @@ def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) 
     try:
         table = read_trace(Path(run.directory) / file).table
     except TraceFormatError as error:
-        hint = "the .etdump was analysed; the timeline can be deleted or written again"
+        hint = "opscope analysed the .etdump; delete or rewrite the timeline"
         return [TraceWarning("kit_timeline_damaged", f"{file} cannot be read: {error.problem}", hint)]
     found = [warning for warning in table.warnings if warning.code.startswith("kit_percentages")]
     own = _median(table)
@@ -179,7 +179,7 @@ def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) 
     message = (
         f"the timeline {file} has a median of {time_text(own)} for {experiment.key}, its .etdump {time_text(median)}"
     )
-    return [*found, TraceWarning("kit_timeline_differs", message, "they are of different runs; trust the .etdump")]
+    return [*found, TraceWarning("kit_timeline_differs", message, "they come from different runs; trust the .etdump")]
 
 
 class _Outcome(NamedTuple):
@@ -266,7 +266,7 @@ def _outcome(run: KitRun, experiment: KitExperiment, files: ProgramFiles | None)
     return explained(
         f"the experiment {experiment.key}",
         lambda: _tried(run, experiment, files),
-        lambda failure: _Outcome(experiment, None, f"not known because of {failure.because}", FailureKind.BUG),
+        lambda failure: _Outcome(experiment, None, f"unknown because of {failure.because}", FailureKind.BUG),
     )
 
 
@@ -309,7 +309,7 @@ def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Ana
         model=_model(run, analyses.values()),
         plan=_plan(run, [outcome.experiment.key for outcome in outcomes]),
         variants=[_variant(outcome.experiment) for outcome in outcomes],
-        target=Target("run of the Arm kit", ""),
+        target=Target("Arm kit run", ""),
         environment=_environment(run),
         repetitions=[_repetition(outcome) for outcome in outcomes],
     )
@@ -321,7 +321,7 @@ def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
     backends = dict.fromkeys(row.backend for a in analyses for row in a.backends)
     delegates = [name for name in backends if name not in {"portable", "framework"}]
     return Model(
-        name=stem if run.model else "model not known",
+        name=stem if run.model else "unknown model",
         source=source,
         dtype=None,
         program=source,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from opscope.kit.readers.run import KitExperiment, KitRun
     from opscope.runtimes.side import Side
 
-_AGAIN = "run the experiment again with the kit"
+_AGAIN = "rerun the experiment with the kit"
 LISTING = MANIFEST._replace(action="repair the file, or move it out of the directory")
-PAIRS = Question("pairs", Area.MANIFEST, "compare two experiments of one thread count: --baseline, --candidate")
+PAIRS = Question("pairs", Area.MANIFEST, "compare two experiments with one thread count: --baseline, --candidate")
 WHOLE = COMPLETE._replace(action=_AGAIN)
 READABLE = TRACES._replace(action=_AGAIN)
-PROGRAM_OF_RUN = PROGRAM._replace(action="put the program that was run where the manifest says")
-STATED = Question("stated", Area.FIGURES, "trust the traces; the kit's scripts write their figures again")
+PROGRAM_OF_RUN = PROGRAM._replace(action="put the program that ran where the manifest expects it")
+STATED = Question("stated", Area.FIGURES, "trust the traces; rerun the kit's scripts to rewrite their figures")
 _BEHIND = (PAIRS, WHOLE, READABLE, PROGRAM_OF_RUN, STATED)
 _OF_WHOLE = ("kit_experiment_without_files", "kit_runner_not_finished", "kit_ok_without_result")
 _OF_FIGURES = ("kit_median_differs", "kit_timeline_differs", "kit_timeline_damaged", "kit_percentages_wrong")
@@ -63,12 +63,12 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
             f"each of {counted_text(len(timed), 'timed experiment')} finished and left a trace",
         ),
         READABLE.answered(
-            [*unreadable, *_empty(read)], f"{len(read)} traces can be read, and no inference took no time"
+            [*unreadable, *_empty(read)], f"{counted_text(len(read), 'trace')} readable, and no inference took no time"
         )
         if sides
         else READABLE.skipped("there is none"),
         _program(run, told),
-        STATED.answered(_told(told, _OF_FIGURES), "medians that the kit states, and its timelines, are of the traces")
+        STATED.answered(_told(told, _OF_FIGURES), "the kit's medians and timelines match the traces")
         if read
         else STATED.skipped("there is no trace to compare with"),
     ]
@@ -77,8 +77,8 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
 def _pairs(run: KitRun) -> BundleCheck:
     problems = _told([(run.config or "", warning) for warning in run.warnings], _OF_PAIRS)
     if not problems and not run.comparisons:
-        return PAIRS.skipped("no comparison was asked for")
-    return PAIRS.answered(problems, f"{len(run.comparisons)} of those that were asked for can be made")
+        return PAIRS.skipped("no comparison was requested")
+    return PAIRS.answered(problems, f"{len(run.comparisons)} of the requested comparisons can be made")
 
 
 def _name(error: OpscopeError, directory: Path) -> str:
@@ -119,7 +119,7 @@ def _told(warnings: Sequence[tuple[str, TraceWarning]], codes: Sequence[str]) ->
 
 def _program(run: KitRun, told: Sequence[tuple[str, TraceWarning]]) -> BundleCheck:
     if run.program is None:
-        reason = f"{run.model} is not here" if run.model else "which program was run is not recorded"
+        reason = f"{run.model} is not here" if run.model else "the program that ran is not recorded"
         return PROGRAM_OF_RUN.skipped(f"{reason}: operators are known by name only")
-    passed = f"{run.program} fits the traces"
+    passed = f"{run.program} matches the traces"
     return PROGRAM_OF_RUN.answered(_told(told, ["program_unusable"]), passed)

@@ -62,10 +62,10 @@ class Arm64Instructions:
         try:
             capstone: Any = import_module("capstone")
         except ImportError:
-            problem = "instructions of 64-bit Arm cannot be decoded: capstone is not installed"
+            problem = "cannot decode 64-bit Arm instructions: capstone is not installed"
             raise MissingDependencyError(problem, hint=install_command("count")) from None
         if not hasattr(capstone, "CS_ARCH_AARCH64"):
-            problem = f"capstone {capstone.__version__} knows no SME2: 6 does"
+            problem = f"capstone {capstone.__version__} does not support SME2: version 6 does"
             raise MissingDependencyError(problem, hint=install_command("count"))
         self._decoder = capstone.Cs(capstone.CS_ARCH_AARCH64, capstone.CS_MODE_ARM)
         self._known: dict[tuple[int, VectorLengths], Instruction] = {}

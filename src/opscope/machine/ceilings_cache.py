@@ -117,7 +117,7 @@ class CeilingsCache:
         except FileNotFoundError:
             return Recalled(None)
         except OSError as error:
-            return Recalled(None, f"kept ceilings cannot be read: {error.strerror or error}")
+            return Recalled(None, f"stored ceilings cannot be read: {error.strerror or error}")
         return _decoded(content, key)
 
     def keep(self, key: CeilingsKey, ceilings: Ceilings) -> None:
@@ -135,16 +135,16 @@ class CeilingsCache:
 
 def _decoded(content: bytes, key: CeilingsKey) -> Recalled:
     if len(content) > LARGEST_FILE:
-        return Recalled(None, f"kept ceilings are damaged: more than {LARGEST_FILE} bytes")
+        return Recalled(None, f"stored ceilings are damaged: more than {LARGEST_FILE} bytes")
     try:
         kept = from_json(content, KeptCeilings)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Recalled(None, f"kept ceilings are damaged: {error}")
+        return Recalled(None, f"stored ceilings are damaged: {error}")
     own = kept.ceilings.cleared == key.cleared and kept.ceilings.threads == key.threads
     if kept.key != key or not own or kept.ceilings.measured_at is None:
-        return Recalled(None, "kept ceilings are not those of this machine, these features and threads")
+        return Recalled(None, "stored ceilings are for another machine, other features or other threads")
     if kept != _sealed(kept):
-        return Recalled(None, "kept ceilings are damaged: their hash is another one")
+        return Recalled(None, "stored ceilings are damaged: their hash differs")
     return Recalled(kept.ceilings)
 
 

@@ -122,10 +122,10 @@ def architecture(machine: str) -> str:
     try:
         return _ARCHITECTURES[machine.lower()]
     except KeyError:
-        raise FeatureError(f"the features of a CPU of type {machine} are not known", hint=_NO_MASKS) from None
+        raise FeatureError(f"CPU features of type {machine} are unknown", hint=_NO_MASKS) from None
 
 
-_NO_MASKS = "acceleration can be switched on x86-64 and 64-bit Arm; elsewhere give two builds of the runner"
+_NO_MASKS = "switching works on x86-64 and 64-bit Arm; elsewhere, give two builds of the runner"
 
 
 def group(arch: str, name: str) -> Group:
@@ -137,14 +137,14 @@ def group(arch: str, name: str) -> Group:
     if other:
         hint = f"groups of {arch}: {', '.join(g.name for g in GROUPS[arch])}"
         raise FeatureError(f"{name} is a feature of {other}, this CPU is {arch}", hint=hint)
-    raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
+    raise FeatureError(f"unknown feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
 
 
 def check_name(name: str) -> None:
     """Refuse a feature group that no architecture has, without asking a machine."""
     known = {candidate.name for groups in GROUPS.values() for candidate in groups}
     if name not in known:
-        raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, known))
+        raise FeatureError(f"unknown feature group {name!r}", hint=did_you_mean(name, known))
 
 
 def switchable(arch: str) -> frozenset[str]:
@@ -178,10 +178,10 @@ def default_ablation(arch: str, fields: frozenset[str], bits: Collection[int] = 
     found = strongest(arch, fields, bits)
     if found is None and strongest(arch, fields):
         widths = ", ".join(map(str, sorted(bits)))
-        problem = f"no feature that could be switched off here helps weights of {widths} bits"
-        raise FeatureError(problem, hint="name one with --ablate to measure it anyway")
+        problem = f"no feature that can be switched off here speeds up {widths}-bit weights"
+        raise FeatureError(problem, hint="name one with --ablate to measure anyway")
     if found is None:
-        raise FeatureError("this CPU has no feature that could be switched off", hint=_NO_MASKS)
+        raise FeatureError("this CPU has no switchable feature", hint=_NO_MASKS)
     return found
 
 
@@ -193,7 +193,9 @@ def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
 
 def stays_on(fields: Iterable[str]) -> FeatureError:
     """Why fields cannot be switched off that libraries set because they know the cores."""
-    problem = f"hwcap cannot switch off {', '.join(fields)} here: libraries know these cores, and do not ask the system"
+    problem = (
+        f"hwcap cannot switch off {', '.join(fields)} here: libraries recognise these cores without asking the system"
+    )
     return FeatureError(problem, hint="choose another group of `opscope doctor --features`, or --ablate none")
 
 
@@ -206,7 +208,7 @@ def cleared_fields(
         candidate = group(arch, name)
         if candidate.fields[0] not in fields:
             have = ", ".join(g.name for g in present(arch, fields)) or "none"
-            raise FeatureError(f"this CPU does not have {name}, so it cannot be switched off", hint=f"it has: {have}")
+            raise FeatureError(f"this CPU does not have {name}", hint=f"it has: {have}")
         wanted.update(candidate.fields)
     if wanted & fixed:
         raise stays_on(sorted(wanted & fixed))

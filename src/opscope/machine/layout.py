@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opscope.machine.cpu_reading import CpuReading
     from opscope.machine.isa import FeatureLayout
 
-WITHOUT_SWITCH = "everything else works: `opscope profile --ablate none` measures the model as it runs here"
+WITHOUT_SWITCH = "everything else works: `opscope profile --ablate none` measures the model as is"
 _MOST_NAMED = 4
 _FLAG = 1
 _ODD = 1
@@ -41,7 +41,7 @@ def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: 
     expected = expected_fields(reading)
     wanted = isa.switchable(arch)
     if not wanted <= expected.keys():
-        problem = "the processor cannot be asked for its features, so the layout of cpuinfo_isa cannot be checked"
+        problem = "cannot query the processor's features, so the layout of cpuinfo_isa cannot be checked"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     if size is not None:
         layout = known_layout(arch, size)
@@ -89,6 +89,6 @@ def _refusal(arch: str, layout: FeatureLayout, wrong: Mapping[str, tuple[int | N
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     fields = "; ".join(named[:_MOST_NAMED])
     return (
-        f"cpuinfo_isa is not laid out as known for {layout.size} bytes: {fields}{more}. "
-        "Clearing by this layout would switch off something else"
+        f"cpuinfo_isa does not have the known layout for {layout.size} bytes: {fields}{more}. Clearing by this layout "
+        "would switch off other features"
     )

@@ -76,7 +76,7 @@ def stay_on(cpus: Sequence[int]) -> None:
     if not cpus:
         return
     if not hasattr(os, "sched_setaffinity"):
-        raise RunError("this system cannot keep a process on some CPUs")
+        raise RunError("this system cannot pin a process to CPUs")
     try:
         os.sched_setaffinity(0, cpus)
     except (OSError, OverflowError) as error:

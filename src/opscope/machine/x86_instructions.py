@@ -37,7 +37,7 @@ class X86Instructions:
         try:
             iced_x86: Any = import_module("iced_x86")
         except ImportError:
-            problem = "instructions cannot be decoded: iced-x86 is not installed"
+            problem = "cannot decode instructions: iced-x86 is not installed"
             raise MissingDependencyError(problem, hint=install_command("count")) from None
         self._iced = iced_x86
         self._about = iced_x86.InstructionInfoFactory()

@@ -44,16 +44,16 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
         if baseline.bundle is candidate.bundle:
             return None
         which = "baseline" if baseline.bundle is None else "candidate"
-        return not_compared(f"the {which} is not a bundle, so that its outputs are not known", _PROFILE)
+        return not_compared(f"the {which} is not a bundle, so its outputs are unknown", _PROFILE)
     found = _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
     if found is not None or _one_program(baseline, candidate):
         return found
     return _of_timed(baseline, candidate)
 
 
-_FINISH = "finish its run: the same line with --resume and --inputs"
+_FINISH = "finish its run: repeat the command with --resume and --inputs"
 _PROFILE = "profile both programs with `opscope profile`, with the same --seed or the same --inputs"
-_SAME_INPUTS = "convert both programs from the same model for inputs of the same sizes and types"
+_SAME_INPUTS = "convert both programs from the same model for the same input sizes and types"
 _SAME_SEED = "profile both programs with the same --seed, or the same --inputs"
 
 
@@ -75,15 +75,15 @@ def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> 
         return None
     if left_run.inputs_sha256 != right_run.inputs_sha256:
         told = [f"{counted_text(own.count, 'input')} of {own.source}" for own in (left_run, right_run)]
-        reason = f"the labelled inputs are not the same: {told[0]} on the baseline, {told[1]} on the candidate"
+        reason = f"the labelled inputs differ: {told[0]} in the baseline, {told[1]} in the candidate"
         return not_compared(reason, "profile both programs with the same --inputs")
     found = [_samples(side) for side in (baseline, candidate)]
     for name, own in zip(("baseline", "candidate"), found, strict=True):
         if isinstance(own, str):
-            return not_compared(f"the {name} has no outputs of the labelled inputs: {own}", _FINISH)
+            return not_compared(f"the {name} has no outputs for the labelled inputs: {own}", _FINISH)
     left, right = (own for own in found if isinstance(own, _Samples))
     if left.labels.tolist() != right.labels.tolist():
-        return not_compared("the labels of the inputs are not the same", "profile both programs with the same --inputs")
+        return not_compared("the input labels differ", "profile both programs with the same --inputs")
     return compared_samples(left.outputs, right.outputs, left.labels)
 
 
@@ -101,18 +101,18 @@ def _samples(side: Side) -> _Samples | str:
 
     bundle, file = side.bundle, f"{VARIANTS}/{side.label}/{SAMPLES}"
     if bundle is None or bundle.manifest.samples is None:
-        return "none were run"
+        return "none ran"
     run = bundle.manifest.samples
     if side.label in run.failures:
         return run.failures[side.label]
     try:
         arrays = read_arrays(bundle.path / file)
     except NotFoundError:
-        return "they were not run"
+        return "they did not run"
     bundle.check_hash(file, sha256_of(bundle.path / file), run.outputs_sha256.get(side.label))
     labels = arrays.pop("labels", None)
     if labels is None or any(array.shape[:1] != labels.shape for array in arrays.values()):
-        raise TraceFormatError("its outputs are not one for each label", where=bundle.path / file)
+        raise TraceFormatError("the number of outputs differs from the number of labels", where=bundle.path / file)
     return _Samples(list(arrays.values()), labels)
 
 
@@ -123,7 +123,7 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
         if isinstance(own, str):
-            return not_compared(f"the inputs of the {name} are not known: {own}", _PROFILE)
+            return not_compared(f"the inputs of the {name} are unknown: {own}", _PROFILE)
     left, right = (own for own in inputs if isinstance(own, _Inputs))
     reason = _unlike(left, right)
     if reason is not None:
@@ -131,7 +131,7 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     outputs = [saved_outputs(side) for side in (baseline, candidate)]
     if outputs[0] is None or outputs[1] is None:
         which = "baseline" if outputs[0] is None else "candidate"
-        return not_compared(f"the bundle of the {which} keeps no outputs", "profile it again")
+        return not_compared(f"the bundle of the {which} has no outputs", "profile it again")
     return compared_outputs(outputs[0], aligned(outputs[1], outputs[0]), _moved(left, right) or _rounded(left, right))
 
 
@@ -161,18 +161,18 @@ def _inputs(side: Side) -> _Inputs | str:
     bundle = side.bundle
     first = bundle.manifest.completed(side.label)[0].measurement if bundle else None
     if bundle is None or first is None:
-        return "no process told of them"
+        return "no process reported them"
     plan, own = bundle.manifest.plan.of(side.label), bundle.manifest.plan.inputs_of.get(side.label)
     unlike = own.unlike if own else None
     types, values = [tensor.dtype for tensor in first.inputs], [one.value for one in plan.inputs if one.shape is None]
     if bundle.manifest.environment.runs_build:
-        return "the runner is not one of opscope"
+        return "the runner is not opscope's"
     if plan.values is not None:
         bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
         kept = read_arrays(bundle.path / plan.values)
         return _Inputs(plan.calls, list(kept.values()), types, values, unlike)
     if plan.seed is None:
-        return "the bundle states no seed"
+        return "the bundle has no seed"
     try:
         return _Inputs(plan.calls, random_inputs(first.inputs, plan.seed), types, values, unlike)
     except RunError as error:
@@ -182,7 +182,7 @@ def _inputs(side: Side) -> _Inputs | str:
 def _unlike(left: _Inputs, right: _Inputs) -> str | None:
     """Why the inputs of both sides are not the same; None where they are, up to the rounding of floats."""
     if left.unlike or right.unlike:
-        return f"the inputs are not the same: {right.unlike or left.unlike}"
+        return f"the inputs differ: {right.unlike or left.unlike}"
     if left.calls != right.calls and max(len(left.calls), len(right.calls)) > 1:
         return "they call different methods"
     if left.values != right.values or len(left.arrays) != len(right.arrays):
@@ -190,11 +190,11 @@ def _unlike(left: _Inputs, right: _Inputs) -> str | None:
     for number, (one, other) in enumerate(zip(left.arrays, aligned(right.arrays, left.arrays), strict=True)):
         if one.shape != other.shape:
             return (
-                f"input {number} has the shape {list(one.shape)} on the baseline, {list(other.shape)} on the candidate"
+                f"input {number} has the shape {list(one.shape)} in the baseline, {list(other.shape)} in the candidate"
             )
         if not _same_values(one, other):
             hashes = [_hash([array]) for array in (one, other)]
-            return f"input {number} has other values on the candidate (SHA-256 {hashes[0]} and {hashes[1]})"
+            return f"input {number} has other values in the candidate (SHA-256 {hashes[0]} and {hashes[1]})"
     return None
 
 
@@ -218,14 +218,14 @@ def _same_values(one: Array, other: Array) -> bool:
 def _moved(left: _Inputs, right: _Inputs) -> str | None:
     """That the inputs of one side are those of the other in another order of dimensions; None where they are not."""
     shapes = [[array.shape for array in side.arrays] for side in (left, right)]
-    return "the same inputs, their dimensions in another order" if shapes[0] != shapes[1] else None
+    return "the same inputs, with dimensions in another order" if shapes[0] != shapes[1] else None
 
 
 def _rounded(left: _Inputs, right: _Inputs) -> str | None:
     """That the inputs of one side are those of the other, rounded; None where they are the same bits."""
     pairs = list(zip(left.types, right.types, strict=False))
     unlike = next((pair for pair in pairs if pair[0] != pair[1]), None)
-    return f"the same inputs, as {unlike[0]} on the baseline and {unlike[1]} on the candidate" if unlike else None
+    return f"the same inputs, as {unlike[0]} in the baseline and {unlike[1]} in the candidate" if unlike else None
 
 
 def aligned(arrays: Sequence[Array], other: Sequence[Array]) -> list[Array]:

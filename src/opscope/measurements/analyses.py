@@ -97,7 +97,7 @@ def _comparison_known(baseline: Side, candidate: Side, why_not: list[str]) -> Co
     try:
         return explained(named, lambda: comparison_of(baseline, candidate), lambda own: why_not.append(own.sentence))
     except RunError as error:
-        why_not.append(f"{named}: not known because {error.problem}")
+        why_not.append(f"{named}: unknown because {error.problem}")
         return None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Model
     from opscope.runtimes.side import Side
 
-_OTHER = "give the program that was run: its operators must match the trace"
+_OTHER = "give the program that ran: its operators must match the trace"
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
 
@@ -34,7 +34,7 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     """
     expected = side.model.sha256 if side.model else None
     if expected and sha256_of(program) != expected:
-        raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
+        raise MismatchError("the bundle was measured with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
         raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
     return _as_far_as_known(side, lambda: _with_named_program(side, program, etrecord, verified=expected is not None))
@@ -50,7 +50,7 @@ def _as_far_as_known(side: Side, attributed: Callable[[], Side]) -> Side:
 def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
     named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
     if found.conflict:
-        raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
+        raise MismatchError(f"the trace belongs to another program: {found.conflict}", where=program, hint=_OTHER)
     tokens = side.tokens or recorded_tokens(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
@@ -75,7 +75,7 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     etrecord = bundle.path / recorded.etrecord if recorded.etrecord else None
     try:
         if _hash_of(program) != recorded.sha256:
-            raise MismatchError("it is not the program that was run", where=program)
+            raise MismatchError("it is not the program that ran", where=program)
         named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
     except InvalidBundleError:
         raise
@@ -111,7 +111,7 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
     warnings += [
         TraceWarning(
             "dynamic_shapes",
-            f"the shapes of {method!r} differ between calls and its inputs were not recorded: costs are not known",
+            f"the shapes of {method!r} differ between calls and its inputs were not recorded: costs are unknown",
             "profile the model into a bundle, which records the shapes of its inputs",
         )
         for method in found.unknown_shapes
@@ -122,7 +122,7 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
     if problem is None:
         return done
     told = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
-    return _warned(done, "record_unusable", f"layers and source lines are not known: {told}")
+    return _warned(done, "record_unusable", f"layers and source lines are unknown: {told}")
 
 
 def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
@@ -139,7 +139,7 @@ def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
 
 
 def _ceilings_warning(reason: str) -> TraceWarning:
-    message = f"there are no ceilings to compare operators with: {reason}"
+    message = f"no ceilings to compare operators with: {reason}"
     return TraceWarning("no_ceilings", message, "measure them with --resume")
 
 
@@ -149,5 +149,5 @@ def _call_warning(instruction: int, problem: str) -> TraceWarning:
 
 
 def _warned(side: Side, code: str, message: str) -> Side:
-    warning = TraceWarning(code, message, "give the files of the export that was run with --program and --etrecord")
+    warning = TraceWarning(code, message, "give the files of the export that ran, with --program and --etrecord")
     return side._replace(table=side.table.with_warnings(warning))

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _MEANING = {
     "models": "their latencies answer different questions",
-    "number types": "a difference between them is not one of the platforms alone",
-    "programs": "operators are matched between bundles of the same program only",
+    "number types": "differences are not due to the platforms alone",
+    "programs": "operators are matched only between bundles of the same program",
     "machines or targets": "their latencies are shown side by side and not tested against each other",
     "baselines": "speedups over different baselines answer different questions",
-    "ways of timing": "traced latencies are a little longer",
+    "timing methods": "traced latencies are slightly longer",
 }
 
 
@@ -34,7 +34,7 @@ def bundle_differences(parts: Sequence[BundlePart]) -> list[str]:
         "programs": {label: _short(c.manifest.model.sha256) for label, c in told.items()},
         "machines or targets": {label: _place(c.manifest) for label, c in told.items()},
         "baselines": {label: _off(c.manifest) for label, c in told.items()},
-        "ways of timing": {label: _arms(c) for label, c in told.items()},
+        "timing methods": {label: _arms(c) for label, c in told.items()},
     }
     found = [note for what, values in columns.items() for note in _difference(what, values)]
     return [*found, *_versions([c.manifest for c in told.values()], list(told)), *_same_traces(parts)]
@@ -46,7 +46,7 @@ def _difference(what: str, values: dict[str, str | None]) -> list[str]:
     if len(groups) == 1 and NOT_KNOWN not in groups:
         return []
     if len(groups) == 1:
-        return [f"{what} are not known: {_MEANING[what]}"]
+        return [f"{what} are unknown: {_MEANING[what]}"]
     told = "; ".join(f"{value}: {', '.join(own)}" for value, own in groups.items())
     return [f"{what} differ ({told}): {_MEANING[what]}"]
 
@@ -92,7 +92,7 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
                 groups.setdefault(version, []).append(label)
         if len(groups) > 1:
             told = "; ".join(f"{version}: {', '.join(own)}" for version, own in groups.items())
-            found.append(f"versions of {package} differ ({told}): software is a part of what is compared")
+            found.append(f"versions of {package} differ ({told}): the comparison includes software changes")
     return found
 
 
@@ -108,7 +108,7 @@ def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
         merged = [*(name for names, _ in alike for name in names), label], traces.union(*(own for _, own in alike))
         groups = [*(group for group in groups if group not in alike), merged]
     return [
-        f"{', '.join(names[:-1])} and {names[-1]} hold the same traces: a copy is not a second measurement"
+        f"{', '.join(names[:-1])} and {names[-1]} contain the same traces: a copy is not a second measurement"
         for names, _ in groups
         if len(names) > 1
     ]

@@ -28,10 +28,10 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
     if [sha256 for _, sha256 in baseline.files] == [sha256 for _, sha256 in candidate.files]:
         found.append("both sides are the same traces")
     if baseline.table.clock is not candidate.table.clock:
-        found.append(f"one counts {baseline.table.clock.value}, the other {candidate.table.clock.value}")
+        found.append(f"one side counts {baseline.table.clock.value}, the other {candidate.table.clock.value}")
     if (baseline.calls is None) is not (candidate.calls is None):
         without = "the baseline" if baseline.calls is None else "the candidate"
-        found.append(f"{without} was not timed without tracing, the other side was")
+        found.append(f"{without} has no untraced timing, but the other side does")
     for name, side in _named(baseline, candidate):
         if side.bundle and side.bundle.manifest.target.emulated:
             found.append(f"{name} ran on an emulated CPU, whose timings do not represent any device")
@@ -48,7 +48,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
     if baseline.bundle is None or candidate.bundle is None:
         return [
             *found,
-            "without a bundle, machine and thread count of a side are not known",
+            "without a bundle, the machine and thread count of a side are unknown",
         ]
     from opscope.bundle.settings import COMPARED
 
@@ -59,8 +59,8 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
         *([("device", left.device, right.device)] if left.device and right.device else []),
         ("governor", left.environment.governor, right.environment.governor),
         ("number of usable CPUs", left.environment.usable_cpus, right.environment.usable_cpus),
-        ("number of measured inferences of a process", left.plan.runs, right.plan.runs),
-        ("warm-up of a process", left.plan.warmup, right.plan.warmup),
+        ("number of measured inferences per process", left.plan.runs, right.plan.runs),
+        ("warm-up per process", left.plan.warmup, right.plan.warmup),
         *(
             (one.compared, getattr(left.settings, name), getattr(right.settings, name))
             for name, one in COMPARED.items()
@@ -141,7 +141,7 @@ def _variants(left: Variant, right: Variant) -> list[str]:
     if left.threads is not None and right.threads is not None and left.threads != right.threads:
         found.append(_differs("number of threads", left.threads, right.threads))
     if left.affinity != right.affinity:
-        found.append(_differs("CPUs to stay on", _cpus(left.affinity), _cpus(right.affinity)))
+        found.append(_differs("CPU pinning", _cpus(left.affinity), _cpus(right.affinity)))
     return found
 
 
@@ -155,4 +155,4 @@ def _cpus(affinity: Sequence[int]) -> str:
 
 def _differs(what: str, left: object, right: object) -> str:
     values = [_NOT_KNOWN if value is None else value for value in (left, right)]
-    return f"the {what} differs: {values[0]} on the baseline, {values[1]} on the candidate"
+    return f"the {what} differs: {values[0]} in the baseline, {values[1]} in the candidate"

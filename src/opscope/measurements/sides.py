@@ -28,7 +28,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
-        hint = "see the failures in manifest.json; --resume tries them again"
+        hint = "see the failures in manifest.json; --resume retries them"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     bundle.check_records(variant.name)
     traces = [] if bundle.manifest.left_out.trace else [_trace(bundle, repetition) for repetition in repetitions]
@@ -126,7 +126,7 @@ def _of_calls(repetition: Repetition, reason: str) -> EventTable:
     from opscope.core.table.calls import table_of_calls
 
     measured = repetition.measurement
-    warning = TraceWarning("no_trace", f"there is no split into operators: {reason}", "profile with that version")
+    warning = TraceWarning("no_trace", f"no split into operators: {reason}", "profile with that version")
     return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
 
 

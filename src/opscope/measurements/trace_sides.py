@@ -24,14 +24,14 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
     clocks = sorted({one.table.clock.value for one in read_files})
     if len(clocks) > 1:
         hint = "give traces of each clock their own directory"
-        raise MismatchError(f"its traces are of different clocks: {' and '.join(clocks)}", where=path, hint=hint)
+        raise MismatchError(f"its traces use different clocks: {' and '.join(clocks)}", where=path, hint=hint)
     table = EventTable.concat([one.table for one in read_files])
     table = marked(table, warmup)
     if found and found.others:
         from opscope.core.table import TraceWarning
 
         others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
-        message = f"the directory holds traces of other formats, which were not read: {others}"
+        message = f"the directory has traces in other formats, which were not read: {others}"
         table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
     return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)

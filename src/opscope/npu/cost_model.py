@@ -52,9 +52,9 @@ def cost_model(*, iterations: int | None = None, of_slots: bool = False, **numbe
     if iterations is None:
         return None
     named = ", ".join(name for name in CostModel.__struct_fields__ if name != "iterations")
-    raise UsageError("a number of iterations alone predicts nothing", hint=f"give one of {named}")
+    raise UsageError("a number of iterations alone gives no prediction", hint=f"give one of {named}")
 
 
 def _check(name: str, value: float | None, least: float) -> None:
     if value is not None and not (math.isfinite(value) and least <= value <= _MOST):
-        raise UsageError(f"{name} = {value:g} cannot be", hint="a cost model's numbers are counts of cycles")
+        raise UsageError(f"{name} = {value:g} is impossible", hint="a cost model's numbers are counts of cycles")

@@ -29,7 +29,7 @@ class MultiheadAttention(nn.Module):
     def __init__(self, attention: nn.MultiheadAttention) -> None:
         super().__init__()
         if not can_replace(attention):
-            raise ValueError("an attention with add_bias_kv or add_zero_attn has no delegated counterpart")
+            raise ValueError("attention with add_bias_kv or add_zero_attn has no delegated counterpart")
         self.batch_first, self.heads = attention.batch_first, attention.num_heads
         packed = attention.in_proj_weight
         weights = (
@@ -57,7 +57,7 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """As of ``torch.nn.MultiheadAttention``: outputs, and weights where they are needed."""
         if is_causal and attn_mask is None:
-            raise ValueError("is_causal is a hint only, and needs attn_mask")
+            raise ValueError("is_causal is only a hint and needs attn_mask")
         batched = query.dim() == 3  # noqa: PLR2004 - batch, position, number
         sides = [self._by_batch(one, batched=batched) for one in (query, key, value)]
         batch, queries, keys = sides[0].shape[0], sides[0].shape[1], sides[1].shape[1]

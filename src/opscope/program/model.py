@@ -84,8 +84,8 @@ class ModelMethod:
 
 
 AFTER_LOWERING = (
-    "the record was made after lowering: it holds calls of delegates and not the operators inside them; "
-    "ExecuTorch's generate_etrecord needs the edge program from before to_backend"
+    "the record was made after lowering: it has delegate calls but not their operators; give ExecuTorch's "
+    "generate_etrecord the edge program from before to_backend"
 )
 _DELEGATE_CALL = "executorch_call_delegate"
 
@@ -95,7 +95,7 @@ def _conflict(executable: Executable, graphs: Sequence[DelegateGraph], record: E
     if any(node.target.endswith(_DELEGATE_CALL) for graph in record.graphs for node in graph.nodes):
         return AFTER_LOWERING
     problem = _difference(executable, graphs, record)
-    return f"the record is of another model: {problem}" if problem else None
+    return f"the record belongs to another model: {problem}" if problem else None
 
 
 def _difference(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
@@ -129,8 +129,8 @@ def _call_conflict(plans: Mapping[str, MethodPlan], record: EtRecord) -> str | N
         plan = plans.get(method)
         steps = plan.chains[0].steps if plan and plan.chains else ()
         if plan is None or instruction >= len(steps):
-            return f"it records a call of {call.backend} that the program does not have"
+            return f"it records a call to {call.backend} that the program does not have"
         step = steps[instruction]
         if step.kind is not InstructionKind.DELEGATE or plan.called(step) != call.backend:
-            return f"it records a call of {call.backend} at instruction {instruction}, where there is none"
+            return f"it records a call to {call.backend} at instruction {instruction}, which has none"
     return None

@@ -127,9 +127,9 @@ class Origins:
         fitting = [edge for edge in found if fits_kind(node.kind, edge)]
         if not fitting:
             recorded = ", ".join(edge.target for edge in found) or "nothing"
-            return f"a {node.kind} has debug handle {node.debug_handle}, for which {recorded} is recorded"
+            return f"a {node.kind} has debug handle {node.debug_handle}, which is recorded for {recorded}"
         if not any(self._has_size(edge, dims) for edge in fitting):
-            return f"the {node.kind} of debug handle {node.debug_handle} has other sizes than recorded"
+            return f"the {node.kind} of debug handle {node.debug_handle} has different sizes than recorded"
         return None
 
     def _has_size(self, edge: EdgeNode, dims: tuple[int, ...]) -> bool:

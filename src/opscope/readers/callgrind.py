@@ -59,7 +59,7 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
         elif total is None and (summed := _TOTAL.match(line)):
             total = int(summed[1])
     if total is not None and total != found.total():
-        raise TraceFormatError(f"{found.total()} instructions are told, and their sum is {total}", where=path)
+        raise TraceFormatError(f"{found.total()} instructions are listed, but they add up to {total}", where=path)
     return found
 
 

@@ -67,7 +67,7 @@ PACKED = (".gz", ".zst")
 """Ends of the names of compressed files."""
 # Traces of a model shrink to an eighth by the one, which takes 0.1 s for a MB, and to a sixth by the other, in a tenth.
 _STRONG, _QUICK, _STRONG_UP_TO = 17, 9, 1 << 23
-_HINT = "the file is damaged, or was not made from a trace; uncompress it and give the result"
+_HINT = "the file is damaged or not a trace; decompress it and give the result"
 
 
 def is_compressed(data: bytes | memoryview) -> bool:
@@ -86,7 +86,7 @@ def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
     """The content of a compressed file, or the data themselves when they are not compressed."""
     content, cut = inflated_part(data, path)
     if cut:
-        raise TraceFormatError("the compressed data are cut off", where=path, offset=len(data), hint=_HINT)
+        raise TraceFormatError("the compressed data is truncated", where=path, offset=len(data), hint=_HINT)
     return content
 
 
@@ -176,7 +176,7 @@ def _gunzipped(data: memoryview, path: Path) -> Inflated:
         try:
             rest = _gunzip_member(stream, rest, content)
         except zlib.error as error:
-            raise TraceFormatError(f"the gzip data are damaged: {error}", where=path, hint=_HINT) from error
+            raise TraceFormatError(f"the gzip data is damaged: {error}", where=path, hint=_HINT) from error
         cut = not stream.eof
     return Inflated(content.whole(), cut)
 
@@ -208,5 +208,5 @@ def _unzstd(data: memoryview, path: Path) -> Inflated:
                 content.add(stream.decompress(step))
                 step = stream.unused_data
     except zstandard.ZstdError as error:
-        raise TraceFormatError(f"the zstd data are damaged: {error}", where=path, hint=_HINT) from error
+        raise TraceFormatError(f"the zstd data is damaged: {error}", where=path, hint=_HINT) from error
     return Inflated(content.whole(), cut=not stream.eof)

@@ -55,12 +55,12 @@ class EventsCsvReader:
     def read(self, data: bytes, path: Path) -> EventTable:
         """All events of the file, with the warm-up that is marked in it."""
         if bytes(data[-1:]) != b"\n":
-            raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
+            raise TraceFormatError("truncated: the last line is incomplete", where=path, offset=len(data), hint=_AGAIN)
         reserve(_CELL_BYTES * (data.count(b",") + data.count(b"\n")) + _COPIES * len(data))
         try:
             cells = pl.read_csv(io.BytesIO(data), infer_schema=False)
         except pl.exceptions.PolarsError as error:
-            raise TraceFormatError(f"no CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
+            raise TraceFormatError(f"not CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
         clock = _csv_clock(cells, path)
         left = cells.drop(CLOCK_COLUMN, strict=False)
         cells = left.drop(LEFT_COLUMN, strict=False)
@@ -117,7 +117,7 @@ _TRUTH = {"true": True, "false": False}
 
 _WITHOUT_WARNINGS = TraceWarning(
     "warnings_not_kept",
-    "a CSV file of events does not keep what its first reader noticed",
+    "a CSV file of events does not keep the warnings of its first reader",
     "convert to parquet to keep the warnings, or analyse the original trace",
 )
 
@@ -125,12 +125,12 @@ _WITHOUT_WARNINGS = TraceWarning(
 def _check_end(cells: pl.DataFrame, path: Path) -> None:
     """Refuse a file whose rows do not count down to the last one."""
     if LEFT_COLUMN not in cells.columns:
-        raise TraceFormatError(f"no table of events: missing columns {_short(LEFT_COLUMN)}", where=path, hint=_AGAIN)
+        raise TraceFormatError(f"not an event table: missing columns {_short(LEFT_COLUMN)}", where=path, hint=_AGAIN)
     left = cells[LEFT_COLUMN].cast(pl.Int64, strict=False)
     wanted = pl.int_range(cells.height - 1, -1, -1, eager=True)
     if not left.eq_missing(wanted).all():
         last = left[-1] if cells.height else None
-        told = f"truncated: {last:,} rows are missing" if last else f"damaged: {LEFT_COLUMN} does not count the rows"
+        told = f"truncated: {last:,} rows are missing" if last else f"damaged: {LEFT_COLUMN} does not match its rows"
         raise TraceFormatError(told, where=path, hint=_AGAIN)
 
 
@@ -143,7 +143,7 @@ def _csv_clock(cells: pl.DataFrame, path: Path) -> Clock:
 def _clock(found: list[str | None], path: Path) -> Clock:
     known = [clock.value for clock in Clock]
     if len(found) != 1 or found[0] not in known:
-        raise TraceFormatError(f"its clock is none of {', '.join(known)}", where=path, hint=_AGAIN)
+        raise TraceFormatError(f"its clock is not one of {', '.join(known)}", where=path, hint=_AGAIN)
     return Clock(found[0])
 
 
@@ -162,7 +162,7 @@ def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
     wrong = (parsed.is_null() & cells.is_not_null()).arg_true()
     if len(wrong):
         row = wrong[0]
-        problem = f"{_short(cells[row])} is not of the type {column.dtype} (event {row:,}, column {column.name})"
+        problem = f"{_short(cells[row])} does not have the type {column.dtype} (event {row:,}, column {column.name})"
         raise TraceFormatError(problem, where=path, hint=_AGAIN)
     return parsed
 
@@ -182,9 +182,9 @@ def _check_whole(data: bytes, path: Path) -> None:
         place, expected = checksum(data)
     except ValueError:
         hint = f"truncated, or not written by opscope convert; {_AGAIN}"
-        raise TraceFormatError("no Parquet file of events: its hash is missing", where=path, hint=hint) from None
+        raise TraceFormatError("not an opscope Parquet file: its hash is missing", where=path, hint=hint) from None
     if data[place : place + len(expected)] != expected:
-        raise TraceFormatError("damaged: its content does not have its hash", where=path, hint=_AGAIN)
+        raise TraceFormatError("damaged: its content does not match its hash", where=path, hint=_AGAIN)
 
 
 def _typed(values: pl.Series, column: Column, path: Path) -> pl.Series:
@@ -195,7 +195,7 @@ def _typed(values: pl.Series, column: Column, path: Path) -> pl.Series:
             return typed
     elif values.dtype == column.dtype:
         return values
-    raise TraceFormatError(f"column {column.name} is not of the type {column.dtype}", where=path, hint=_AGAIN)
+    raise TraceFormatError(f"column {column.name} does not have the type {column.dtype}", where=path, hint=_AGAIN)
 
 
 def _warnings(metadata: dict[str, str], path: Path) -> tuple[TraceWarning, ...]:
@@ -211,7 +211,7 @@ def _check_columns(frame: pl.DataFrame, path: Path) -> None:
     for names, what in ((missing, "missing"), (unknown, "unknown")):
         if names:
             listed = ", ".join(_short(name) for name in names[:5])
-            raise TraceFormatError(f"no table of events: {what} columns {listed}", where=path, hint=_AGAIN)
+            raise TraceFormatError(f"not an event table: {what} columns {listed}", where=path, hint=_AGAIN)
 
 
 def _table(frame: pl.DataFrame, clock: Clock, warnings: tuple[TraceWarning, ...], path: Path) -> EventTable:

@@ -113,7 +113,7 @@ def union(tables: Tables, slot: int) -> list[Member]:
     types, at = tables.uint8(slot), tables.reference(slot + 1)
     empty = (types > 0) & (at == 0)
     if empty.any():
-        raise tables.buffer.error("a table is announced and missing", int(tables.at[np.argmax(empty)]))
+        raise tables.buffer.error("a declared table is missing", int(tables.at[np.argmax(empty)]))
     found = [(number, np.flatnonzero(types == number)) for number in np.unique(types[types > 0]).tolist()]
     return [Member(number, rows.tolist(), Tables(tables.buffer, at[rows])) for number, rows in found]
 

@@ -47,7 +47,7 @@ class FlatBuffer:
 
     def error(self, problem: str, offset: int | None = None) -> TraceFormatError:
         """An error that names this file."""
-        hint = "the file is truncated or damaged: copy it again from where it was written"
+        hint = "the file is truncated or damaged: copy it again from the source"
         return TraceFormatError(problem, where=self.where, offset=offset, hint=hint)
 
     def root(self) -> Tables:
@@ -89,7 +89,7 @@ class FlatBuffer:
         first = at + _WORD
         beyond = first + count * width > self.size
         if beyond.any():
-            raise self.error("a vector reaches past the end of the file", int(at[np.argmax(beyond)]))
+            raise self.error("a vector extends past the end of the file", int(at[np.argmax(beyond)]))
         return first, count
 
     def tables(self, at: Ints) -> Tables:
@@ -101,7 +101,7 @@ class FlatBuffer:
             return
         low, high = int(at.min()), int(at.max())
         if low < 0 or high + width > self.size:
-            raise self.error("an offset points outside of the file", low if low < 0 else high)
+            raise self.error("an offset points outside the file", low if low < 0 else high)
         if align > 1 and (at & (align - 1)).any():
             raise self.error("an offset is not aligned", int(at[np.argmax(at & (align - 1) != 0)]))
 

@@ -35,8 +35,8 @@ _NONE = 0xFFFFFFFF
 _MOST_KERNELS, _MOST_ROWS = 1 << 16, 1 << 16
 _OVERLAPPED, _FULL = 1, 2
 _PROBLEMS = {
-    _OVERLAPPED: "delegates ran at the same time in several threads, so calls cannot be assigned to operators",
-    _FULL: "there are more operators than the counter has room for, so calls cannot be assigned to operators",
+    _OVERLAPPED: "delegates ran concurrently in several threads, so calls cannot be assigned to operators",
+    _FULL: "too many operators for the counter, so calls cannot be assigned to operators",
 }
 
 
@@ -97,7 +97,7 @@ def _header(data: bytes, path: Path) -> _Header:
     if not 0 < header.kernels <= _MOST_KERNELS or not 0 < header.rows <= _MOST_ROWS:
         raise TraceFormatError("impossible numbers of kernels or rows", where=path, offset=8)
     if not 0 < header.used <= header.rows or header.names_size > len(data) or len(data) != header.end:
-        raise TraceFormatError(f"{len(data):,} bytes do not fit what the file says of itself", where=path, offset=16)
+        raise TraceFormatError(f"{len(data):,} bytes contradict the file's header", where=path, offset=16)
     return header
 
 

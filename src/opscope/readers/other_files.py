@@ -20,10 +20,10 @@ _HEAD = 512
 # A header of safetensors is JSON of at most 100 MB, by the package's own limit.
 _LARGEST_HEADER = 100_000_000
 _FUNCTION = (
-    "write a function that returns (model, example inputs) and profile that: opscope profile FILE.py:FUNCTION; "
-    "`opscope init --model NAME` writes a file to begin with"
+    "write a function that returns (model, example inputs) and profile it: opscope profile FILE.py:FUNCTION; "
+    "`opscope init --model NAME` writes a starter file"
 )
-_CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
+_CODE = f"the file has weights, not the model's code. Build the model, load the weights into it, and {_FUNCTION}"
 _RUNS = "opscope profiles ExecuTorch programs (.pte), LiteRT models (.tflite) and ONNX models (.onnx)"
 _OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
@@ -36,20 +36,17 @@ class OtherFile(NamedTuple):
 
 
 _MARKS = (
-    (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "get the file that it points to: git lfs pull")),
-    (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "opscope profile FILE runs it")),
+    (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "fetch the file it points to: git lfs pull")),
+    (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "profile it with opscope profile FILE")),
     (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
-    (0, b"\x89HDF", OtherFile("an HDF5 file, as Keras writes models", _OTHER_RUNTIME)),
-    *(
-        (place, b"ED00", OtherFile("a trace (ETDump)", "opscope analyze FILE shows where its time goes"))
-        for place in (4, 8)
-    ),
-    (4, b"ET", OtherFile("an ExecuTorch program", "opscope profile FILE runs it")),
+    (0, b"\x89HDF", OtherFile("an HDF5 file (Keras)", _OTHER_RUNTIME)),
+    *((place, b"ED00", OtherFile("a trace (ETDump)", "analyse it with opscope analyze FILE")) for place in (4, 8)),
+    (4, b"ET", OtherFile("an ExecuTorch program", "profile it with opscope profile FILE")),
     (0, b"\x89PNG", OtherFile("a picture", f"give the model: {_RUNS}")),
     (0, b"\xff\xd8\xff", OtherFile("a picture", f"give the model: {_RUNS}")),
     (0, b"%PDF", OtherFile("a PDF document", f"give the model: {_RUNS}")),
 )
-_TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a table in text"}
+_TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a text table"}
 
 
 def other_file(path: Path) -> OtherFile | None:
@@ -79,7 +76,7 @@ def _by_bytes(head: bytes) -> OtherFile | None:
         if head[place : place + len(mark)] == mark:
             return found
     if head.lstrip()[:9].lower() in {b"<!doctype", b"<html>"}:
-        return OtherFile("a web page", "the download went to a page instead of the file: look at it in a browser")
+        return OtherFile("a web page", "the download saved a web page instead of the file: open it in a browser")
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER:
         return OtherFile("a safetensors file", _CODE)
     return None
@@ -89,7 +86,7 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
     """By the suffix, for formats without a mark: ONNX is a bare protobuf, old checkpoints are bare pickles."""
     suffix = path.suffix.lower()
     if suffix == ".onnx" and head[:1] == b"\x08":
-        return OtherFile("an ONNX model", "opscope profile FILE runs it")
+        return OtherFile("an ONNX model", "profile it with opscope profile FILE")
     if suffix in {".pt", ".pth", ".bin", ".ckpt"} and head[:1] == b"\x80":
         return OtherFile("a PyTorch checkpoint", _CODE)
     if suffix in {".mlmodel", ".pb"}:
@@ -115,11 +112,11 @@ def _archive(path: Path) -> OtherFile:
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RecursionError):
         return OtherFile("a damaged zip archive", "copy or download it again")
     if any(name.startswith("code/") for name in names):
-        hint = f"the exporter takes the module that the TorchScript was made of, not TorchScript: {_FUNCTION}"
+        hint = f"the exporter needs the original module, not TorchScript: {_FUNCTION}"
         return OtherFile("a TorchScript archive", hint)
     if any(name.startswith("models/") for name in names) or path.suffix == ".pt2":
         hint = f"load it in a function with torch.export.load(FILE).module(): {_FUNCTION}"
-        return OtherFile("a program of torch.export", hint)
+        return OtherFile("a torch.export program", hint)
     if "data.pkl" in names:
         return OtherFile("a PyTorch checkpoint", _CODE)
     return OtherFile("a zip archive", "unpack it and name the .pte in it")

@@ -39,7 +39,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             with np.load(io.BytesIO(content), allow_pickle=False) as saved:
                 return {name: np.asarray(saved[name]) for name in saved.files}
         except _DAMAGE as error:
-            hint = "numpy.savez(FILE, first, second, ...) writes such a file"
+            hint = "write it with numpy.savez(FILE, first, second, ...)"
             raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
 
 

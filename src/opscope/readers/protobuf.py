@@ -127,9 +127,9 @@ def fields(message: WireMessage) -> Iterator[WireField]:
         elif wire in _WIDTHS:
             size = _WIDTHS[wire]
         else:
-            raise message.error(f"field {number} is of wire type {wire}, which is not read", begin)
+            raise message.error(f"field {number} is of wire type {wire}, which is not supported", begin)
         if size > message.end - at:
-            raise message.error(f"field {number} reaches past the end of its message", begin)
+            raise message.error(f"field {number} extends past the end of its message", begin)
         yield WireField(number, wire, value, WireMessage(message.data, at, at + size, message.where))
         at += size
 
@@ -143,5 +143,5 @@ def _varint(message: WireMessage, at: int) -> tuple[int, int]:
         if byte < _MORE:
             return value & _ALL, place + 1
         shift += _SEVEN
-    problem = "a number is cut off" if message.end - at < _LONGEST else "a number has no end"
+    problem = "a number is truncated" if message.end - at < _LONGEST else "a number is unterminated"
     raise message.error(problem, at)

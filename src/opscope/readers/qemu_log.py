@@ -102,5 +102,5 @@ def _blocks(counts: Counter[bytes], known: dict[bytes, ExecutedBlock]) -> Counte
 def _block(key: bytes, translated: dict[int, tuple[int, ...]]) -> ExecutedBlock:
     told = _STATE.match(key)
     if told is None or (address := int(told[2], 16)) not in translated:
-        raise TraceFormatError(f"the log of QEMU has no instructions of the block {key.decode('ascii', 'replace')}")
+        raise TraceFormatError(f"the QEMU log has no instructions for the block {key.decode('ascii', 'replace')}")
     return ExecutedBlock(address, translated[address], int(told[1], 16))

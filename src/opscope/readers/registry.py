@@ -162,8 +162,8 @@ def reader_for(head: bytes, path: Path) -> Reader:
             return reader
         else:
             names.append(reader.name)
-    hint = "; ".join([f"formats that are read: {', '.join(names)}", *broken])
-    raise not_recognised(path, "the format is not recognised", hint)
+    hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
+    raise not_recognised(path, "unrecognised format", hint)
 
 
 def trace_reader(path: Path) -> Reader | None:
@@ -209,7 +209,7 @@ def traces_in(directory: Path) -> DirectoryTraces:
             hollow.append(file)
     held = [reader for reader in known if found[reader.name]]
     if not held:
-        hint = f"give a trace, a directory of traces, or a bundle; formats that are read: {', '.join(found)}"
+        hint = f"give a trace, a directory of traces, or a bundle; supported formats: {', '.join(found)}"
         raise NotFoundError("no traces in this directory", where=directory, hint=hint)
     chosen = found.pop(held[0].name)
     suffixes = {_suffix(file) for file in chosen}
@@ -227,7 +227,7 @@ def read_trace(path: Path) -> TraceRead:
     stored = file_view(path)
     if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
-        raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
+        raise EmptyTraceError("the file is empty", where=path, hint=hint)
     digest = hashlib.sha256()
     # Hashing releases the interpreter, so it runs beside the decoding.
     beside = threading.Thread(target=digest.update, args=(stored,))

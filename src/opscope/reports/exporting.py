@@ -22,8 +22,8 @@ _WEIGHTY = 0.03
 """Share of an export's time from which a stage is told."""
 _MOST_STAGES = 5
 _SHORTER = (
-    "to shorten the export: opscope.patterns.replace_recurrent(model), whose steps are one delegate, or export a few "
-    "steps with the state as an input and an output, and call them in a loop"
+    "to shorten the export, use opscope.patterns.replace_recurrent(model), whose steps fit in one delegate; or "
+    "export a few steps with the state as input and output, and call them in a loop"
 )
 _MINUTES = 180
 """Seconds from which a time is told in minutes."""
@@ -33,10 +33,10 @@ def export_document(record: ExportRecord, directory: str) -> Document:
     """The record of an export."""
     blocks = [block for one in record.methods for block in _method(one)]
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items())
-    usable = "; the .etrecord reads back and fits it" if record.etrecord_problem is None else ""
+    usable = "; the .etrecord reads back and matches" if record.etrecord_problem is None else ""
     told = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
     if record.etrecord_problem is not None:
-        told.append(Sentence(f"warning: layers and source lines will not be known: {record.etrecord_problem}"))
+        told.append(Sentence(f"warning: layers and source lines will be unknown: {record.etrecord_problem}"))
     if record.stages:
         told.append(Sentence(stages_line(record.stages), Tone.DIM))
     told += [Sentence(line) for one in record.methods for line in _unrolled(one)]
@@ -52,7 +52,7 @@ def _method(one: MethodExport) -> list[Block]:
     if one.graph is not None:
         lines.append(agreement_line("the quantised graph in PyTorch", one.graph))
     if method.calibration is not None:
-        made = ", made from the example inputs: they say nothing about accuracy" if method.calibration_made else ""
+        made = ", derived from the example inputs: they do not show accuracy" if method.calibration_made else ""
         lines.append(f"calibrated on {counted_text(method.calibration, 'input')}{made}")
     signature = Sentence(f"{method.name}({given}) -> {got}", Tone.STRONG)
     return [signature, *map(Sentence, lines), _portable(one.delegation)]
@@ -61,13 +61,13 @@ def _method(one: MethodExport) -> list[Block]:
 def delegation_line(found: Delegation) -> str:
     """What was delegated, in one sentence."""
     operators = counted_text(found.operators, "operator")
-    text = f"delegated: {operators} in {counted_text(found.calls, 'call')} of XNNPACK"
+    text = f"delegated: {operators} in {counted_text(found.calls, 'XNNPACK call')}"
     if not found.calls:
         text = "delegated: nothing"
     elif found.share is not None:
         text += f", {share_text(found.share)} of {macs_text(found.macs)}"
     stayed = f"; {counted_text(found.portable_operators, 'portable operator')}"
-    unknown = f"; the work of {found.unknown} is not known" if found.unknown else ""
+    unknown = f"; the work of {found.unknown} is unknown" if found.unknown else ""
     return f"{text}{stayed}{unknown}"
 
 
@@ -90,11 +90,11 @@ def _unrolled(one: MethodExport) -> list[str]:
     named = ", ".join(f"{plain(layer.module, 60) or 'the model'} ({layer.kind}, {_steps(layer)})" for layer in layers)
     work = one.delegation.operators + one.delegation.portable_operators
     became = f"{counted_text(work, 'operator')} in {counted_text(one.delegation.calls, 'delegate call')}"
-    return [f"unrolled: {named}: {became}; every pass of the exporter visits all of them", _SHORTER]
+    return [f"unrolled: {named}: {became}; every exporter pass visits all of them", _SHORTER]
 
 
 def _steps(layer: UnrolledLayer) -> str:
-    return "steps that can differ" if layer.steps is None else counted_text(layer.steps, "step")
+    return "dynamic steps" if layer.steps is None else counted_text(layer.steps, "step")
 
 
 def agreement_line(other: str, found: OutputAgreement) -> str:

@@ -74,7 +74,7 @@ def gate_sentence(decision: Decision[Any], text: GateText) -> str:
 
 def gate_notes(decision: Decision[Any], text: GateText) -> list[str]:
     """What limits the meaning of the figures, each as one sentence."""
-    forced = [f"not comparable, and compared anyway: {one}" for one in decision.mismatches]
+    forced = [f"not comparable, but compared anyway: {one}" for one in decision.mismatches]
     return [*forced, *decision.notes, *text.notes]
 
 
@@ -185,7 +185,7 @@ def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
         keeps = "exceeds" if decision.outcome is Outcome.REGRESSION else "may exceed"
         return f"{name} {keeps} {where} {change}"
     if decision.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
-        return f"whether {name} is slower cannot be told {change}"
+        return f"cannot tell whether {name} is slower {change}"
     return f"{name} is {_CHANGES.get(first.verdict or Verdict.NO_DIFFERENCE, 'not slower')} {change}"
 
 
@@ -225,7 +225,7 @@ def _comparison_sentence(found: ComparisonEvidence, first: Criterion) -> str:
     latency = time_text(found.end_to_end.candidate_ns)
     if first.measured is None:
         return f"{latency}, no ratio to the baseline: {found.end_to_end.reason}"
-    speed = f"{latency}, {speedup_text(found.end_to_end)} as fast as the baseline"
+    speed = f"{latency}, speedup {speedup_text(found.end_to_end)}"
     return f"{speed}, slowdown {measured_text(first)}, threshold {share_text(first.limit)}"
 
 
@@ -251,7 +251,7 @@ def _slower_section(found: ComparisonEvidence, most: int) -> Section:
     least = _LEAST_LOSS * found.end_to_end.candidate_ns
     shown = [change for change in found.slower if -change.saved_ns >= least][:most]
     if not shown:
-        nothing = f"No operator is shown to be slower by {share_text(_LEAST_LOSS)} of the latency or more."
+        nothing = f"No operator is detectably slower by {share_text(_LEAST_LOSS)} of the latency or more."
         return Section("Operators that became slower", [Sentence(nothing, wide=True)])
     rest = found.slower[len(shown) :]
     more = f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together." if rest else ""
@@ -278,7 +278,7 @@ def _unmatched_sections(unmatched: Sequence[OperatorChange]) -> list[Section]:
     if not unmatched:
         return []
     rest = len(unmatched) - _MOST_ROWS
-    more = f"And {rest} that take less." if rest > 0 else ""
+    more = f"And {rest} smaller ones." if rest > 0 else ""
     rows = table(unmatched[:_MOST_ROWS], *_both_sides())
     return [Section("Operators that only one side has, in traced runs", [rows, Sentence(more)])]
 

@@ -49,11 +49,12 @@ def inspected_document(value: Analysis | ProgramSummary | RecordSummary | Kernel
         )
     if isinstance(value, RecordSummary):
         answer = (
-            f"{len(value.methods)} methods, {value.handles} debug handles, {value.with_source} nodes name their line"
+            f"{counted_text(len(value.methods), 'method')}, {counted_text(value.handles, 'debug handle')}, "
+            f"{counted_text(value.with_source, 'node')} with a source line"
         )
         return Document(value.path, answer, [_counts("node", value.nodes)], [], f"{value.path} (etrecord)")
     if isinstance(value, KernelSummary):
-        answer = f"{len(value.kernels)} kernels were registered; the log does not show which ran"
+        answer = f"{counted_text(len(value.kernels), 'registered kernel')}; the log does not show which ran"
         blocks = [_counts("category", value.categories), Bullets(value.kernels)]
         return Document(value.path, answer, blocks, [], f"{value.path} (XNNPACK log)")
     return analysis_document(value)
@@ -70,7 +71,9 @@ def analysis_document(analysis: Analysis) -> Document:
     more = len(notes) - _NOTES
     trust = [
         Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}"),
-        Sentence(f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} {processes}"),
+        Sentence(
+            f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
+        ),
         Sentence(*quality_line(analysis.quality)),
     ]
     blocks: list[Block] = [
@@ -111,7 +114,7 @@ def _methods(program: ProgramSummary) -> Iterator[list[Block]]:
 
 def _delegate(number: int, delegate: DelegateSummary) -> Block:
     of = f"delegate {number}: {delegate.backend}"
-    return _counts(of, delegate.nodes) if delegate.nodes else Sentence(f"{of}, whose nodes are not known")
+    return _counts(of, delegate.nodes) if delegate.nodes else Sentence(f"{of}, nodes unknown")
 
 
 def _counts(heading: str, rows: Sequence[Count]) -> TableBlock:

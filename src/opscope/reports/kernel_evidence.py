@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _ANSWERS = {Answer.YES: "yes", Answer.NO: "no", Answer.UNKNOWN: "?"}
 _OPERATORS = 20
-_NOTHING = "no kernel of that kind is in any of them"
+_NOTHING = "none of them has such a kernel"
 
 
 def kernel_document(view: KernelView) -> Document:
@@ -97,7 +97,7 @@ def _ladder_heading(ladder: VariantLadder) -> str:
     return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
 
 
-_SHARE = "share of latency with a yes"
+_SHARE = "share of latency answered yes"
 
 
 def _rungs(ladder: VariantLadder) -> TableBlock:

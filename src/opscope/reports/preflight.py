@@ -58,20 +58,18 @@ def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
     name = plain(method.name, _NAME)
     if matrix.share is None or matrix.highest_share is None:
         if method.partition.unread:
-            return f"{name}: what can run with {_KNOWN} is not known, delegates have no payload"
+            return f"{name}: unknown what can run with {_KNOWN}: delegates have no payload"
         if method.partition.other_backends:
-            return f"{name}: what can run with {_KNOWN} is not known; not looked into: {', '.join(_others(method))}"
+            return f"{name}: unknown what can run with {_KNOWN}; not inspected: {', '.join(_others(method))}"
         unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
         if unknown:
-            return (
-                f"{name}: what can run with {_KNOWN} is not known, nor the work of {counted_text(unknown, 'operator')}"
-            )
+            return f"{name}: unknown what can run with {_KNOWN}, and the work of {counted_text(unknown, 'operator')}"
         return f"{name}: it has no multiply-accumulates, so there is nothing for {_KNOWN}"
     share = share_text(matrix.share)
     if matrix.highest_share > matrix.share:
         share = f"{share} to {share_text(matrix.highest_share)}"
     bound = "at most " if method.dynamic else ""
-    rest = f"; not looked into: {', '.join(_others(method))}" if method.partition.other_backends else ""
+    rest = f"; not inspected: {', '.join(_others(method))}" if method.partition.other_backends else ""
     missing = ", which this machine does not have" if elsewhere else ""
     return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}{missing}{rest}"
 
@@ -87,7 +85,7 @@ def partition_line(method: MethodPreflight) -> str:
     partition = method.partition
     if not partition.calls + partition.portable_operators + len(partition.other_backends):
         return counted_text(partition.delegated_operators, "operator")
-    calls = counted_text(partition.calls, "call") + " of XNNPACK"
+    calls = counted_text(partition.calls, "XNNPACK call")
     parts = [f"{counted_text(partition.delegated_operators, 'operator')} in {calls}"]
     if partition.unread:
         parts = [calls, f"{counted_text(partition.unread, 'delegate')} without payload"]
@@ -99,9 +97,9 @@ def forecast_line(found: Forecast) -> str:
     parts = {row.part: row for row in found.parts}
     first = parts[found.bottleneck]
     before = max(found.parts, key=lambda row: row.share)
-    text = f"on a CPU with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
+    text = f"on a CPU with {_KNOWN}, {first.part.value} would dominate ({share_text(first.share_accelerated)})"
     if before.part is not first.part:
-        text += f", without to {before.part.value} ({share_text(before.share)})"
+        text += f"; without, {before.part.value} would ({share_text(before.share)})"
     return f"prediction from nominal rates: {text}"
 
 
@@ -211,7 +209,7 @@ def _passing(method: MethodPreflight) -> list[str]:
     counts = ((moved.transposes, "added transpose"), (moved.conversions, "conversion"))
     layout = ", ".join(counted_text(count, what) for count, what in counts if count)
     passed = counted_text(passing.tensors, "tensor")
-    calls = counted_text(passing.calls, "call")
-    inner = f"; {passing.inner_tensors} of these stay within" if passing.inner_tensors else ""
-    borders = f"boundaries: {calls} of delegates, {passed}, {size_text(passing.bytes)}{inner}"
+    calls = counted_text(passing.calls, "delegate call")
+    inner = f"; {passing.inner_tensors} of these between delegates" if passing.inner_tensors else ""
+    borders = f"boundaries: {calls}, {passed}, {size_text(passing.bytes)}{inner}"
     return [*([f"layout: {layout}; {size_text(moved.bytes)}{share}"] if layout else []), borders]

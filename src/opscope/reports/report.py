@@ -136,7 +136,7 @@ def markdown_report(content: ReportContent) -> str:
     """The report in Markdown: the answer, how far to trust it, how to repeat it, and of the rest a line each."""
     document = report_document(content)
     sections = [one if one.anchor in _WHOLE else one.closed for one in document.sections]
-    blocks = [*document.blocks, Sentence("Sections below that are one line are in full in the HTML report.")]
+    blocks = [*document.blocks, Sentence("The HTML report has the full text of one-line sections.")]
     return markdown_document(document._replace(blocks=blocks, sections=sections))
 
 

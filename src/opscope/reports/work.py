@@ -46,12 +46,12 @@ def work_document(work: Work) -> Document:
         *([f"inputs: {', '.join(work.inputs)}"] if work.inputs else []),
         f"counted by {work.counter}: {work.processor}; one thread",
         _rest(work.rest),
-        "note: work, not time: waiting for memory and for results does not count",
+        "note: counts work, not time: stalls on memory and on results do not count",
     ]
     return Document(
         title=work.model,
         heading=f"{work.model}, {work.runtime}",
-        answer=f"{count_text(work.instructions)} instructions an inference in {_operators_of(work)}",
+        answer=f"{count_text(work.instructions)} instructions per inference in {_operators_of(work)}",
         blocks=[
             *(Sentence(one) for one in (_products(work), *_tiles(work)) if one),
             *([Section("Features off", [_others(work)])] if work.others else []),
@@ -65,7 +65,7 @@ def work_document(work: Work) -> Document:
 
 def _rest(rest: RestWork) -> str:
     framework, before, after = (count_text(one) for one in (rest.framework, rest.before, rest.after))
-    return f"the rest: {framework} of the framework with tracing, {before} before the inference, {after} after it"
+    return f"the rest: {framework} in the framework and tracing, {before} before the inference, {after} after it"
 
 
 def _operators_of(work: Work) -> str:
@@ -82,7 +82,7 @@ def _products(work: Work) -> str:
     share = share_text(sum(one.macs or 0 for one in own) / needed)
     return (
         f"{share} of {count_text(needed)} multiply-accumulates run in fused, dot or outer product instructions, "
-        f"whose {count_text(held)} lanes they fill to {share_text(used / held)}"
+        f"filling {share_text(used / held)} of their {count_text(held)} lanes"
     )
 
 
@@ -100,7 +100,7 @@ def _tiles(work: Work) -> list[str]:
     executed = counted_text(products, "outer product", ",")
     entered = f"{executed}, streaming mode entered {counted_text(starts, 'time', ',')}"
     if not used:
-        return [f"SME: {entered}; how far its tiles are filled is not known"]
+        return [f"SME: {entered}; tile fill unknown"]
     filled = share_text(used / sum(one.tile_capacity for one in whole))
     told = f"SME ran {share_text(used / needed)} of the multiply-accumulates, tiles filled to {filled}: {entered}"
     padded = [one for one in whole if one.tile_capacity > _MATTERS * held and _is_padded(one)]
@@ -117,15 +117,15 @@ def _is_padded(one: CountedOperator) -> bool:
 def _padding(one: CountedOperator) -> str:
     """What is rounded up in an operator, and sizes that fill its tiles."""
     lost = share_text(1 - (one.macs or 0) / one.tile_capacity)
-    sizes = [f"{size.needed} {size.name} take the room of {size.executed}" for size in one.padded]
+    sizes = [f"{size.needed} {size.name} occupy {size.executed}" for size in one.padded]
     why = f" ({'; '.join(sizes)})" if sizes else ""
-    return f"{one.layer or one.name}: {lost} of what its tiles multiply is padding{why}"
+    return f"{one.layer or one.name}: {lost} of its tile multiplications is padding{why}"
 
 
 def _others(work: Work) -> TableBlock:
     return table(
         [work, *work.others],
-        column("features", Format.TEXT, lambda one: f"{', '.join(one.off)} off" if one.off else "all that are shown"),
+        column("features", Format.TEXT, lambda one: f"{', '.join(one.off)} off" if one.off else "none off"),
         column("instructions", Format.FIGURE, lambda one: count_text(one.instructions)),
         column("ratio", Format.RATIO, lambda one: one.instructions / work.instructions if work.instructions else None),
         column("loaded", Format.FIGURE, lambda one: size_text(sum(own.bytes_loaded for own in one.operators))),

@@ -40,7 +40,7 @@ def read_record(file: Path) -> ExportRecord:
     try:
         return from_json(file_bytes(file), ExportRecord)
     except msgspec.MsgspecError as error:
-        raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
+        raise TraceFormatError(f"not an export record: {error}", where=file, hint="export again") from error
 
 
 def recorded_tokens(program: Path) -> dict[str, int]:
@@ -73,15 +73,15 @@ def check_choice(choice: Choice) -> None:
     check_dtype(choice.dtype)
     if choice.backend not in BACKENDS:
         raise UsageError(
-            f"no backend {choice.backend!r}", where="--backend", hint=did_you_mean(choice.backend, BACKENDS)
+            f"unknown backend {choice.backend!r}", where="--backend", hint=did_you_mean(choice.backend, BACKENDS)
         )
     if choice.backend == PORTABLE and choice.dtype in QUANTISED:
         hint = f"use --backend {XNNPACK} for {choice.dtype}, or --dtype {FP32} with the portable kernels"
-        problem = f"the portable backend has no quantiser: {choice.dtype} is refused, its kernels compute floats"
+        problem = f"the portable backend has no quantiser and computes floats: cannot use {choice.dtype}"
         raise UsageError(problem, where="--dtype", hint=hint)
 
 
 def check_dtype(dtype: str) -> None:
     """Refuse number types that cannot be exported."""
     if dtype not in DTYPES:
-        raise UsageError(f"no number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))
+        raise UsageError(f"unknown number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
 
-FROM_PYTHON = "models ran from Python instead (target local): memory and start-up include Python"
+FROM_PYTHON = "models ran from Python (target local): memory and start-up include Python"
 """What it means that Python stands in for a native runner."""
 _ALIKE = 60  # characters at the end by which two messages are told to be the same
 

@@ -157,7 +157,7 @@ class Runtime:
             return [Check(self.name, State.NOTE, problem, error.hint or "")]
         if self.is_installed() and (obstacle := loading_problem(self.loaded())):
             hint = f"install it again: {install_command(self.name)}"
-            return [Check(self.name, State.PROBLEM, f"{found} is installed and cannot be loaded: {obstacle}", hint)]
+            return [Check(self.name, State.PROBLEM, f"{found} is installed but cannot be loaded: {obstacle}", hint)]
         return [Check(self.name, State.OK, found)]
 
     def runs_here(self, checks: Sequence[Check]) -> bool:

@@ -82,7 +82,7 @@ _FOLDER = ".switch"
 
 def nothing_to_clear(library: Path) -> FeatureError:
     """Why features cannot be cleared in a library that hides its variables."""
-    problem = f"{library.name} has no symbol cpuinfo_isa, so nothing can be cleared in it"
+    problem = f"{library.name} has no symbol cpuinfo_isa, so it cannot be cleared"
     return FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
 
 

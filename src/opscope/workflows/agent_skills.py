@@ -63,7 +63,7 @@ def parsed(text: str) -> Skill:
     """A skill from its file."""
     lines = text.splitlines()
     if lines[:1] != [_FENCE] or _FENCE not in lines[1:]:
-        raise TraceFormatError("a skill begins with front matter between lines of ---", where=SKILL_FILE)
+        raise TraceFormatError("a skill must begin with front matter between --- lines", where=SKILL_FILE)
     head = lines[1 : lines.index(_FENCE, 1)]
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in head)}
     missing = [name for name in ("name", "description") if not fields.get(name)]
@@ -91,7 +91,7 @@ def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrit
     known = {skill.name: skill for skill in skills()}
     for name in names:
         if name not in known:
-            raise NotFoundError(f"no skill {name!r}", hint=did_you_mean(name, known))
+            raise NotFoundError(f"unknown skill {name!r}", hint=did_you_mean(name, known))
     chosen = [skill for skill in known.values() if not names or skill.name in names]
     places = {Path(directory) / skill.name / SKILL_FILE: skill.text for skill in chosen}
     if not overwrite:
@@ -104,5 +104,5 @@ def _check_unchanged(places: dict[Path, str]) -> None:
         with storage_errors(place):
             differs = place.exists() and place.read_bytes() != text.encode()
         if differs:
-            hint = "keep your own changes elsewhere, or replace it with --overwrite"
-            raise BundleError("the skill is already there, and differs", where=place, hint=hint)
+            hint = "save your changes elsewhere, or replace it with --overwrite"
+            raise BundleError("the skill already exists and differs", where=place, hint=hint)

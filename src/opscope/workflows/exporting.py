@@ -76,8 +76,10 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     path = Path(out) if out is not None else DEFAULT_OUT / EXPORTER.export_stem(model, choice, own)
     _check_tolerance(tolerance)
     if path.suffix == EXPORTER.suffix and not path.is_dir():
-        hint = f"name its directory, such as {path.with_suffix('')}: the program is called by model, backend and type"
-        raise UsageError("an export is several files", where="--out", hint=hint)
+        hint = (
+            f"name a directory, such as {path.with_suffix('')}: the program's name comes from model, backend and type"
+        )
+        raise UsageError("an export has several files", where="--out", hint=hint)
     _check_place(path, overwrite=overwrite)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ def _check_place(path: Path, *, overwrite: bool) -> None:
     ours = {file.name: file.sha256 for file in (record.program, record.etrecord, record.graph) if file}
     for file in sorted(path.iterdir()):
         if file.name not in {RECORD, EXPORT_LOG} and ours.get(file.name) != _hash(file):
-            problem = f"{file.name} is not as the export wrote it, or not of the export"
+            problem = f"{file.name} was changed after the export, or does not belong to it"
             raise OverwriteError(problem, where=path, hint="move it away, or choose another --out")
 
 
@@ -142,7 +144,7 @@ def with_kept_log(error: ExportError, work: Path, out: Path) -> ExportError:
         with contextlib.suppress(OverwriteError):
             write_outputs({kept: blocks_of(work / EXPORT_LOG)})
             return ExportError(error.problem, where=kept, hint=error.hint)
-    raise AssertionError("unreachable: names are not limited")
+    raise AssertionError("unreachable: names are unlimited")
 
 
 def write_model(name: str, models: str | Path | None = None) -> Path:

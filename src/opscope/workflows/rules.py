@@ -28,8 +28,8 @@ AREAS = (
     RuleArea("A pair of variants", tuple(map(rule_of, rules.COMPARISON_RULES))),
     RuleArea("A whole experiment", tuple(map(rule_of, rules.EXPERIMENT_RULES))),
     RuleArea("A program before it runs", tuple(map(rule_of, preflight.RULES))),
-    RuleArea("Quality of a measurement: what else ran", tuple(map(rule_of, disturbance.CHECKS))),
-    RuleArea("Quality of a measurement: its figures", tuple(map(rule_of, quality.CHECKS))),
-    RuleArea("Quality of a measurement: its machine", tuple(map(rule_of, MACHINE_CHECKS))),
-    RuleArea("The trace of an NPU", tile_rules.RULES),
+    RuleArea("Measurement quality: other load", tuple(map(rule_of, disturbance.CHECKS))),
+    RuleArea("Measurement quality: figures", tuple(map(rule_of, quality.CHECKS))),
+    RuleArea("Measurement quality: machine", tuple(map(rule_of, MACHINE_CHECKS))),
+    RuleArea("NPU trace", tile_rules.RULES),
 )

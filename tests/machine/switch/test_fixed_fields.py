@@ -37,7 +37,7 @@ def test_groups_that_stay_on_are_refused_by_name() -> None:
     fields, fixed = frozenset(FIELDS), frozenset(["dot", "fp16arith", "rdm"])
     assert isa.cleared_fields("aarch64", ["sme"], fields, fixed) == ["sme"]
     assert isa.cleared_fields("aarch64", ["dotprod"], fields) == ["i8mm", "dot"]
-    with pytest.raises(FeatureError, match="hwcap cannot switch off dot here: libraries know these cores"):
+    with pytest.raises(FeatureError, match="hwcap cannot switch off dot here: libraries recognise these cores"):
         isa.cleared_fields("aarch64", ["sme", "dotprod"], fields, fixed)
     with pytest.raises(FeatureError, match=NOTHING_TO_SWITCH):
         isa.default_ablation("aarch64", frozenset(["dot", "fp16arith"]) - fixed)

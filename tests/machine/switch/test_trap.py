@@ -144,7 +144,7 @@ def test_a_handler_that_took_our_place_is_a_refusal(place: Path, tmp_path: Path,
     words = ("load", str(place / "libasks.so"), "handle", "load", str(second), "ask")
     seen = answers(run(place, switch, *words))
     assert seen["first"][0] & AVX2
-    with pytest.raises(FeatureError, match="another handler of SIGILL") as caught:
+    with pytest.raises(FeatureError, match="another SIGILL handler") as caught:
         proof(switch.record)
     assert caught.value.where == str(second)
 
@@ -155,7 +155,7 @@ def test_a_library_that_was_changed_meanwhile_is_not_touched(place: Path, tmp_pa
     switch = prepared(Mechanism.TRAP, [library], fields, tmp_path, place / "program")
     library.write_bytes(library.read_bytes().replace(CPUID, b"\x0f\x31"))
     run(place, switch, "load", str(library))
-    with pytest.raises(FeatureError, match="other bytes than in the file"):
+    with pytest.raises(FeatureError, match="differs from the file"):
         proof(switch.record)
 
 
@@ -195,7 +195,7 @@ def test_where_code_may_not_be_changed_nothing_is(place: Path, tmp_path: Path, f
     if done.returncode == 77:
         pytest.skip("needs Linux 6.3: PR_SET_MDWE")
     assert answers(done)["first"][0] & AVX2
-    with pytest.raises(FeatureError, match="does not let its code be changed"):
+    with pytest.raises(FeatureError, match="does not allow changing its code"):
         proof(switch.record)
 
 
@@ -223,7 +223,7 @@ def test_a_damaged_report_is_a_refusal(place: Path, tmp_path: Path, fields: list
     run(place, switch, "load", str(place / "libasks.so"), "ask")
     whole = report.read_bytes()
     report.write_bytes(b"x" + whole[1:] if size is None else whole[:size])
-    with pytest.raises(FeatureError, match="the report of the switch"):
+    with pytest.raises(FeatureError, match="the switch report"):
         proof(switch.record)
 
 
@@ -231,7 +231,7 @@ def test_a_static_program_and_one_of_musl_are_refused(place: Path, tmp_path: Pat
     """The loader of glibc does the work."""
     assert obstacle(Mechanism.TRAP, place / "program") is None
     static = asking_program(tmp_path, "-static")
-    assert "linked statically" in str(obstacle(Mechanism.TRAP, static))
+    assert "statically linked" in str(obstacle(Mechanism.TRAP, static))
     musl = tmp_path / "musl"
     loader, other = b"/lib64/ld-linux-x86-64.so.2\0", b"/lib/ld-musl-x86_64.so.1\0\0\0\0"
     musl.write_bytes((place / "program").read_bytes().replace(loader, other))
@@ -277,7 +277,9 @@ def test_a_library_that_asks_only_where_no_function_is_is_refused(tmp_path: Path
 
     bare = '__asm__(".text; bare: push %rbx; cpuid; pop %rbx; ret");'
     library = compiled(f"int nothing(void) {{ return 1; }} {bare}", tmp_path / "libbare.so", "-shared", "-fPIC")
-    with pytest.raises(FeatureError, match=r"only outside of the functions that libbare.so names, at 1 place: none"):
+    with pytest.raises(
+        FeatureError, match=r"only outside the functions that libbare.so names, at 1 place: none was switched"
+    ):
         prepared(Mechanism.TRAP, [library], ["avx2"], tmp_path)
 
 
@@ -327,7 +329,7 @@ def test_a_cache_that_the_loader_cannot_be_told_is_refused(
 
 def test_a_field_that_nothing_states_is_refused(place: Path, tmp_path: Path) -> None:
     """It could not be cleared."""
-    with pytest.raises(FeatureError, match="does not know the field turbo"):
+    with pytest.raises(FeatureError, match="does not support the field turbo"):
         prepared(Mechanism.TRAP, [place / "libasks.so"], ["turbo"], tmp_path)
 
 

@@ -183,11 +183,11 @@ os.kill(os.getpid(), signal.SIGSEGV)
             "output",
             "NaN",
         ),
-        ("start(); infer(); close(); output(); trace(whole()[:-9])", "trace", "is cut"),
+        ("start(); infer(); close(); output(); trace(whole()[:-9])", "trace", "is truncated"),
         ("start(); infer(); close(); output()", "trace", "without event tracing"),
-        ("start(); infer()", "exit", "did not say that the model was executed"),
-        ("print('boom'); sys.exit(3)", "exit", "ended with code 3; its last words: boom"),
-        ("time.sleep(60)", "timeout", "ended after 1 s"),
+        ("start(); infer()", "exit", "did not report running the model"),
+        ("print('boom'); sys.exit(3)", "exit", "exited with code 3; its last output: boom"),
+        ("time.sleep(60)", "timeout", "timed out after 1 s"),
     ],
 )
 def test_a_run_without_a_result_says_why(
@@ -236,7 +236,7 @@ def test_a_runner_that_cannot_be_started(device: Endpoint, tmp_path: Path) -> No
 def test_what_cannot_be_asked_of_a_foreign_runner(device: Endpoint, tmp_path: Path) -> None:
     """Features, flags that opscope sets itself, a file that is not there."""
     target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
-    with pytest.raises(FeatureError, match="of your own"):
+    with pytest.raises(FeatureError, match="in your own runner"):
         target.probe()
     with pytest.raises(UsageError, match=f"opscope {OWN_FLAG}"):
         ExecutorRunnerTarget(phone(device), write_runner(tmp_path), ["--cpu_threads=9"])

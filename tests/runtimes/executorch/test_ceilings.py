@@ -141,7 +141,7 @@ def test_runs_go_on_as_long_as_there_is_time() -> None:
     ("graph", "reason"),
     [
         (RefusedError("xnn_create_runtime_v2", "unsupported hardware"), "xnn_create_runtime_v2: unsupported hardware"),
-        (("Convert (NC)", "Add (ND)", "Convert (NC)"), "no kernel of its own: runs as Convert (NC), Add (ND)"),
+        (("Convert (NC)", "Add (ND)", "Convert (NC)"), "no separate kernel: runs as Convert (NC), Add (ND)"),
     ],
 )
 def test_what_the_library_does_not_have_is_a_ceiling_without_a_rate(
@@ -200,7 +200,7 @@ def test_ceilings_of_other_features_than_asked_are_refused() -> None:
     """A proof for nothing is not proof for what was asked."""
     proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
     answer = json.dumps({"result": [json.loads(msgspec.json.encode(round_ceilings())), proof]})
-    with pytest.raises(FeatureError, match="other features or threads than asked"):
+    with pytest.raises(FeatureError, match="features or threads other than requested"):
         failing(ANSWER.format(answer)).ceilings(["avx512f"], 1)
     assert failing(ANSWER.format(answer)).ceilings([], 1) == round_ceilings()
 
@@ -285,11 +285,11 @@ def resume(bundle: Bundle, target: FakeTarget) -> None:
 def test_a_failure_is_kept_as_a_reason_and_never_loses_the_run(tmp_path: Path) -> None:
     """The run is complete, the bundle says why there are no ceilings, and resuming tries again."""
     program, out = write_tiny_program(tmp_path), tmp_path / "out"
-    target = FakeTarget(no_ceilings=RunError("measuring ceilings failed: the process was ended by SIGILL"))
+    target = FakeTarget(no_ceilings=RunError("measuring ceilings failed: the process was killed by SIGILL"))
     profile(str(program), settings=SMALL, out=out, target=target, clock=FakeClock())
     bundle = Bundle.open(out)
     assert bundle.manifest.status is Status.COMPLETE
-    assert bundle.ceilings("baseline") == NoCeilings("measuring ceilings failed: the process was ended by SIGILL")
+    assert bundle.ceilings("baseline") == NoCeilings("measuring ceilings failed: the process was killed by SIGILL")
     resume(bundle, FakeTarget())
     assert isinstance(bundle.ceilings("baseline"), Ceilings)
 

@@ -36,7 +36,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd
     """A device; runtimes are built once for all tests."""
     arch = host_architecture()
     if arch is None:
-        pytest.skip("the runtime for a device is built on Linux")
+        pytest.skip("cannot download the runtime for a device is built on Linux")
     runtime_of(arch)
     with sshd.running(tmp_path / "board") as server:
         monkeypatch.setenv(VARIABLE, server.options)
@@ -115,7 +115,7 @@ def test_of_several_devices_one_that_is_off_does_not_stop_the_others(
     config.write_text(json.dumps({"model": str(toy_program), "targets": targets, "out": "o", **effort}))
     done = opscope("run", config)
     assert done.returncode == 11
-    assert f"{toy_program.stem}-ssh-board-1 failed: ssh:board:1: it cannot be reached" in done.stderr
+    assert f"{toy_program.stem}-ssh-board-1 failed: ssh:board:1: it is unreachable" in done.stderr
     assert [path.name for path in (tmp_path / "o").iterdir()] == [f"{toy_program.stem}-ssh-board"]
     manifest = Bundle.open(tmp_path / "o" / f"{toy_program.stem}-ssh-board").manifest
     assert manifest.status is Status.COMPLETE
@@ -146,4 +146,4 @@ def test_doctor_looks_at_a_device(board: sshd.Sshd) -> None:
     board.stop()
     done = opscope("doctor", "--target", f"ssh:{board.address}")
     assert done.returncode == 12
-    assert "it cannot be reached" in done.stdout
+    assert "it is unreachable" in done.stdout

@@ -44,19 +44,19 @@ ATTENTION = SUPPORT / "attention_models.py"
         ("branching", "fp32", ExportError, "if x.sum() > 0", "torch.where"),
         ("ordered", "fp32", ExportError, "self.encoder(x, self.mask)", "is_causal=False"),
         ("unsupported", "fp32", ExportError, "torch.linalg.svdvals(y)", "wrapper"),
-        ("mixed", "fp16", ExportError, "aten.mm", "type of the input"),
+        ("mixed", "fp16", ExportError, "aten.mm", "the input's type"),
         ("misfit", "fp32", UsageError, "forward(float32 [1, 5])", "number, shapes and types"),
         ("alone", "fp32", UsageError, "Sequential has no example inputs", "return Sequential(...)"),
         ("Wide", "fp32", UsageError, "Wide needs arguments: width", "def build(): return Wide(width=...)"),
         ("MODULE", "fp32", UsageError, "Linear has no example inputs", "def build(): return MODULE"),
         ("listed", "fp32", UsageError, "must be a tuple, got Tensor", "(x,)"),
-        ("function", "fp32", UsageError, "must be a torch.nn.Module", "module itself"),
+        ("function", "fp32", UsageError, "must be a torch.nn.Module", "give a module"),
         ("checkpoint", "fp32", NotFoundError, "weights/missing.pt", "checkpoint"),
         ("needs_more", "fp32", MissingDependencyError, "a_package_that_nobody_has", "pip install"),
         ("raising", "fp32", ExportError, "the configuration has no depth", "Python shell"),
         ("activation", "dynamic-int8", ExportError, "quantised dynamically", "--dtype int8"),
         ("skipping", "int8", UsageError, "no submodule '2x'", "did you mean 2"),
-        ("uncalibrated", "int8", UsageError, "tuple of 1 input ", "made like the examples"),
+        ("uncalibrated", "int8", UsageError, "tuple of 1 input ", "generate inputs like the examples"),
         ("shapes", "fp32", ExportError, "dynamic_shapes", "one by one"),
         ("NUMBER", "fp32", UsageError, "must be callable, got int", "function without arguments"),
         ("linaer", "fp32", NotFoundError, "has no 'linaer'", "did you mean linear"),
@@ -165,7 +165,7 @@ def test_a_submodule_can_stay_in_fp32(tmp_path: Path) -> None:
 def test_a_program_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     """The error says by how much, and nothing claims that the export is done."""
     done = served(tmp_path, f"{MODELS}:wrong")
-    with pytest.raises(ExportError, match="does not agree with the model in PyTorch") as raised:
+    with pytest.raises(ExportError, match="disagrees with the model in PyTorch") as raised:
         checked(EXPORTER, done, "wrong", Choice("fp32"))
     assert "--tolerance" in (raised.value.hint or "")
     assert not (tmp_path / "export.json").exists()
@@ -209,7 +209,7 @@ def test_a_record_that_does_not_read_back_costs_no_export(tmp_path: Path) -> Non
     printed = Console(file=io.StringIO(), width=200)
     printed.print(terminal_document(export_document(record, "out")))
     told = printed.file.getvalue()
-    assert "layers and source lines will not be known" in told
+    assert "layers and source lines will be unknown" in told
     assert "reads back" not in told
 
 
@@ -275,7 +275,7 @@ def test_the_weights_stay_out_of_the_record_where_that_is_asked(tmp_path: Path) 
 def test_a_process_that_is_ended_leaves_nothing_but_its_log(tmp_path: Path) -> None:
     """The error says by which signal and at which step; the log lies beside the directory that does not appear."""
     (tmp_path / "killed.py").write_text("import os\n\ndef build():\n    os.kill(os.getpid(), 9)\n")
-    with pytest.raises(ExportError, match="ended by signal 9 while building the model"):
+    with pytest.raises(ExportError, match="killed by signal 9 while building the model"):
         export(str(tmp_path / "killed.py"), out=tmp_path / "out")
     left = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}  # of the user's own module
     assert left == {"killed.py", "out-export.log"}

@@ -69,11 +69,11 @@ def test_what_is_missing_of_upstream_is_named(tmp_path: Path, monkeypatch: pytes
     from opscope.runtimes.executorch.export.models.edgetam import build
 
     monkeypatch.delenv("OPSCOPE_EDGETAM", raising=False)
-    with pytest.raises(NotFoundError, match="EdgeTAM's own code is needed") as raised:
+    with pytest.raises(NotFoundError, match="this model needs EdgeTAM's code") as raised:
         build()
     assert "edgetam_standin" in (raised.value.hint or "")
     monkeypatch.setenv("OPSCOPE_EDGETAM", str(tmp_path))
-    with pytest.raises(NotFoundError, match="no clone of EdgeTAM here"):
+    with pytest.raises(NotFoundError, match="no EdgeTAM clone found"):
         build()
     monkeypatch.setenv("OPSCOPE_EDGETAM", str(clone(tmp_path)))
     with pytest.raises(NotFoundError, match="checkpoint is missing"):

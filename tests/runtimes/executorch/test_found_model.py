@@ -40,7 +40,15 @@ INPUTS = "example_inputs = (torch.randn(2, 3),)\n"
         (f"{BLOCK}{NET}{INPUTS}", 5),
         (f"from torch.nn import ReLU\n{NET}{INPUTS}", 5),
     ],
-    ids=["build", "model", "one tensor", "functions", "one class", "a class with arguments beside it", "imported ones"],
+    ids=[
+        "build",
+        "model",
+        "one tensor",
+        "functions",
+        "one class",
+        "a class with arguments next to it",
+        "imported ones",
+    ],
 )
 def test_the_model_of_a_file_is_found(tmp_path: Path, text: str, width: int) -> None:
     """First ``build``, then ``model``, then the one class that needs nothing; inputs stand beside it."""
@@ -59,7 +67,7 @@ def test_several_classes_are_named_with_their_commands(tmp_path: Path) -> None:
     """No one is guessed."""
     file = tmp_path / "net.py"
     file.write_text(HEAD + NET + OTHER + INPUTS)
-    with pytest.raises(UsageError, match="several classes can be the model: Net, Other") as raised:
+    with pytest.raises(UsageError, match="several classes could be the model: Net, Other") as raised:
         load(str(file))
     assert f"opscope export {file}:Net; opscope export {file}:Other" in (raised.value.hint or "")
 
@@ -67,11 +75,11 @@ def test_several_classes_are_named_with_their_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [
-        (NET, "Net has no example inputs", "write example_inputs = (torch.randn(1, 3),) beside it"),
-        (NET.replace("self, x)", "self, x, mask)"), "Net has no", "a tensor for each argument of forward (x, mask)"),
-        (BLOCK, "no class of it can be made without arguments: Block", "write into it: model = Block(width=...) and"),
-        ("x = 1\n", "no build, no model and no class", "write into it: def build(): return module, (torch.randn("),
-        ("model = None\n", "no build, no model and no class", "def build()"),
+        (NET, "Net has no example inputs", "write example_inputs = (torch.randn(1, 3),) next to it"),
+        (NET.replace("self, x)", "self, x, mask)"), "Net has no", "one tensor per argument of forward (x, mask)"),
+        (BLOCK, "no class can be built without arguments: Block", "add to it: model = Block(width=...) and"),
+        ("x = 1\n", "no build, no model and no module class", "add to it: def build(): return module, (torch.randn("),
+        ("model = None\n", "no build, no model and no module class", "def build()"),
     ],
 )
 def test_the_first_message_says_what_to_write(tmp_path: Path, text: str, problem: str, hint: str) -> None:

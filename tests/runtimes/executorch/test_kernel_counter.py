@@ -188,7 +188,7 @@ def test_a_library_that_is_cut_off_is_said_to_be(tmp_path: Path, size: int) -> N
     """No counter is made for half a library."""
     library = tmp_path / "half.so"
     library.write_bytes(arm_library().read_bytes()[:size])
-    with pytest.raises(TraceFormatError, match="cut off or damaged"):
+    with pytest.raises(TraceFormatError, match="truncated or damaged"):
         build_counter(library, tmp_path)
 
 

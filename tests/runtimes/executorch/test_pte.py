@@ -226,14 +226,14 @@ def test_segments_inside_the_file_are_accepted(read):
 @pytest.mark.parametrize("place", [(0, 33), (32, 1), (2**40, 1)])
 def test_a_segment_beyond_the_end_is_refused(read, place):
     """Weights are missing: the program would crash, or compute nonsense."""
-    with pytest.raises(TraceFormatError, match="a segment reaches past the end"):
+    with pytest.raises(TraceFormatError, match="a segment extends past the end"):
         read(pte(PROGRAM, (place,), b"x" * 32))
 
 
 @pytest.mark.parametrize("place", [(2**64 - 1, 2), (2**63, 2**63)])
 def test_a_segment_whose_end_exceeds_64_bits_is_refused(read, place):
     """An end beyond all files is beyond this one."""
-    with pytest.raises(TraceFormatError, match="a segment reaches past the end"):
+    with pytest.raises(TraceFormatError, match="a segment extends past the end"):
         read(pte(PROGRAM, (place,), b"x" * 32))
 
 

@@ -72,7 +72,7 @@ def test_a_wheel_that_cannot_be_had_is_said_with_pips_words(tmp_path: Path, monk
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with pytest.raises(MissingDependencyError, match=f"runtime for {OTHER} {NOT_DOWNLOADED}: .*executorch") as caught:
+    with pytest.raises(MissingDependencyError, match=f"{NOT_DOWNLOADED} for {OTHER}: .*executorch") as caught:
         runtime_libraries(OTHER, tmp_path / "cache")
     assert "PIP_FIND_LINKS" in str(caught.value.hint)
     assert not list((tmp_path / "cache" / "wheels").iterdir())
@@ -113,7 +113,7 @@ def test_a_wheel_that_points_out_of_itself_is_refused(
         archive.writestr(member, "x")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(MissingDependencyError, match="points out of it"):
+    with pytest.raises(MissingDependencyError, match="points outside it"):
         unpacked_wheel(
             Wheel("executorch", release, ("manylinux2014",), ("executorch/lib/",)), OTHER, tmp_path / "cache"
         )

@@ -157,10 +157,10 @@ def _there(base: Path) -> str:
     ("script", "kind", "message"),
     [
         ("start(); os.kill(os.getpid(), signal.SIGSEGV)", FailureKind.SIGNAL, "SIGSEGV.*Model loaded"),
-        ("print('boom'); sys.exit(3)", FailureKind.EXIT, "ended with code 3; its last words: boom"),
+        ("print('boom'); sys.exit(3)", FailureKind.EXIT, "exited with code 3; its last output: boom"),
         ("start(); infer(); close(); output('OutputX 0: tensor(sizes=[1], [nan])'); trace(whole())", "output", "NaN"),
         ("start(); infer(); close(); output()", FailureKind.TRACE, "without event tracing"),
-        ("start(); infer(); close(); output(); trace(whole()[:200])", FailureKind.TRACE, "is cut"),
+        ("start(); infer(); close(); output(); trace(whole()[:200])", FailureKind.TRACE, "is truncated"),
     ],
 )
 def test_a_build_that_fails_is_told_in_the_same_way_everywhere(

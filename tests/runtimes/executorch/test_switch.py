@@ -201,7 +201,7 @@ def test_a_bundle_of_the_trap_shows_that_it_changes_nothing(tmp_path: Path, monk
     }
     assert masks == {"accelerated": Mechanism.TRAP, "baseline": Mechanism.TRAP, "untouched": None}
     report = (tmp_path / "bundle/report.md").read_text(encoding="utf-8")
-    assert "trap with all features on, against a run without it: outputs identical, time " in report
+    assert "trap with all features on, compared with a run without it: outputs identical, time " in report
     end = control.end_to_end  # beside busy processes the ratio is withheld, and says so
     assert (end.speedup is None) is (end.reason is not None)
     assert msgspec.json.decode((tmp_path / "bundle/manifest.json").read_bytes())["request"]["switch"] == "trap"

@@ -236,10 +236,10 @@ def test_another_payload_is_refused(data):
 @pytest.mark.parametrize(
     ("nodes", "values", "problem"),
     [
-        ([node(3, {0: u32(0), 1: u32(5)})], [tensor(0)], "value 5 is used and not defined"),
+        ([node(3, {0: u32(0), 1: u32(5)})], [tensor(0)], "value 5 is used but not defined"),
         ([], [tensor(3), tensor(3)], "two values have the same id"),
         ([], [{0: u8(2), 1: {1: u8(3), 2: {}}}], "a quantised value has no tensor"),
-        ([{0: u8(3)}], [], "announced and missing"),
+        ([{0: u8(3)}], [], "a declared table is missing"),
     ],
 )
 def test_a_graph_that_contradicts_itself_is_refused(nodes, values, problem):

@@ -82,7 +82,10 @@ NOTHING_ASKED = AskedCalls((), ())
     ("name", "words"),
     [
         ("stateful", "the compiled-model API supports no variable tensors, such as t3"),
-        ("topk", "the compiled-model API has no output, such as t4, whose sizes are known after a call only"),
+        (
+            "topk",
+            "the compiled-model API does not support outputs, such as t4, whose sizes are known only after a call",
+        ),
         ("flex", None),
         ("loop", None),
         ("mediapipe", None),
@@ -97,7 +100,7 @@ def test_what_needs_the_interpreter_is_known_before_a_run(name: str, words: str 
 def test_what_the_file_leaves_open_is_tried() -> None:
     """Outputs larger than the file says are refused, or written behind their buffers; any size of a batch is not."""
     why = interpreter_needed(MODELS / "detection.tflite", NOTHING_ASKED)
-    assert re.search(r"refuses it \(Failed to allocate tensors\)|crashes on it \(SIG\w+\)", str(why))
+    assert re.search(r"rejects it \(Failed to allocate tensors\)|crashes on it \(SIG\w+\)", str(why))
     given = [PlannedInput([3, 32, 32, 3], "float32")]
     assert interpreter_needed(MODELS / "dynamic.tflite", AskedCalls((), given)) is None
 
@@ -226,7 +229,7 @@ def test_without_a_compiler_it_is_timed_and_not_split(tmp_path: Path, monkeypatc
     """Latency alone, with the reason."""
 
     def missing() -> Path:
-        raise MissingDependencyError("the native runner cannot be built: no C++ compiler")
+        raise MissingDependencyError("cannot build the native runner: no C++ compiler")
 
     monkeypatch.setattr("opscope.runtimes.litert.interpreter.target.recorder_library", missing)
     settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), target="local")

@@ -107,14 +107,14 @@ def _reasons(name: str) -> list[str]:
 
 def test_limits_of_single_operators() -> None:
     """What a function of the delegate checks, with the figure that breaks its limit."""
-    assert _reasons("joined") == ["2 to 5 tensors are joined; 6 tensors"]
-    assert _reasons("parts") == ["2 to 4 parts are taken; 5 parts"]
+    assert _reasons("joined") == ["2 to 5 tensors can be concatenated; 6 tensors"]
+    assert _reasons("parts") == ["2 to 4 parts are supported; 5 parts"]
     assert sorted(_reasons("strided")) == [
-        "a slice of strides 1 is taken; strides 1, 2, 1, 1",
-        "a slice that keeps the number of dimensions is taken; None",
+        "slice is supported only if it keeps the number of dimensions; None",
+        "slice is supported only with stride 1; strides 1, 2, 1, 1",
     ]
-    (scales,) = [reason for reason in _reasons("norm_int8") if reason.startswith("scales")]
-    assert scales.startswith("scales are 0.000976562 to 256 times that of the output; ")
+    (scales,) = [reason for reason in _reasons("norm_int8") if reason.startswith("input scales")]
+    assert scales.startswith("input scales must be 0.000976562 to 256 times the output scale; ")
 
 
 def test_sparse_weights_are_made_dense_by_the_delegate() -> None:

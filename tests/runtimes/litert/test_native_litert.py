@@ -65,7 +65,7 @@ def here() -> WheelTarget:
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sshd.Sshd:
     """A device; runtimes are built once for all tests."""
     if host_architecture() is None:
-        pytest.skip("the runtime for a device is built on Linux")
+        pytest.skip("cannot download the runtime for a device is built on Linux")
     with sshd.running(tmp_path / "board") as server:
         monkeypatch.setenv(VARIABLE, server.options)
         yield server
@@ -150,11 +150,11 @@ def test_what_goes_wrong_is_told_in_the_words_of_the_runtime(here: WheelTarget, 
     other.write_bytes(b"TFL3" * 500)
     cut.write_bytes((SMALL / "tiny_fp32.tflite").read_bytes()[:2000])
     for program, calls, words in (
-        (other, (), "LiteRT refused the model: LiteRtCreateModelFromFile ended with"),
-        (cut, (), ("the process was ended by SIGSEGV", "an offset points outside of the file")),
+        (other, (), "LiteRT rejected the model: LiteRtCreateModelFromFile returned"),
+        (cut, (), ("the process was killed by SIGSEGV", "an offset points outside the file")),
         (tmp_path / "none.tflite", (), "No such file"),
         (SMALL / "two_signatures.tflite", ("absent",), "has no signature 'absent'; it has: decode, encode"),
-        (SMALL / "flex.tflite", (), "LiteRT refused the model"),
+        (SMALL / "flex.tflite", (), "LiteRT rejected the model"),
     ):
         failure = here.execute(job(program, calls=calls), tmp_path).failure
         assert failure is not None
@@ -232,7 +232,7 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> WheelTarget:
         target = NativeLitertTarget.emulated(native_cache())
         target.offer(Mechanism.HWCAP)
     except MissingDependencyError as error:
-        pytest.skip(f"needs the runtime for aarch64: {error}; {error.hint}")
+        pytest.skip(f"needs cannot download the runtime for aarch64: {error}; {error.hint}")
     return target
 
 
@@ -273,7 +273,7 @@ def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ssh:board?python=python3", "a Python of a device runs no LiteRT models"),
+        ("ssh:board?python=python3", "a device's Python cannot run LiteRT models"),
         ("ssh:board?runner=/bin/true", "builds of executor_runner do not run LiteRT models"),
         ("runner:/bin/true", "builds of executor_runner do not run LiteRT models"),
     ],
@@ -299,7 +299,7 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(f"OPSCOPE_CXX_{other.upper()}", str(compiler))
     for variable, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path))):
         monkeypatch.setenv(variable, value)
-    with pytest.raises(MissingDependencyError, match=f"the runtime for {other} {NOT_DOWNLOADED}") as caught:
+    with pytest.raises(MissingDependencyError, match=f"{NOT_DOWNLOADED} for {other}") as caught:
         NativeLitertTarget.runner.folder(other, tmp_path)
     assert "PIP_FIND_LINKS" in str(caught.value.hint)
 
@@ -307,7 +307,7 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
 def test_a_runner_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     """Of the features, too."""
     jobs = LitertJobs(ThisMachine(Target("native", "")), NativeProgram("x86_64", {}, command=["/bin/true"]))
-    with pytest.raises(RunError, match="the features of the CPU cannot be read"):
+    with pytest.raises(RunError, match="cannot read the CPU's features"):
         _ = jobs.probed
     assert jobs.execute(job(SMALL / "tiny_fp32.tflite"), tmp_path).failure
 
@@ -339,7 +339,7 @@ def test_what_a_runner_leaves_is_not_believed(tmp_path: Path, traced: bool) -> N
     failure = jobs.execute(job(program, traced=traced), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.EXIT
-    assert "what the runner left does not fit the model" in failure.message
+    assert "the runner's output does not match the model" in failure.message
     assert not (tmp_path / ".native").exists()
 
 

@@ -69,7 +69,7 @@ def here() -> WheelTarget:
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sshd.Sshd:
     """A device; runtimes are built once for all tests."""
     if host_architecture() is None:
-        pytest.skip("the runtime for a device is built on Linux")
+        pytest.skip("cannot download the runtime for a device is built on Linux")
     with sshd.running(tmp_path / "board") as server:
         monkeypatch.setenv(VARIABLE, server.options)
         yield server
@@ -83,7 +83,7 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> WheelTarget:
         target = NativeOnnxTarget.emulated(native_cache())
         target.offer(Mechanism.HWCAP)
     except MissingDependencyError as error:
-        pytest.skip(f"needs the runtime for aarch64: {error}; {error.hint}")
+        pytest.skip(f"needs cannot download the runtime for aarch64: {error}; {error.hint}")
     return target
 
 
@@ -234,7 +234,7 @@ def test_another_library_than_that_of_the_wheel_is_refused(here: WheelTarget, tm
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.9.0", r"onnxruntime 0\.9\.0 is installed; its C API is known of 1\.20 and later 1\.x"),
+        ("0.9.0", r"onnxruntime 0\.9\.0 is installed; its C API is supported for 1\.20 and later 1\.x"),
         ("2.0.0", r"onnxruntime 2\.0\.0 is installed"),
         (NEWEST, "has no library with the C API"),
     ],
@@ -361,7 +361,7 @@ def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ssh:board?python=python3", "a Python of a device runs no ONNX Runtime models"),
+        ("ssh:board?python=python3", "a device's Python cannot run ONNX Runtime models"),
         ("ssh:board?runner=/bin/true", "builds of executor_runner do not run ONNX Runtime models"),
         ("runner:/bin/true", "builds of executor_runner do not run ONNX Runtime models"),
     ],

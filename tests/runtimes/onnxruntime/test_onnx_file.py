@@ -153,7 +153,7 @@ def test_weights_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     data = (MODELS / "external.onnx").read_bytes().replace(b"external.bin", name.ljust(12, "x").encode())
     path = tmp_path / "model.onnx"
     path.write_bytes(data)
-    with pytest.raises(UsageError, match="not a file beside it"):
+    with pytest.raises(UsageError, match="not a file next to it"):
         external_paths(read_onnx(path), path)
 
 
@@ -162,7 +162,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     shutil.copy(MODELS / "external.onnx", tmp_path / "external.onnx")
     (tmp_path / "external.bin").symlink_to(MODELS / "external.bin")
     path = tmp_path / "external.onnx"
-    with pytest.raises(UsageError, match="not a file beside it"):
+    with pytest.raises(UsageError, match="not a file next to it"):
         external_paths(read_onnx(path), path)
 
 
@@ -170,7 +170,7 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     """With what to do."""
     path = tmp_path / "external.onnx"
     shutil.copy(MODELS / "external.onnx", path)
-    with pytest.raises(UsageError, match=r"external\.bin, which is not beside it"):
+    with pytest.raises(UsageError, match=r"external\.bin, which is not next to it"):
         external_paths(read_onnx(path), path)
 
 
@@ -190,7 +190,7 @@ def _with_weight(sizes: bytes) -> bytes:
     ("sizes", "told"),
     [
         (b"\x7f" * 900_000, "a stored tensor has 900,000 dimensions"),
-        (b"\x7f" * 60, "a stored tensor has more elements than any machine can hold"),
+        (b"\x7f" * 60, "a stored tensor has impossibly many elements"),
     ],
 )
 def test_sizes_that_no_tensor_has_are_refused_at_once(sizes: bytes, told: str) -> None:
@@ -205,5 +205,5 @@ def test_what_a_model_takes_in_memory_is_limited(tmp_path: Path, monkeypatch: py
     file = tmp_path / "tiny.onnx"
     file.write_bytes(b"\x08\x09" + _field(7, b"\x78\x01" * 600_000) + _field(8, b"\x10\x11"))
     monkeypatch.setenv("OPSCOPE_MAX_MEMORY", "64MiB")
-    with pytest.raises(MemoryLimitError, match=rf"tiny\.onnx: reading it takes {BEYOND_MEMORY}"):
+    with pytest.raises(MemoryLimitError, match=rf"tiny\.onnx: reading it needs {BEYOND_MEMORY}"):
         read_onnx(file)

@@ -183,9 +183,9 @@ def _every_file_beside_a_trace_is_held_against_its_hash(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "word"),
     [
-        ("open_sizes", Settings(lock="warn"), r"open: x float32\[batch,8\]"),
+        ("open_sizes", Settings(lock="warn"), r"have dynamic sizes: x float32\[batch,8\]"),
         ("cnn", Settings(target="runner:/bin/true"), "builds of executor_runner do not run ONNX Runtime models"),
-        ("cnn", Settings(data="weights.ptd"), "says itself where its weights are"),
+        ("cnn", Settings(data="weights.ptd"), "names its own weights file"),
         ("cnn", Settings(delegate="none"), ONLY_LITERT),
     ],
 )

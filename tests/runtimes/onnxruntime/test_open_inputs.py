@@ -103,7 +103,7 @@ def test_what_no_usual_size_fits_is_told_by_the_runtime(model: Path, tmp_path: P
     assert "Reshape" in done.output
     assert "\x1b" not in done.output
     assert "x1b" not in done.output
-    assert "its last words" not in done.output
+    assert "its last output" not in done.output
 
 
 def test_a_first_look_is_one_process_a_variant(model: Path, tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_a_first_look_is_one_process_a_variant(model: Path, tmp_path: Path) -> N
     assert "between-process spread unknown" in done.output
     assert f"for a verdict: opscope profile {model} --guess-inputs --runs 4" in done.output.replace("\n", " ")
     refused = CliRunner().invoke(app, ["profile", str(model), "--against", str(model), "--quick"])
-    assert "judged by rounds" in str(refused.exception)
+    assert "too few rounds for a verdict" in str(refused.exception)

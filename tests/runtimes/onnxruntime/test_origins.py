@@ -218,7 +218,7 @@ def test_a_profile_from_elsewhere_is_attributed_with_its_program(bundle: Path, t
     alone.write_bytes(trace.read_bytes())
     found = analyze(alone, program=MODELS / "cnn.onnx")
     assert any(one.module == "stem" and one.attribution is Attribution.ALIGNED for one in found.operators)
-    with pytest.raises(MismatchError, match="names none of the nodes"):
+    with pytest.raises(MismatchError, match="has none of the nodes"):
         analyze(alone, program=MODELS / "products.onnx")
 
 

@@ -67,7 +67,7 @@ def test_without_the_package_operators_are_counted() -> None:
     """Their work is not known, which is said."""
     found = onnx_preflight(MODELS / "cnn.onnx", installed=False)
     (method,) = found.methods
-    assert found.ran.startswith("nothing was run")
+    assert found.ran.startswith("nothing ran")
     assert sum(row.delegated.operators for row in method.work) == method.partition.delegated_operators > 0
     assert all(row.delegated.unknown == row.delegated.operators for row in method.work)
     assert method.forecast is None

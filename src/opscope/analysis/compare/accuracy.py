@@ -122,7 +122,7 @@ def output_differences(baseline: Sequence[Array], candidate: Sequence[Array]) ->
 
 def _difference(number: int, baseline: Array, candidate: Array) -> OutputDifference:
     if baseline.shape != candidate.shape:
-        problem = f"its shape is {list(baseline.shape)} on the baseline and {list(candidate.shape)} on the candidate"
+        problem = f"its shape is {list(baseline.shape)} in the baseline and {list(candidate.shape)} in the candidate"
         return OutputDifference(number, int(baseline.size), problem=problem)
     left, right = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
     finite = np.isfinite(left), np.isfinite(right)
@@ -189,7 +189,7 @@ _OTHER_OUTPUTS = "compare programs that were exported from one model"
 
 def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy | None:
     if not baseline and not candidate:
-        return not_compared("the programs have no tensors as outputs", _OTHER_OUTPUTS)
+        return not_compared("the programs return no tensors", _OTHER_OUTPUTS)
     if len(baseline) != len(candidate):
         reason = f"the baseline has {counted_text(len(baseline), 'output')}, the candidate {len(candidate)}"
         return not_compared(reason, _OTHER_OUTPUTS)

@@ -450,17 +450,19 @@ def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) 
     notes, pairs = [], [one.pair for one in matched]
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
-            "too few processes to detect any difference: a verdict needs at least 6 paired rounds, "
-            "3 where all of them show a clear change, or 4 unpaired processes per side"
+            "too few processes to detect any difference; a verdict needs 6 paired rounds, 3 if all of them show a "
+            "clear change, or 4 unpaired processes per side"
         )
     if not beside.same_program:
-        way = "layer and kind" if beside.same_runtime else "layer, or by kind, work and size of output"
+        way = "layer and kind" if beside.same_runtime else "layer, or by kind, work and output size"
         likely = sum(one.by is MatchedBy.ORDER for one in matched)
-        order = f"{counted_text(likely, 'pair')} of these by order among equals, which is likely and not certain"
+        order = f"{counted_text(likely, 'pair')} of these by order among identical operators: likely, but not certain"
         return [*notes, _matched_text(pairs, way), *([order] if likely else [])]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
-        notes.append(f"{one_sided} operators exist on one side only: the runtime made another sequence of them")
+        exist = "exists" if one_sided == 1 else "exist"
+        only = f"{counted_text(one_sided, 'operator')} {exist} on one side only"
+        notes.append(f"{only}: the runtime ran a different sequence")
     return notes
 
 
@@ -470,16 +472,13 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
     work = [pair for pair in pairs if not any(own and own.kind == FRAMEWORK.kind for own in pair)]
     both = [pair for pair in work if None not in pair]
     if not both:
-        return (
-            f"{head}, and no operator is matched: none is known by {way} on both sides, so that only sums and "
-            "end-to-end latency are compared"
-        )
+        return f"{head}; no operator could be matched by {way}, so only totals and end-to-end latency are compared"
     told = []
     for side, name in enumerate(("baseline", "candidate")):
         matched, every = ([own.share for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {counted_text(len(every), 'operator')} of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by {way}; the others have no separate verdict"
+    return f"{head}: {' and '.join(told)} are matched by {way}; the others have no verdict"
 
 
 def _end_to_end(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.core.units import counted_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -64,7 +66,7 @@ def _structural_problem(baseline: Sequence[Array], candidate: Sequence[Array]) -
     for side, arrays in (("baseline", baseline), ("candidate", candidate)):
         wrong = sum(int((~np.isfinite(array.astype(np.float64))).sum()) for array in arrays)
         if wrong:
-            return f"{wrong:,} values of the {side}'s output are not finite"
+            return f"the {side}'s output has {counted_text(wrong, 'non-finite value', ',')}"
     return None
 
 

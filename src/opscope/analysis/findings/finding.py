@@ -63,7 +63,7 @@ def with_overlaps(
     for found in findings:
         first = next((one for one in seen if _repeats(found, one, times)), None)
         if first is not None:
-            repeated.append(passed(found.rule, f"{found.title}: {first.rule} says the same"))
+            repeated.append(passed(found.rule, f"{found.title}: same operators as {first.rule}"))
             continue
         note = _overlap(found, seen, times) if found.operators else None
         kept.append(msgspec.structs.replace(found, evidence=f"{found.evidence}; {note}") if note else found)
@@ -87,11 +87,11 @@ def _overlap(found: Message, seen: Sequence[Message], times: Mapping[OperatorKey
     """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
     if found.saving_ns is None:
         same = [other.rule for other in seen if set(other.operators) == set(found.operators)]
-        return f"these are the operators of {same[0]}" if same else None
+        return f"same operators as {same[0]}" if same else None
     whole = sum(times.get(place, 0.0) for place in found.operators)
     shared = [(_common(found, other, times), other.rule) for other in seen if other.saving_ns is not None]
     most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
     if not whole or most < _MENTIONED * whole:
         return None
     part = "the time" if most >= (1 - _MENTIONED) * whole else f"{milliseconds(most)} ms of the time"
-    return f"{part} of these operators is part of {rule}: do not add the savings up"
+    return f"{part} of these operators also counts in {rule}: do not add the savings"

@@ -168,7 +168,7 @@ PART_FAILED = "part_failed"
 
 def part_warning(failure: PartFailure) -> TraceWarning:
     """That a part of a result is not known because of a bug, as documents hold it."""
-    hint = "report it with the traceback, which is in problems/ beside the report, or was printed"
+    hint = "report it with the traceback, which is in problems/ next to the report, or was printed"
     return TraceWarning(PART_FAILED, failure.sentence, hint)
 
 

@@ -64,5 +64,5 @@ def judge(messages: Iterable[Message]) -> Quality:
 
 def unjudged(failure: PartFailure) -> Quality:
     """The verdict where a bug keeps the checks from being made: not good, since nobody looked."""
-    advice = "report the bug; do not rest a decision on these figures alone"
+    advice = "report the bug; do not decide on these figures alone"
     return judge([concern("quality", Grade.USABLE, f"the measurement was not checked: {failure.because}", advice)])

@@ -254,11 +254,11 @@ def _absolute(shown: Criterion, effect: Effect, verdict: Verdict, unresolved: fl
     elif shown.ci95[1] + unresolved <= shown.limit:
         outcome, reason = Outcome.PASSED, "the whole 95 % interval is within the limit"
     elif shown.ci95[1] <= shown.limit:
-        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that truncates"
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for the clock's resolution"
     elif shown.ci95[0] > shown.limit:
-        outcome, reason = Outcome.INCONCLUSIVE, "exceeds the limit, but with this many limits that may be chance"
+        outcome, reason = Outcome.INCONCLUSIVE, "exceeds the limit, but with this many limits it may be chance"
     else:
-        outcome, reason = Outcome.INCONCLUSIVE, "the limit is within the noise between processes"
+        outcome, reason = Outcome.INCONCLUSIVE, "the limit is within process-to-process noise"
     return msgspec.structs.replace(shown, outcome=outcome, reason=reason)
 
 
@@ -275,7 +275,7 @@ def _relative(base: Criterion, budget: Budget, sides: Sides, own: Floats) -> _Ju
         verdict=Verdict.UNDECIDABLE,
     )
     if before.min() <= 0 or own.min() <= 0:
-        problem = "too short to be timed" if picked else "the baseline has no such operators"
+        problem = "too short to time" if picked else "the baseline has no such operators"
         return _Judged(None, lambda _: msgspec.structs.replace(shown, reason=problem))
     effects = paired_effects if sides.paired else unpaired_effects
     effect = effects(np.log(before), np.log(own))[0]
@@ -305,7 +305,7 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
     )
     outcome, reason = judge(slowdown, shown.limit)
     if {judge(_shifted(slowdown, by), shown.limit)[0] for by in (-cut, cut)} != {outcome}:
-        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that truncates"
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for the clock's resolution"
     return msgspec.structs.replace(
         shown,
         measured=slowdown.estimate,

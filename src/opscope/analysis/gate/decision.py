@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E")
-QUIETER = "measure again on a quiet machine: the reasons stand with the measurement quality"
+QUIETER = "measure again on a quiet machine; see the measurement quality for the reasons"
 
 
 class Outcome(str, enum.Enum):

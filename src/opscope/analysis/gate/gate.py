@@ -107,7 +107,7 @@ def doubt(quality: Quality | None) -> str:
     """
     found = [own for own in quality.reasons if grade_left(own) is Grade.DO_NOT_TRUST] if quality else []
     worst = next((own for own in found if own.rule not in _NOT_OF_TIMES), None)
-    return f"measured, and not to be trusted: {worst.title}" if worst else ""
+    return f"measured, but not trustworthy: {worst.title}" if worst else ""
 
 
 def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
@@ -117,7 +117,7 @@ def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
     if not outputs.agree:
         return [f"the two sides compute different results on the same inputs: {outputs.problem}"]
     if not outputs.max_rel_error:
-        return ["the outputs of both sides on the same inputs are equal"]
+        return ["both sides give equal outputs for the same inputs"]
     return [f"outputs on the same inputs agree, with a relative error of at most {outputs.max_rel_error:.2g}"]
 
 
@@ -154,8 +154,10 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
         return Outcome.PASSED, "the whole 95 % interval is within the limit"
     smallest = shown.minimum_detectable
     if smallest is None or smallest > limit:
-        shows = "no change could" if smallest is None else f"only a change of {share_text(smallest)} could"
-        return Outcome.INCONCLUSIVE, f"too noisy: {shows} be detected"
+        shows = (
+            "cannot detect any change" if smallest is None else f"cannot detect changes below {share_text(smallest)}"
+        )
+        return Outcome.INCONCLUSIVE, f"too noisy: cannot detect {shows}"
     if shown.verdict is Verdict.SLOWER:
         return Outcome.PASSED, f"slower, but within the limit; the interval reaches {share_text(highest)}"
     return Outcome.PASSED, f"no slowdown detected; minimum detectable change: {share_text(smallest)}"
@@ -186,13 +188,13 @@ def advice(
     if outcome is Outcome.REGRESSION:
         if first.quantity is not Quantity.SLOWDOWN:
             return (
-                "make it cheaper, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
+                "reduce its time, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
             )
         if sum(c.saved_ns for c in unmatched) < sum(c.saved_ns for c in slower):
-            return "the operators that only one side has say where; `opscope compare` shows all of them"
+            return "look at operators that only one side has; `opscope compare` lists all of them"
         if slower:
-            return "see which operators became slower; `opscope compare` shows all of them"
-        return "no single operator is slower beyond noise; `opscope compare` shows how the time moved"
+            return "see which operators became slower; `opscope compare` lists all of them"
+        return "no single operator is slower beyond noise; `opscope compare` shows where the time moved"
     return _more_data(first, found)
 
 
@@ -200,7 +202,7 @@ def _more_data(first: Criterion, found: EndToEnd) -> str:
     """How many rounds would decide a criterion, as far as that can be told."""
     fewest = min(found.baseline_processes, found.candidate_processes)
     if found.verdict is Verdict.UNDECIDABLE:
-        return "measure more rounds: a verdict needs at least 6 paired ones, or 4 unpaired processes per side"
+        return "measure more rounds: a verdict needs 6 paired ones, or 4 unpaired processes per side"
     wanted = rounds_for(first, fewest)
     if wanted is None:
         return f"measure more than {fewest} rounds, or on a quieter machine"

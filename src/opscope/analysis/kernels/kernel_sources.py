@@ -115,7 +115,7 @@ _MUCH = 0.05
 
 def _blind(recording: Recording) -> str | None:
     if recording.nameless > _MUCH:
-        return f"{recording.nameless:.0%} of the samples fell into functions without a name"
+        return f"{recording.nameless:.0%} of the samples fell in unnamed functions"
     return None
 
 

@@ -107,7 +107,7 @@ Amount = TypeVar("Amount", int, "int | None")
 _PACKED = ("PF", "PQS")
 _DYNAMIC = ("QP",)
 _X86 = "on x86-64 the library's kernels have no exported names"
-_ANYWHERE = "on which CPU it ran is not known"
+_ANYWHERE = "the CPU it ran on is unknown"
 
 
 def _unknown(rung: EvidenceLevel, why: str) -> LevelAnswer:
@@ -118,7 +118,7 @@ def eligible(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
     rung = EvidenceLevel.ELIGIBLE
     if not known.arm:
-        return _unknown(rung, f"no rules are known for which operators {known.about} can run")
+        return _unknown(rung, f"opscope has no rule for which operators {known.about} can run")
     found = known.sme.get(place)
     if found is None:
         return _unknown(rung, "the program does not say what this operator computes")
@@ -126,9 +126,9 @@ def eligible(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
         answer = Answer.NO if found.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
         return LevelAnswer(rung, answer, found.reason, found.source)
     if known.features is None:
-        return _unknown(rung, "by its types and shape it is; what the CPU has is not known")
+        return _unknown(rung, "eligible by types and shape; the CPU's features are unknown")
     if "sme" not in known.features:
-        return LevelAnswer(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
+        return LevelAnswer(rung, Answer.NO, "eligible by types and shape, but SME is absent or off here", "features")
     return LevelAnswer(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
 
 
@@ -151,7 +151,7 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     there = [name for name in names if name in known.exported]
     if there:
         return LevelAnswer(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
-    why = "no kernel is known for it" if not names else "none of its kernels is exported, which proves nothing"
+    why = "no kernel is known for it" if not names else "the library exports none of its kernels, which proves nothing"
     return _unknown(rung, why)
 
 
@@ -161,7 +161,7 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     rung, types = EvidenceLevel.SELECTED, [word.strip() for word in inside.split(",")[1:]]
     source = "operator name in the trace"
     if any(word.startswith(_PACKED) for word in types):
-        return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
+        return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only SME kernels use", source)
     if known.machine is None:
         return _unknown(
             rung, f"{_ANYWHERE}: on Arm, unpacked types suggest that SME was not used; on x86-64 they show nothing"
@@ -174,7 +174,7 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
         )
-    sparse = "a kernel for sparse weights, none of which uses SME"
+    sparse = "sparse-weight kernels never use SME"
     why = sparse if is_sparse_product(row.name) else "types that are not packed for SME"
     return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: {why}", source)
 
@@ -200,7 +200,7 @@ def _why_not_executed(known: LadderInputs) -> str:
     if known.registered:
         return "the log lists registered kernels, not those that ran"
     if known.machine and not known.arm:
-        return f"{_X86}; a profiler can tell functions and instructions"
+        return f"{_X86}; a profiler can show functions and instructions"
     return "no calls were counted, and no recording was given"
 
 
@@ -250,7 +250,7 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
             rung, f"the recording names kernels of {isa or 'no known instruction set'}, not their operators"
         )
     if not seen:
-        return _unknown(rung, "none of its kernels has a sample; it may have run between two samples")
+        return _unknown(rung, "no samples in its kernels; it may have run between two samples")
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
         told = f"samples in {', '.join(seen)}"
@@ -264,12 +264,12 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     if known.emulated:
         return _unknown(rung, "run in an emulator: its timings are meaningless")
     if known.comparison is None:
-        return _unknown(rung, "it is not compared with a baseline")
+        return _unknown(rung, "no baseline to compare with")
     found = by_operator(known.comparison.operators).get(place)
     if found is None or found.baseline_ns is None or found.candidate_ns is None:
         return _unknown(rung, "the baseline has no such operator")
     if found.speedup is None:
-        return _unknown(rung, "it is shorter than its clock can resolve")
+        return _unknown(rung, "too short for its clock to resolve")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
     words = _WORDS.get(found.verdict, found.verdict.value)
     saved, most = found.ci95_saved_ns, largest_speedup(found)

@@ -322,7 +322,7 @@ def _stranger(model: ProgramModel, called: _Calls) -> str:
     problems = {name: _misfit(method.plan, called) for name, method in model.methods.items()}
     if len(problems) == 1 and all(problems.values()):
         return str(next(iter(problems.values())))
-    return "its calls fit none, or several, of the program's methods"
+    return "its calls match no method of the program, or several"
 
 
 def _module_types(model: ProgramModel) -> dict[tuple[str, str], str]:
@@ -365,7 +365,7 @@ def _misfit(plan: MethodPlan, called: _Calls) -> str | None:
     steps = plan.chains[0].steps if plan.chains else ()
     for instruction in sorted({*called, *called.kinds}):
         if instruction >= len(steps):
-            return f"the trace has instruction {instruction}, the method {plan.name!r} ends before it"
+            return f"the trace has instruction {instruction}, but method {plan.name!r} ends before it"
         step = steps[instruction]
         wanted = _CALLS.get(called.kinds.get(instruction, ""))
         if wanted is not None and wanted is not step.kind:

@@ -118,12 +118,12 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
         """What is said there of the traced inferences that the split is of, which may be others than all."""
         if not self.timed:
             return ""
-        told = f"took {ratio_text(self.factor)}"
+        told = f"took {ratio_text(self.factor)} as long"
         if self.framework_scale != self.scale and self.scale == 1.0:
-            return f"{told}: what tracing costs is taken from the framework's own time"
+            return f"{told}: tracing overhead is subtracted from framework time"
         if abs(self.scale - 1) < _EXACT:
             return ""
-        before = "; what tracing costs is taken from the framework's own time first" if self.factor > 1 else ""
+        before = "; tracing overhead is first subtracted from framework time" if self.factor > 1 else ""
         return f"{told}; times are scaled to the latency{before}"
 
 
@@ -222,7 +222,7 @@ def _scaled(times: Mapping[SelfTimeKey, float], copies: float, headline: float, 
     if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends):
         return HeadlineSplit(headline, factor=factor, timed=False)
     if factor <= 1 and ends:
-        told = "the latency less Method::execute of traced runs; what their callers saw is not known"
+        told = "latency minus Method::execute of traced runs; the callers' times are unknown"
         rest_ns = headline - traced
         rest = [OutsideTime(OUTSIDE, None, rest_ns, rest_ns / headline, None, None, told)] if rest_ns > 0 else []
         return HeadlineSplit(headline, factor=factor, outside=rest)
@@ -242,10 +242,14 @@ def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
         return None
     message = (
         f"traced inferences take {time_text(split.whole_ns)}, {ratio_text(split.factor)} the untraced latency of "
-        f"{time_text(split.headline_ns)}, so that the split has shares of the traced call and no times: "
-        + ("most of it may be the cost of tracing, or a disturbance" if split.factor > 1 else "other runs differed so")
+        f"{time_text(split.headline_ns)}; the split shows shares of the traced call, not times: "
+        + (
+            "tracing overhead or a disturbance may explain it"
+            if split.factor > 1
+            else "run-to-run noise may explain it"
+        )
     )
-    hint = "run again on a quiet machine; a model of a few microseconds can be timed, but not split"
+    hint = "rerun on a quiet machine; a model of a few microseconds can be timed, but not split"
     return TraceWarning(NOT_TIMED, message, hint)
 
 
@@ -338,7 +342,7 @@ def _copies(chosen: _Chosen, split: HeadlineSplit, copies: float) -> OutsideTime
     """Copies of inputs and outputs as they were measured."""
     each = (chosen.calls - chosen.execute)[chosen.processes]
     effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]
-    told = "the caller's traced call less Method::execute inside of it, in the same inferences as the operators"
+    told = "the caller's traced call minus the Method::execute inside it, over the same inferences as the operators"
     time_ns = copies * split.scale if split.timed else None
     share = copies * split.scale / split.whole_ns if split.headline_ns else 0.0
     return OutsideTime(COPIES, Category.DATA_MOVEMENT, time_ns, share, copies, interval_of(effect), told)

@@ -240,24 +240,24 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
 
 @declare_rule(Severity.HIGH)
 def unread(method: MethodPreflight) -> list[Message]:
-    """Delegates whose graph the program does not hold, so that their work is not known."""
+    """Delegates whose graph is not in the program, so their work is unknown."""
     partition = method.partition
     if not partition.unread:
         return []
     evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
-    words = "the work of delegates is not known", evidence, "use the program that the exporter wrote"
+    words = "the work of some delegates is unknown", evidence, "use the program that the exporter wrote"
     return [finding("unread", Severity.HIGH, words)]
 
 
 @declare_rule(Severity.MEDIUM)
 def other_backend(method: MethodPreflight) -> list[Message]:
-    """Delegates of other backends than XNNPACK, which are not looked into."""
+    """Delegates of backends other than XNNPACK, which opscope does not inspect."""
     step = "the figures hold for XNNPACK and portable operators only"
     return [
         finding(
             "other_backend",
             Severity.MEDIUM,
-            (f"what {backend.name} runs is not looked into", counted_text(backend.count, "delegate"), step),
+            (f"opscope does not inspect what {backend.name} runs", counted_text(backend.count, "delegate"), step),
         )
         for backend in method.partition.other_backends
     ]
@@ -265,10 +265,10 @@ def other_backend(method: MethodPreflight) -> list[Message]:
 
 @declare_rule(Severity.HIGH)
 def not_loadable(method: MethodPreflight) -> list[Message]:
-    """Operators with which the library was seen to refuse a model on CPUs with SME."""
+    """Operators that make the library reject a model on CPUs with SME."""
     for group in method.matrix.groups:
         if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
-            title = "on CPUs with SME the library refuses to load such a model"
+            title = "on CPUs with SME, the library refuses to load such a model"
             sort = "half-precision data, 4-bit weights with a scale per block"
             evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
             return [finding("not_loadable", Severity.HIGH, (title, evidence, group.advice or ""))]
@@ -303,7 +303,7 @@ def _not_eligible(group: MatrixGroup) -> Message:
     PORTABLE_BYTES=PORTABLE_BYTES,
 )
 def portable(method: MethodPreflight) -> list[Message]:
-    """Portable operators that compute or move much."""
+    """Portable operators with much compute or data movement."""
     found = []
     for group in method.portable if method.partition.calls else []:
         share = group.work.macs / method.matrix.macs if method.matrix.macs else 0.0
@@ -321,7 +321,7 @@ def portable(method: MethodPreflight) -> list[Message]:
 
 @declare_rule(Severity.MEDIUM, recipes=PORTABLE_RECIPES, MANY_CALLS=MANY_CALLS)
 def cut_up(method: MethodPreflight) -> list[Message]:
-    """Many calls of delegates, and the portable operators that stand between them."""
+    """Many delegate calls, and the portable operators between them."""
     calls, passing = method.borders.calls, method.borders
     if calls < MANY_CALLS:
         return []
@@ -337,14 +337,14 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     told = finding(
         "cut_up",
         Severity.MEDIUM,
-        (f"the model is split into {counted_text(calls, 'call')} of delegates", evidence, step),
+        (f"the model is split into {counted_text(calls, 'delegate call')}", evidence, step),
     )
     return [told.about(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)
 def layout_changes(method: MethodPreflight) -> list[Message]:
-    """Layout changes and conversions that move much."""
+    """Layout changes and conversions that move much data."""
     moved = method.layout
     if (moved.share or 0.0) < LAYOUT_BYTES:
         return []
@@ -363,26 +363,26 @@ def layout_changes(method: MethodPreflight) -> list[Message]:
 
 @declare_rule(Severity.INFO)
 def dynamic(method: MethodPreflight) -> list[Message]:
-    """Shapes that can differ between calls: the figures are for the largest."""
-    step = "export or convert with the shapes that you will use, to see their figures"
-    words = "shapes can differ between calls", "upper bounds count", step
+    """Dynamic shapes: figures are for the largest."""
+    step = "export or convert with the shapes you will use to see their figures"
+    words = "the program has dynamic shapes", "figures are for the upper bounds", step
     return [finding("dynamic", Severity.INFO, words)] if method.dynamic else []
 
 
 @declare_rule(Severity.INFO)
 def branches(method: MethodPreflight) -> list[Message]:
-    """Branches and loops: the figures count every instruction once."""
-    step = "a profile shows how often each one runs"
-    words = "there are branches or loops", "every instruction counts once", step
+    """Branches and loops: figures count every instruction once."""
+    step = "profile to see how often each one runs"
+    words = "the program has branches or loops", "every instruction counts once", step
     return [finding("branches", Severity.INFO, words)] if method.branches else []
 
 
 @declare_rule(Severity.INFO)
 def unknown_work(method: MethodPreflight) -> list[Message]:
-    """Operators whose work is not known, which the figures leave out."""
+    """Operators of unknown work, which the figures exclude."""
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
     evidence = f"not included in the figures: {counted_text(unknown, 'operator')}"
-    words = "the work of some operators is not known", evidence, "a profile shows what they cost"
+    words = "the work of some operators is unknown", evidence, "profile to see what they cost"
     return [finding("unknown_work", Severity.INFO, words)] if unknown else []
 
 

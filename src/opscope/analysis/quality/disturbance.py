@@ -32,7 +32,7 @@ CROWDED_PROCESSES = 0.25
 UNEVEN = (0.02, 0.10)
 _MOSTLY = 0.5
 _MOST = 0.9
-_ALONE = "stop other programs, or pin the run to CPUs that nothing else uses (affinity), and measure again"
+_ALONE = "stop other programs, or pin the run to idle CPUs (--affinity), and measure again"
 
 
 class ProcessCalls(NamedTuple):
@@ -117,11 +117,11 @@ def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
 
 @declare_rule(OFF_CPU=OFF_CPU, MARKED=MARKED, LOST=LOST, CROWDED_PROCESSES=CROWDED_PROCESSES, FEWEST_QUIET=FEWEST_QUIET)
 def preemption(variants: Sequence[VariantCalls]) -> Message:
-    """Inferences during which the process did not run, and what ran instead."""
+    """Inferences during which the process was off the CPU, and what ran instead."""
     check = "preemption"
     told = [variant for variant in variants if variant.processes]
     if not told or any(variant.unrecorded for variant in variants):
-        return not_checked(check, "how long inferences were off the CPU was not recorded")
+        return not_checked(check, "off-CPU time was not recorded")
     processes = [process for variant in told for process in variant.processes]
     calls, marked = sum(len(one.wall_ns) for one in processes), sum(one.marked for one in processes)
     counted = f"{marked:,} of {counted_text(calls, 'inference', ',')} preempted{_stolen(processes)}"
@@ -139,17 +139,17 @@ def even_contention(variants: Sequence[VariantCalls]) -> Message:
     check = "even_contention"
     told = [variant for variant in variants if variant.processes]
     if len(told) < len(variants) or any(variant.unrecorded for variant in variants):
-        return not_checked(check, "whether contention hit all variants alike was not recorded")
+        return not_checked(check, "contention per variant was not recorded")
     least, most = (choose(told, key=lambda one: one.lengthening) for choose in (min, max))
     shift = most.lengthening / least.lengthening
-    lengths = " and of ".join(f"{one.name} {ratio_text(one.lengthening)}" for one in (most, least))
+    lengths = " and ".join(f"{one.name} by {ratio_text(one.lengthening)}" for one in (most, least))
     grade = beyond(shift - 1, UNEVEN)
     if grade is None:
-        return passed(check, f"contention made the medians of all variants {ratio_text(most.lengthening)} as long")
+        return passed(check, f"contention slowed all variants alike, by {ratio_text(most.lengthening)}")
     return concern(
         check,
         grade,
-        f"contention made the medians of {lengths} as long, which interleaving cannot cancel",
+        f"contention slowed {lengths}, which interleaving cannot cancel",
         _ALONE,
     )
 
@@ -175,13 +175,11 @@ def _cause(processes: Sequence[ProcessCalls]) -> str:
         return "another process"
     if not usages or any(usage.run_delay_ns is None for usage in usages):
         return "something else"
-    return "waiting, for storage or for another program,"
+    return "waiting for storage or another program"
 
 
 def _kept(processes: Sequence[ProcessCalls]) -> str:
     """What was done about the marked inferences."""
     crowded = sum(process.crowded for process in processes)
-    excluded = "these are excluded from latency and comparison"
-    return (
-        f"{excluded}, but in {crowded} of {len(processes)} processes hardly any other is left" if crowded else excluded
-    )
+    excluded = "excluded from latency and comparison"
+    return f"{excluded}, which leaves hardly any in {crowded} of {len(processes)} processes" if crowded else excluded

@@ -100,18 +100,19 @@ def graded(check: str, grade: Grade | None, figures: str, advice: str, why: str 
 
 @declare_rule(FEWEST_ROUNDS=FEWEST_ROUNDS, BEYOND_PROCESSES=BEYOND_PROCESSES)
 def enough_processes(evidence: QualityEvidence) -> Message:
-    """Fewer processes than a verdict needs; of one a side a ratio is usable that is beyond what processes differ by."""
+    """Fewer processes than a verdict needs; with one per side, only a ratio beyond process noise is usable."""
     check = "enough_processes"
     fewest = min(len(variant.latency.processes) for variant in evidence.variants)
-    many = f"{fewest} process{'' if fewest == 1 else 'es'} a variant"
+    many = f"{fewest} process{'' if fewest == 1 else 'es'} per variant"
     if fewest >= FEWEST_ROUNDS:
         return passed(check, many)
     compared = evidence.end_to_end
-    known = f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}"
+    known = f"{many}: process-to-process noise is {'unknown' if fewest == 1 else 'barely known'}"
     advice = f"--rounds {FEWEST_ROUNDS} or more"
     if fewest == 1 and compared and compared.speedup and _beyond_processes(compared.speedup):
         beyond_that = (
-            f"{known}, but {ratio_text(compared.speedup)} is beyond {BEYOND_PROCESSES:g}x, one unlucky process"
+            f"{known}, but {ratio_text(compared.speedup)} exceeds {BEYOND_PROCESSES:g}x, the effect of one unlucky "
+            "process"
         )
         return concern(check, Grade.USABLE, beyond_that, advice)
     grade = Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE
@@ -148,7 +149,7 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
 
 @declare_rule(PRECISION=PRECISION)
 def precise(evidence: QualityEvidence) -> Message:
-    """An interval that is wide for what it is about."""
+    """A confidence interval that is wide relative to its value."""
     check = "precise"
     if evidence.end_to_end is not None:
         interval, what = evidence.end_to_end.ci95, "the speedup"
@@ -157,13 +158,13 @@ def precise(evidence: QualityEvidence) -> Message:
     if interval is None or interval[0] <= 0:
         return not_checked(check, f"there is no interval of {what}")
     half = math.sqrt(interval[1] / interval[0]) - 1
-    figures = f"{what} is known to within {share_text(half)}"
+    figures = f"{what} has an uncertainty of {share_text(half)}"
     return graded(check, beyond(half, PRECISION), figures, "add rounds: four times as many halve the interval")
 
 
 @declare_rule(UNSETTLED=UNSETTLED)
 def settled(evidence: QualityEvidence) -> Message:
-    """Processes that do not settle, or settle later than the warm-up that was set aside."""
+    """Processes that reach no steady state, or only after the discarded warm-up."""
     check = "settled"
     judged = [
         (one, len(before))
@@ -211,7 +212,7 @@ def same_all_along(evidence: QualityEvidence) -> Message:
         check,
         Grade.USABLE,
         f"{name} became {'slower' if change > 0 else 'faster'} by {share_text(abs(change))} over the experiment",
-        "rounds are interleaved, so the comparison holds; for absolute latency cool down and run again",
+        "rounds are interleaved, so the comparison holds; for absolute latency, cool down and rerun",
     )
 
 
@@ -231,13 +232,16 @@ def one_mode(evidence: QualityEvidence) -> Message:
         check,
         Grade.USABLE,
         f"inferences of {len(double)} of {len(series)} processes are bimodal, in one of {name} {values}",
-        "two clock speeds, two kinds of core, or a neighbour: fix the frequency, keep it on chosen CPUs (affinity)",
+        (
+            "fix the clock frequency and pin the run (--affinity): likely two clock speeds, two core types, or another "
+            "program"
+        ),
     )
 
 
 @declare_rule(FEWEST_INDEPENDENT=FEWEST_INDEPENDENT)
 def independent(evidence: QualityEvidence) -> Message:
-    """Inferences that follow the one before, so that they carry less information."""
+    """Autocorrelated inferences, which carry less information."""
     check = "independent"
     worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
     if not worth:
@@ -248,7 +252,7 @@ def independent(evidence: QualityEvidence) -> Message:
         f"the {runs:.0f} inferences of a process carry the information of {min(typical, runs):.0f} independent ones"
     )
     grade = None if typical >= min(FEWEST_INDEPENDENT, runs) else Grade.USABLE
-    return graded(check, grade, figures, "raise --runs, or better --rounds: intervals are by process and hold")
+    return graded(check, grade, figures, "raise --runs, or better --rounds; intervals are per process and stay valid")
 
 
 @declare_rule(FEWEST_RUNS=FEWEST_RUNS)
@@ -268,7 +272,7 @@ def outputs_alike(evidence: QualityEvidence) -> Message:
     if evidence.outputs is None:
         return not_checked(check, "outputs were not compared")
     if not evidence.outputs:
-        return passed(check, "the variants compute the same")
+        return passed(check, "all variants compute the same results")
     return concern(
         check, Grade.DO_NOT_TRUST, evidence.outputs, "compare both with the eager model to find which is wrong"
     )
@@ -280,9 +284,9 @@ def tracing_light(evidence: QualityEvidence) -> Message:
     check = "tracing_light"
     if evidence.tracing is None:
         return not_checked(check, "tracing overhead was not measured")
-    figures = f"a traced call takes {ratio_text(evidence.tracing)} as long"
+    figures = f"tracing slows a call by {ratio_text(evidence.tracing)}"
     grade = None if evidence.tracing - 1 <= TRACING else Grade.USABLE
-    return graded(check, grade, figures, "look at small operators as a group", ": the split includes tracing overhead")
+    return graded(check, grade, figures, "judge small operators as a group", ": the split includes tracing overhead")
 
 
 CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (

@@ -82,20 +82,20 @@ def idle(found: Circumstances) -> Message:
     cpus = found.usable_cpus[0]
     figures = f"the load average reached {found.load:.1f} on {counted_text(cpus, 'CPU')}"
     grade = beyond(found.load / cpus, LOAD)
-    return graded(check, grade, figures, "close them and run again", ": other programs were running")
+    return graded(check, grade, figures, "close other programs and rerun", ": other programs were running")
 
 
 @declare_rule()
 def same_cpus(found: Circumstances) -> Message:
-    """CPUs that were taken away during the run."""
+    """CPUs that became unavailable during the run."""
     check = "same_cpus"
     if found.usable_cpus is None:
-        return not_checked(check, "the number of CPUs that may be used cannot be read")
+        return not_checked(check, "the number of usable CPUs cannot be read")
     low, high = found.usable_cpus
     if low == high:
-        return passed(check, f"{counted_text(low, 'CPU')} could be used all along")
+        return passed(check, f"{counted_text(low, 'CPU')} available throughout")
     problem = f"the CPUs that could be used changed during the run, between {low} and {high}"
-    return concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
+    return concern(check, Grade.DO_NOT_TRUST, problem, "rerun on CPUs that stay available (--affinity)")
 
 
 @declare_rule()
@@ -109,17 +109,17 @@ def threads_fit(found: Circumstances) -> Message:
     if found.threads < cpus or found.threads == 1:
         return passed(check, figures)
     if found.threads == cpus:
-        return concern(check, Grade.USABLE, f"{figures}: anything else that runs takes one away", "use fewer --threads")
-    return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads wait for each other", "use fewer --threads")
+        return concern(check, Grade.USABLE, f"{figures}: any other program takes one of them", "use fewer --threads")
+    return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads compete for CPUs", "use fewer --threads")
 
 
 @declare_rule(CLOCK=CLOCK)
 def steady_clock(found: Circumstances) -> Message:
-    """A clock frequency that moves, or may."""
+    """A clock frequency that varied, or could have."""
     check = "steady_clock"
     if found.clock_mhz is not None and found.clock_mhz[1] > CLOCK * found.clock_mhz[0]:
         low, high = found.clock_mhz
-        problem = f"the clock frequency moved between {low:.0f} and {high:.0f} MHz"
+        problem = f"the clock frequency varied between {low:.0f} and {high:.0f} MHz"
         return concern(check, Grade.USABLE, problem, "set the governor to performance, or cool down between rounds")
     if found.governor is not None and found.governor != "performance":
         problem = f"the governor is {found.governor}: it follows the load"
@@ -128,7 +128,7 @@ def steady_clock(found: Circumstances) -> Message:
         return not_checked(check, "the clock frequency cannot be read here, so throttling would go unnoticed")
     if found.governor is not None:
         return passed(check, "the governor is performance")
-    return passed(check, "the clock frequency kept its value")
+    return passed(check, "the clock frequency was stable")
 
 
 @declare_rule(HOT=HOT)
@@ -137,34 +137,34 @@ def cool(found: Circumstances) -> Message:
     check = "cool"
     if found.temperature is None:
         return not_checked(check, "the temperature cannot be read here")
-    figures = f"the temperature reached {found.temperature:.0f} degrees"
+    figures = f"the temperature reached {found.temperature:.0f} °C"
     grade = None if found.temperature <= HOT else Grade.USABLE
     return graded(check, grade, figures, "cool down between rounds", ": the clock may have been throttled")
 
 
 @declare_rule(THROTTLING=THROTTLING)
 def not_throttled(found: Circumstances) -> Message:
-    """What an Android device itself says of throttling; asked only where it says anything."""
+    """Throttling that an Android device reports; checked only on devices that report it."""
     check = "not_throttled"
     if found.thermal_status is not None and found.thermal_status >= THROTTLING:
         told = f"the device reported thermal status {found.thermal_status}: it throttles"
-        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool, without its case; rest between processes")
+        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool out of its case, and pause between processes")
     if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
         low, high = found.limit_mhz
-        told = f"the limit of a CPU's clock fell from {high:.0f} to {low:.0f} MHz"
+        told = f"a CPU's clock limit fell from {high:.0f} to {low:.0f} MHz"
         return concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
     return passed(check, "the device reported no throttling")
 
 
 @declare_rule(STEAL=STEAL)
 def alone(found: Circumstances) -> Message:
-    """Other guests of the same machine, as far as the hypervisor tells of the time that it takes."""
+    """Other guests of the same machine, if the hypervisor reports stolen time."""
     check = "alone"
     if found.steal:
-        figures = f"the hypervisor took {share_text(found.steal)} of the time of the CPUs"
+        figures = f"the hypervisor took {share_text(found.steal)} of the CPU time"
         return graded(check, beyond(found.steal, STEAL), figures, "measure when the host is quiet")
     if found.virtual:
-        return not_checked(check, "this is a virtual machine: what other guests do is not visible")
+        return not_checked(check, "this is a virtual machine: other guests are not visible")
     if found.virtual is None:
         return not_checked(check, "whether this is a virtual machine cannot be read")
     return passed(check, "this is not a virtual machine")
@@ -172,11 +172,11 @@ def alone(found: Circumstances) -> Message:
 
 @declare_rule()
 def one_run(found: Circumstances) -> Message:
-    """Other runs of opscope that measured on the machine at the same time; asked only where there is a lock."""
+    """Other opscope runs that measured on the machine at the same time; checked only if the machine has a lock."""
     check = "one_run"
     if found.beside:
         told = f"measured at the same time as another run, by {'; '.join(found.beside)}"
-        return concern(check, Grade.DO_NOT_TRUST, told, "run one after the other; --lock fail refuses a second run")
+        return concern(check, Grade.DO_NOT_TRUST, told, "run them one after another; --lock fail refuses a second run")
     if not found.locked:
         return not_checked(check, "the machine has no lock, so another run would go unnoticed")
     return passed(check, "no other run of opscope measured on the machine")

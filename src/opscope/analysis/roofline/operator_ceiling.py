@@ -25,7 +25,7 @@ TILE = 8
 
 
 _WIDTHS = {"f32": 4, "f16": 2, "qs8": 1}
-_PASSES = "copies or sums of as much"
+_PASSES = "copies or sums of the same size"
 
 
 class Bound(str, enum.Enum):
@@ -282,7 +282,7 @@ def _far(work: OperatorWork, ceilings: Ceilings, footprint: float) -> CeilingRat
     """Bandwidth of weights, between whose uses the whole footprint passes through the caches."""
     own = ceilings.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
     if own is not None:
-        return CeilingRate(own, RateUnit.BYTES, "one-row products whose weights take as much together")
+        return CeilingRate(own, RateUnit.BYTES, "one-row products with the same total weight size")
     passed = ceilings.bandwidth(footprint)
     return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
 

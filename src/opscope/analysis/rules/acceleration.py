@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 UNHELPED_SPEEDUP = LEAST_GAIN
 SME = frozenset({"sme", "sme2"})
 CONTEXT = (
-    "with SME2, matrix products are usually 3 to 15 times as fast, convolutions 3 to 10 times, and data movement not "
-    "at all faster (report skill of Arm's profiling kit for ExecuTorch)"
+    "SME2 usually speeds up matrix products 3-15x and convolutions 3-10x, and data movement not at all (report "
+    "skill of Arm's profiling kit for ExecuTorch)"
 )
 
 
@@ -52,7 +52,7 @@ def outputs_agree(pair: PairEvidence) -> Message:
     rule = "outputs_agree"
     outputs = pair.comparison.outputs
     if outputs is None:
-        return not_checked(rule, "outputs were not compared, the traces alone do not contain them")
+        return not_checked(rule, "outputs were not compared: traces alone do not contain them")
     if outputs.agree:
         return passed(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
     title = "The variants compute different results"
@@ -63,7 +63,7 @@ def outputs_agree(pair: PairEvidence) -> Message:
 
 @declare_rule(Severity.HIGH, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def acceleration_effect(pair: PairEvidence) -> Message:
-    """Acceleration that is shown to change nothing, or to make things worse."""
+    """Acceleration that provably changes nothing, or slows the model down."""
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
     interval = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
@@ -75,22 +75,20 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     if result.verdict is Verdict.FASTER:
         return passed(rule, f"acceleration works: {figures}")
     if result.verdict is Verdict.SLOWER:
-        step = (
-            "leave it off for this model, or try another number type; the table of operators shows what became slower"
-        )
+        step = "turn it off for this model, or try another number type; the operator table shows what became slower"
         # By the ratio, which the verdict is on: it cannot be more than the candidate takes.
         lost = pair.comparison.candidate.headline_ns * (1 - result.speedup)
-        saving = Saving(lost, _lost(pair), "if it ran as the baseline does")
+        saving = Saving(lost, _lost(pair), "if it ran as fast as the baseline")
         words = "Acceleration makes the model slower", figures, step
         return finding(rule, Severity.HIGH, words, saving)
     hidden = unseen(result, UNHELPED_SPEEDUP)
     if hidden:
         return not_checked(rule, hidden)
     if is_unused(pair):
-        return passed(rule, f"no operator changed either, see the check on latency: {figures}")
+        return passed(rule, f"no operator changed either; see the check on latency: {figures}")
     beyond = share_text(result.excluded_beyond or 0.0)
-    title = f"With {switched_text(pair)} there is no difference in latency: a change beyond {beyond} is ruled out"
-    step = "see which operators changed, and which category takes the time instead"
+    title = f"{switched_text(pair)} makes no difference to latency: a change beyond {beyond} is ruled out"
+    step = "see which operators changed, and which category now takes the time"
     found = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
     return contextual(pair, found)
 
@@ -111,7 +109,7 @@ def contextual(pair: PairEvidence, found: Message) -> Message:
 
 @declare_rule(Severity.HIGH, Severity.MEDIUM, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def acceleration_unused(pair: PairEvidence) -> Message:
-    """Features that were switched and changed nothing, a speedup excluded: no operator, no name; and why that is."""
+    """CPU features that change nothing when switched: no speedup, no operator, no kernel name; and why."""
     rule = "acceleration_unused"
     result = pair.comparison.end_to_end
     problem = not_switched(pair) or undecided(pair)
@@ -119,7 +117,7 @@ def acceleration_unused(pair: PairEvidence) -> Message:
         return not_checked(rule, problem or "the ratio is not known")
     changed, renamed = _changed(pair), _renamed(pair)
     if not is_unused(pair):
-        seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} were shown to change"
+        seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} changed"
         return passed(rule, f"{ratio_text(result.speedup)}; {seen}")
     gains = kernel_gains(pair, heavy_operators(pair))
     expected = expected_speedup(pair, gains)
@@ -128,12 +126,12 @@ def acceleration_unused(pair: PairEvidence) -> Message:
         return not_checked(rule, hidden)
     cause = _structural_cause(pair)
     if cause is None and expected is not None and expected < UNHELPED_SPEEDUP and any(gain.faster for gain in gains):
-        small = f"{ratio_text(expected)} at most was to be expected: convolutions and products take too little"
+        small = f"{ratio_text(expected)} at most was expected: convolutions and products take too little time"
         return passed(rule, f"{small} ({gains_text(gains)})")
     told = (
-        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is ruled out; of "
-        f"{counted_text(len(pair.comparison.operators), 'operator')} none is shown to have changed its time, and all "
-        "have the same names on both sides"
+        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is ruled out; "
+        f"none of {counted_text(len(pair.comparison.operators), 'operator')} changed detectably, and all kernel names "
+        "are the same"
     )
     severity, title, why, step = cause or _from_ceilings(pair, gains)
     words = title, f"{told}; {why}" if why else told, step
@@ -168,7 +166,7 @@ def _structural_cause(pair: PairEvidence) -> _Cause | None:
         return Severity.HIGH, f"{title}: no convolution or matrix product is delegated", "", step
     if SME & set(pair.switched or ()) and not any(_eligible(pair, operator) for operator in heavy):
         step = "export the model with a number type that SME can run, and compare"
-        kinds = "no convolution or matrix product is of a type that SME can run"
+        kinds = "no convolution or matrix product has a type that SME can run"
         return Severity.HIGH, f"{title}: {kinds}", "", step
     return None
 
@@ -177,17 +175,15 @@ def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
     """What the ceilings of both variants tell: whether the library has faster kernels for what ran."""
     what = switched_text(pair)
     if not gains:
-        step = "measure the ceilings of both variants (leave --no-ceilings out): they tell whether faster kernels exist"
-        unknown = (
-            "whether the library has faster kernels for them is not known, since no ceilings of both were measured"
-        )
+        step = "measure the ceilings of both variants (leave out --no-ceilings): they show whether faster kernels exist"
+        unknown = "unknown whether the library has faster kernels for them: ceilings of both variants were not measured"
         return Severity.MEDIUM, f"{what} makes no difference", unknown, step
     if any(gain.faster for gain in gains):
         title = f"The library has faster kernels with {what}, but this model gains nothing from them"
-        step = "see in the roofline what limits these operators: memory, or little work in each call"
+        step = "see the roofline for what limits these operators: memory, or too little work per call"
         return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
     others = other_gains(pair, gains)
-    title = f"The library has no faster kernels with {what} for what this model runs"
+    title = f"The library has no faster kernels with {what} for this model's operators"
     why = f"ceilings: {gains_text(gains)}"
     if others:
         step = f"compare with another number type; with {what} the same library is faster in {gains_text(others)}"

@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 # A softmax that gives 0 for a row whose every element is masked: torch/_decomp/decompositions.py, _safe_softmax.
 _SAFE_SOFTMAX = frozenset({"eq", "logical_not", "any", "full_like", "where"})
 _MODULES = (
-    "put opscope.patterns.replace_attentions(model) behind loading the weights: it replaces every "
-    "torch.nn.MultiheadAttention, those of TransformerEncoder and TransformerDecoder with them, by one that a delegate "
-    "takes as a whole; give masks as numbers that are made once (opscope.patterns.additive_mask). "
+    "call opscope.patterns.replace_attentions(model) after loading the weights: it replaces every "
+    "torch.nn.MultiheadAttention, also in TransformerEncoder and TransformerDecoder, with one that is fully "
+    "delegated; create numeric masks once (opscope.patterns.additive_mask). "
 )
 _FUNCTION = (
-    "write the attention out with a mask of numbers, 0 or -1e4, that is made once "
-    "(opscope.patterns.masked_attention): "
-    "torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v, which a delegate takes; models of Hugging Face do "
-    "so with attn_implementation='eager'. "
+    "write the attention explicitly, with a numeric mask (0 or -1e4) created once "
+    "(opscope.patterns.masked_attention); use torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v, which "
+    "is delegated; Hugging Face models do this with attn_implementation='eager'. "
 )
-_CAUTION = "A row that is masked as a whole then gives the mean of v instead of 0"
-_BASIS = "if none of them is left: their time and that of calling them, measured; a delegate adds the mask"
-_BASIS_WITH_PRODUCTS = "if none of them is left and the delegate runs their products as fast as its others of this run"
+_CAUTION = "A fully masked row then gives the mean of v instead of 0"
+_BASIS = "if all are removed: their measured time and call overhead; the delegate adds the mask"
+_BASIS_WITH_PRODUCTS = "if all are removed and the delegate runs their products as fast as its others in this run"
 
 
 def attention_operators(evidence: Evidence) -> list[Operator]:
@@ -66,7 +65,7 @@ def _doing(evidence: Evidence, members: Sequence[Operator], part: AttentionPart)
 
 @declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), LEAST_SHARE=LEAST_SHARE)
 def attention_masking(evidence: Evidence) -> Message:
-    """Operators outside of delegates that mask an attention, or project, scale and copy its factors, above 5 %."""
+    """Undelegated operators that mask attention, or project, scale and copy its inputs, above 5 %."""
     rule = "attention_masking"
     members = attention_operators(evidence)
     masking = _doing(evidence, members, AttentionPart.MASKING)
@@ -75,10 +74,10 @@ def attention_masking(evidence: Evidence) -> Message:
         return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
     if share <= LEAST_SHARE:
-        return passed(rule, f"portable operators inside of attention take {share_text(share)} ({count(members)})")
+        return passed(rule, f"portable operators inside attention take {share_text(share)} ({count(members)})")
     parts = [*(["projections"] if projecting else []), *(["masks"] if masking else []), "scales and copies"]
-    what = ", ".join(parts).capitalize()
-    title = f"{what} inside of attention take {share_text(share)} of the latency, outside of delegates"
+    what = ", ".join(parts)
+    title = f"Undelegated {what} inside attention take {share_text(share)} of the latency"
     told = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     told += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
     words = title, f"{told}; longest: {longest(members)}", _step(members)
@@ -106,11 +105,11 @@ def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequenc
 
 def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:
     """How much of it projects with weights that are cut out, how much masks, and by what."""
-    products = f"; products with weights that are cut out in every call: {milliseconds(time_of(projecting))} ms"
+    products = f"; products whose weights are sliced in every call: {milliseconds(time_of(projecting))} ms"
     if not masking:
         return products if projecting else ""
     names = list(dict.fromkeys(aten_operator(operator.name) for operator in masking))
-    guard = ", which the exporter adds to the softmax for rows that are masked as a whole"
+    guard = ", which the exporter adds to the softmax for fully masked rows"
     own = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
     told = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
     return f"{told}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else told

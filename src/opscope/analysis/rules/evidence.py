@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 UNEVEN = 0.10
 LEAST_SHARE = 0.05
 """Share of the latency up to which nothing is worth a finding."""
-NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-ceilings"
+NO_CEILINGS = "no ceilings were measured, or operator costs are unknown; profile without --no-ceilings"
 _NAMED = 3
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:]{0,59}")
 _QUANTISED = ("QS8", "QC8", "QD8", "QP8", "QU8", "QC4", "QB4")

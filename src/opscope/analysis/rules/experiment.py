@@ -50,17 +50,18 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
     if not faster:
         seen = ", ".join(f"{other.threads} gives {_between(effects[other.name])}" for other in others)
         against = f"against {counted_text(shown.threads or 0, 'thread')}, {seen}"
-        return passed(rule, f"{against}: none is shown to save {share_text(LEAST_SHARE)}")
+        return passed(rule, f"{against}: none saves {share_text(LEAST_SHARE)}")
     best = max(faster, key=lambda other: effects[other.name].estimate)
     effect, typical = effects[best.name], _latency(shown).median_ns
-    title = f"{best.threads} threads are {ratio_text(math.exp(effect.estimate))} as fast as {shown.threads}"
+    with_threads = counted_text(best.threads or 0, "thread")
+    title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {shown.threads}"
     told = (
         f"{time_text(_latency(best).median_ns)} against {time_text(typical)}, {_between(effect)}; "
         f"the report shows {shown.name}"
     )
-    step = f"run with {best.threads} threads where the product has as many free cores; each core then does less"
+    step = f"run with {with_threads} if the product has that many free cores"
     ends = interval_of(effect, lambda gain: typical * -math.expm1(-gain))
-    saving = Saving(typical * -math.expm1(-effect.estimate), ends, f"with {best.threads} threads, as measured")
+    saving = Saving(typical * -math.expm1(-effect.estimate), ends, f"with {with_threads}, as measured")
     return finding(rule, Severity.MEDIUM, (title, told, step), saving)
 
 
@@ -82,14 +83,14 @@ def _latency(ran: MeasuredVariant) -> Latency:
 
 @declare_rule(Severity.HIGH)
 def runner_build(experiment: ExperimentEvidence) -> Message:
-    """A program with delegates of which none ran; whether the runner is optimised, where that is known."""
+    """A program whose delegates never ran, or a runner that is not an optimised build."""
     rule = "runner_build"
     shown = experiment.shown
     if shown is None:
         return not_checked(rule, "nothing was measured")
     ran = shown.evidence.delegates or shown.evidence.where(is_delegated)
     if experiment.backends and not ran:
-        title = "The program has delegates, but the trace shows no call of one"
+        title = "The program has delegates, but the trace shows no delegate call"
         told = f"the program was exported for {', '.join(experiment.backends[:3])}"
         step = "link the backend into the runner, and check that the trace is of this program"
         return finding(rule, Severity.HIGH, (title, told, step), no_saving("the measurement is not of this program"))
@@ -102,7 +103,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
 
 @declare_rule(Severity.MEDIUM, Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def sme_number_types(experiment: ExperimentEvidence) -> Message:
-    """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
+    """Convolutions and products that SME cannot run because of number type or shape, above 5 % of the latency."""
     rule = "sme_number_types"
     shown = experiment.shown
     switched = SME & {name for ran in experiment.variants for name in ran.ablated or ()}
@@ -127,7 +128,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     advice = next((advice for (_, _, advice), _ in ranked if advice), None)
     title = f"Operators that SME cannot run take {share_text(share)} of the latency"
     step = advice or "no simple fix: they stay on the vector unit; use fewer of them, or fewer channels"
-    saving = no_saving("what they would take with SME was not measured: export them so, and compare")
+    saving = no_saving("their time with SME was not measured: export them in a supported type and compare")
     severity = Severity.MEDIUM if advice else Severity.INFO
     return finding(rule, severity, (title, told, step), saving, places(members)).about(context=CONTEXT)
 

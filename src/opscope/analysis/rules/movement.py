@@ -100,34 +100,34 @@ def _layout_recipe(step: str) -> str | None:
 
 
 _COPIES = (
-    "most of it is copying inputs and outputs into and out of the program's memory: pass smaller tensors, or let the "
-    "program use the caller's memory: MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
+    "avoid copying inputs and outputs: pass smaller tensors, or let the program use the caller's memory with "
+    "MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
 )
-_INPUTS = "give the model its inputs channels last"
+_INPUTS = "pass the inputs channels last"
 _MIDDLE = "move operators that need another layout to the start or end"
 _STEPS = {
-    "layout": "keep one memory format through the model; drop transposes, or put them where they cancel out",
-    "copy": "drop the copies: clone() and contiguous() in the model, and outputs that are only passed on",
-    "reshape": "drop redundant reshapes, and give attention and matmul the shape they need directly",
+    "layout": "keep one memory format throughout; remove transposes, or place them where they cancel out",
+    "copy": "remove the copies: clone() and contiguous() in the model, and outputs that only pass an input through",
+    "reshape": "remove redundant reshapes, and produce the shapes that attention and matmul need",
     "slice": "split weights at export instead of activations at run time: one linear layer for each part",
     "concatenate": "write into one tensor, or add instead of concatenating",
     "pad": "use the convolution's own padding instead of a separate pad",
-    "gather": "shrink the table or its rows; keep indices in the type that the kernel needs",
+    "gather": "shrink the table or its rows; keep indices in the type that the kernel expects",
     "quantisation": "see quantisation_overhead: quantise neighbouring operators the same way, or statically",
 }
 
 
 @declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), LEAST_SHARE=LEAST_SHARE)
 def layout_tax(evidence: Evidence) -> Message:
-    """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
+    """Transposes and conversions that are not in the model, above 5 % of the latency."""
     rule = "layout_tax"
     if not evidence.attributed:
-        return not_checked(rule, "which operators were added is known only where they are attributed")
+        return not_checked(rule, "without attribution, opscope cannot tell which operators were added")
     added = evidence.where(lambda operator: operator.change is not None)
     share = evidence.share(added)
     if share <= LEAST_SHARE:
         whole = round(evidence.attributed, 3) >= 1
-        part = "" if whole else f", as far as {share_text(evidence.attributed)} of it is known"
+        part = "" if whole else f" of the {share_text(evidence.attributed)} that is attributed"
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
     title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
@@ -138,7 +138,7 @@ def layout_tax(evidence: Evidence) -> Message:
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def layout_churn(evidence: Evidence) -> Message:
-    """Borders where one delegate ends with a layout change and the next begins with one, above 5 % of the latency."""
+    """Delegate boundaries with a layout change on both sides, above 5 % of the latency."""
     rule = "layout_churn"
     if evidence.of_nodes():
         return passed(rule, "does not apply: ONNX Runtime has no delegate calls")
@@ -153,7 +153,7 @@ def layout_churn(evidence: Evidence) -> Message:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of delegate boundaries take {share_text(share)} of the latency"
     told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
-    step = "see what separates these delegates (the finding on portable operators): in one, changes may cancel out"
+    step = "merge these delegates (see the finding on portable operators): the layout changes may then cancel out"
     return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(members), places(members))
 
 
@@ -169,7 +169,7 @@ def _turned(operator: Operator) -> bool:
 
 @declare_rule(Severity.MEDIUM, recipes=PORTABLE, MANY_CALLS=MANY_CALLS, LEAST_SHARE=LEAST_SHARE)
 def fragmentation(evidence: Evidence) -> Message:
-    """Many delegate calls, whose borders cost more than 5 % of the latency."""
+    """Many delegate calls, whose boundaries cost more than 5 % of the latency."""
     rule = "fragmentation"
     calls = evidence.delegates
     borders = evidence.borders()
@@ -181,7 +181,7 @@ def fragmentation(evidence: Evidence) -> Message:
         return passed(rule, figures)
     steps = {(o.method, o.instruction) for one in unrolled(evidence.operators) for o in one.operators}
     if sum(own for place, own in borders.items() if place in steps) > _MOSTLY * cost:
-        return passed(rule, f"{figures}, most of them of an unrolled recurrence, which is a separate finding")
+        return passed(rule, f"{figures}, mostly of an unrolled recurrence (a separate finding)")
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
@@ -190,7 +190,7 @@ def fragmentation(evidence: Evidence) -> Message:
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
     whole = sum(call.boundary_ns or 0.0 for call in calls)
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
-    basis = "if one call remained; part of it is tracing overhead"
+    basis = "if only one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
     found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
     known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
@@ -199,7 +199,7 @@ def fragmentation(evidence: Evidence) -> Message:
 
 @declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), LEAST_SHARE=LEAST_SHARE)
 def quantisation_overhead(evidence: Evidence) -> Message:
-    """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
+    """Quantising and converting number types, above 5 % of the latency, and the operators that need it."""
     rule = "quantisation_overhead"
     converting = evidence.where(lambda operator: operator.kind == "quantisation")
     share = evidence.share(converting)
@@ -214,11 +214,11 @@ def quantisation_overhead(evidence: Evidence) -> Message:
     )
     told = f"{count(converting)}, {milliseconds(time_of(converting))} ms; longest: {longest(converting)}"
     if mostly:
-        told += f"; it is done for {count(served)} of {milliseconds(time_of(served))} ms"
+        told += f"; needed by {count(served)} ({milliseconds(time_of(served))} ms)"
     step = (
-        "quantise statically, with calibration, or leave layers with few rows in the type of their data"
+        "quantise statically, with calibration, or keep layers with few rows in their original type"
         if mostly
-        else "keep one number type through the model, or quantise neighbouring operators the same way"
+        else "keep one number type throughout, or quantise neighbouring operators the same way"
     )
     found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
     return found.about(recipe=DYNAMIC_INT8 if mostly else None)

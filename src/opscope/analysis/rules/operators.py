@@ -52,20 +52,20 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE, NEAR_CEILING=NEAR_CEILING, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def unhelped_operators(pair: PairEvidence) -> Message:
-    """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
+    """Delegated convolutions and products that acceleration could speed up but did not, above 5 %."""
     rule = "unhelped_operators"
     problem = not_switched(pair) or undecided(pair)
     if problem:
         return not_checked(rule, problem)
     if is_unused(pair):
         hidden = unseen(pair.comparison.end_to_end, UNHELPED_SPEEDUP)
-        same = "no operator is shown to have changed, see the check on latency"
+        same = "no operator changed detectably; see the check on latency"
         return not_checked(rule, hidden) if hidden else passed(rule, same)
     groups = _heavy_kinds(pair)
     unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
     if not unhelped:
         told = ", ".join(f"{kind} {ratio_text(_speedup(own))}" for kind, own in groups.items()) or "there are none"
-        return passed(rule, f"delegated convolutions and products that weigh: {told}")
+        return passed(rule, f"main delegated convolutions and products: {told}")
     members = [change for own in unhelped.values() for change in own]
     time = sum(change.candidate_ns or 0.0 for change in members)
     told = ", ".join(
@@ -73,7 +73,7 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         f"{ratio_text(_best_speedup(pair, kind, own))}"
         for kind, own in unhelped.items()
     )
-    title = f"Acceleration leaves {' and '.join(unhelped)} operators as they were"
+    title = f"Acceleration does not speed up {' and '.join(unhelped)} operators"
     share = share_text(time / pair.comparison.candidate.headline_ns)
     words = f"{share} of the latency: {told}{_limits_text(pair, members)}"
     found = finding(
@@ -149,7 +149,7 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
     bounds = [placed[place].bound for place in places(members) if place in placed]
     reached = _reached(pair, members)
     if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
-        return "memory limits most of them, which no faster arithmetic helps: move fewer bytes, with int8 or fp16"
+        return "move fewer bytes, with int8 or fp16: most are memory-bound, so faster arithmetic does not help"
     gains = kernel_gains(pair, _own(pair, members))
     less = "fewer channels" if is_quantised(_own(pair, members)) else "int8 or fewer channels"
     if gains and not any(gain.faster for gain in gains):
@@ -159,14 +159,14 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
         return f"they run near the ceilings of their kernels: give them less to do, with {less}"
     if gains:
         return (
-            f"the library has faster kernels ({gains_text(gains)}): small shapes gain least, use fewer and larger ones"
+            f"the library has faster kernels ({gains_text(gains)}): small shapes gain least, so use fewer, larger ones"
         )
     if SME & set(pair.switched or ()):
-        return "SME can run them: check in the kernel log that KleidiAI's kernels are there, and their shapes"
+        return "SME can run them: check the kernel log for KleidiAI kernels, and check the shapes"
     types = number_types(_own(pair, members)) or "these number types"
-    without = f"whether the library has faster kernels with {switched_text(pair)} for {types} is not known"
+    without = f"unknown whether the library has faster {types} kernels with {switched_text(pair)}"
     other = "or export the model in another type and compare"
-    return f"{without}: measure the ceilings of both variants (leave --no-ceilings out), {other}"
+    return f"{without}: measure the ceilings of both variants (leave out --no-ceilings), {other}"
 
 
 def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:
@@ -174,7 +174,7 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
     if pair.evidence is None or reached is None:
         return no_saving(pair.evidence.no_ceilings() or NO_CEILINGS if pair.evidence else NO_CEILINGS)
     if reached >= NEAR_CEILING:
-        return no_saving("they are near their ceilings, and what another number type saves was not measured")
+        return no_saving("they run near their ceilings; the saving from another number type was not measured")
     return at_ceilings(pair.evidence, _own(pair, members))
 
 
@@ -189,7 +189,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     lost = -sum(change.saved_ns for change in slower)
     share = lost / pair.comparison.candidate.headline_ns
     if share <= LEAST_SHARE:
-        figures = f"{counted_text(len(slower), 'operator')} shown to be slower"
+        figures = f"{counted_text(len(slower), 'operator')} slower beyond noise"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
     told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
@@ -197,7 +197,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
         f"{counted_text(len(slower), 'operator')} became slower with acceleration: {share_text(share)} of the latency"
     )
     words = f"{milliseconds(lost)} ms more than without; most: {told}"
-    step = "report these shapes to the library; until then, leave this feature off for a model that they dominate"
+    step = "report these shapes to the library's maintainers; leave this feature off for models that they dominate"
     ends = [change.ci95_saved_ns for change in slower]
     known = [end for end in ends if end is not None]
     interval = (max(0.0, -sum(e[1] for e in known)), -sum(e[0] for e in known)) if len(known) == len(ends) else None
@@ -208,7 +208,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
 
 @declare_rule(Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def below_expectation(pair: PairEvidence) -> Message:
-    """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
+    """Convolutions or products that SME2 speeds up less than 3x; other features have no typical figure."""
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):
         return passed(rule, "does not apply: typical speedups are known for SME2 only")
@@ -221,8 +221,8 @@ def below_expectation(pair: PairEvidence) -> Message:
     low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
         return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
-    title = f"SME2 gives {' and '.join(category.value for category in low)} less than usual"
-    step = "see the findings on operators left as they were and on number types; small shapes gain least"
+    title = f"SME2 speeds up {' and '.join(category.value for category in low)} less than usual"
+    step = "see the findings on unaccelerated operators and on number types; small shapes gain least"
     saving = no_saving("typical figures are not measurements of this model")
     words = title, "; ".join(told[category] for category in low), step
     return finding(rule, Severity.INFO, words, saving).about(context=CONTEXT)

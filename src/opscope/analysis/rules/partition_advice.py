@@ -9,30 +9,29 @@ _BY_CAUSE = {
     Cause.NUMBER_TYPE: "keep the data in float32 or float16",
     Cause.MIXED_TYPES: "convert the inputs to one number type",
     Cause.EMPTY: "remove the empty tensor",
-    Cause.OPTION: "change the option in the model where the result stays the same",
+    Cause.OPTION: "change the option in the model if the result stays the same",
     Cause.COMPUTED_WEIGHTS: "store the weights with the model, or use torch.bmm, which takes two computed tensors",
-    Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
+    Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use constant sizes",
     Cause.NESTED: "unroll the loop or branch, or move the operator before it",
     Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
     Cause.SWITCHED_OFF: "run with --delegate xnnpack, or compare both with --delegate both",
     Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
 }
 _BY_OPERATOR = {
-    "cat.out": "remove it where it has a single input; where it repeats one tensor, broadcast instead",
+    "cat.out": "remove it if it has a single input; if it repeats one tensor, broadcast instead",
     "convolution.out": "fold the third dimension into the batch if possible: at most two are supported",
-    "_native_batch_norm_legit_no_training.out": "reshape to two, three or four dimensions in front of it",
-    "max.dim_max": "reshape to four dimensions in front of it",
-    "expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
-    "torch.bmm",
-    "select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
-    "index.Tensor_out": "where it mirrors borders (reflection padding), opscope.patterns.ReflectionPad2d is delegated; "
-    "else take slices, or move it to the start or the end of the model",
-    "_native_batch_norm_legit.no_stats_out": "an instance norm: opscope.patterns.InstanceNorm2d is delegated",
-    "split_with_sizes_copy.out": "take slices: they are delegated",
-    "split_copy.Tensor_out": "take slices: they are delegated",
-    "mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten after it",
+    "_native_batch_norm_legit_no_training.out": "reshape to two, three or four dimensions before it",
+    "max.dim_max": "reshape to four dimensions before it",
+    "expand_copy.out": "reshape to three dimensions and call torch.bmm: torch.matmul inserts it, often as a no-op",
+    "select_copy.int_out": "use a slice of length one and reshape it: slices are delegated",
+    "index.Tensor_out": "for reflection padding, use opscope.patterns.ReflectionPad2d, which is delegated; otherwise "
+    "use slices, or move it to the start or end of the model",
+    "_native_batch_norm_legit.no_stats_out": "use opscope.patterns.InstanceNorm2d, which is delegated",
+    "split_with_sizes_copy.out": "use slices: they are delegated",
+    "split_copy.Tensor_out": "use slices: they are delegated",
+    "mean.out": "use mean((2, 3), keepdim=True) on four dimensions, which is delegated; flatten after it",
     "native_layer_norm.out": "try opscope.patterns.LayerNorm, which is delegated, and compare: it is not always faster",
-    "log1p.out": "where it is part of Softplus or Mish, use those of opscope.patterns, which are delegated",
+    "log1p.out": "for Softplus or Mish, use those of opscope.patterns, which are delegated",
     "elu.out": "use opscope.patterns.ELU, which is delegated",
     "gelu.out": "compute GELU in float32, or use another activation in half precision",
     "_to_dim_order_copy.out": "keep one number type throughout: a conversion ends a delegate",
@@ -40,18 +39,18 @@ _BY_OPERATOR = {
     "unsqueeze_copy.out": "reshape instead: reshapes are delegated",
 }
 _OF_LITERT = {
-    Cause.NUMBER_TYPE: "keep the data in float32 or float16, or quantise the operator where the delegate takes it so",
+    Cause.NUMBER_TYPE: "keep the data in float32 or float16, or quantise the operator if the delegate supports that",
     Cause.COMPUTED_WEIGHTS: "store the weights with the model",
     Cause.DYNAMIC_SHAPE: "convert the model with fixed sizes, so that shapes and positions are stored numbers",
     Cause.NOT_LOWERED: "run it with the XNNPACK delegate",
-    Cause.NOT_KNOWN: "LiteRT's log names what the delegate refused",
+    Cause.NOT_KNOWN: "see LiteRT's log for what the delegate rejected",
 }
 _OPTIONS_OF_LITERT = {
-    "CONCATENATION": "join five tensors at most, then join what they make",
-    "SPLIT": "split into four parts at most, or take slices, which are delegated",
-    "STRIDED_SLICE": "slice with strides of 1, keep the dimension, and reshape behind it",
+    "CONCATENATION": "concatenate at most five tensors at a time",
+    "SPLIT": "split into at most four parts, or use slices, which are delegated",
+    "STRIDED_SLICE": "slice with strides of 1, keep the dimension, and reshape after it",
 }
-_SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that must be converted"
+_SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that needs a conversion"
 
 
 def advice(operator: str, cause: Cause, evidence: str | None) -> str:
@@ -63,7 +62,7 @@ def advice(operator: str, cause: Cause, evidence: str | None) -> str:
         return _SCALARS
     space, _, name = operator.removeprefix("native_call_").rpartition("::")
     if space == "llama":
-        return "leave it: it is ExecuTorch's own kernel for language models, and no delegate has one"
+        return "leave it: this is ExecuTorch's own kernel for language models, and no delegate has one"
     if cause in {Cause.NO_RULE, Cause.OPTION} and name in _BY_OPERATOR:
         return _BY_OPERATOR[name]
     return _BY_CAUSE.get(cause, _BY_CAUSE[Cause.NOT_KNOWN])

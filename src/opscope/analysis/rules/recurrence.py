@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 # Where it comes from: docs/design/rules.md.
 _REPLACE = (
-    "put opscope.patterns.replace_recurrent(model) behind loading the weights: it replaces every torch.nn.GRU, LSTM "
-    "and RNN by one whose steps are slices, products and sums, so that all of them are one delegate"
+    "call opscope.patterns.replace_recurrent(model) after loading the weights: it rewrites every torch.nn.GRU, "
+    "LSTM and RNN as slices, products and sums, so all steps fit in one delegate"
 )
 _REWRITE = (
-    "write the step of operators that a delegate takes: slices in place of split, chunk and x[:, t], reshape in place "
-    "of squeeze and unsqueeze; all steps are one delegate then"
+    "write the step with supported operators: slices instead of split, chunk and x[:, t], reshape instead of "
+    "squeeze and unsqueeze; all steps then fit in one delegate"
 )
 _STEP = {"GRU": 14, "LSTM": 15, "RNN": 4}
 """Delegated operators of a step of what replaces these."""
 _REPLACED = "if all steps ran in one call, with the operators of the recipe"
-_REWRITTEN = "at most, if all steps ran in one call and what replaces their portable operators took no time"
+_REWRITTEN = "at most, if all steps ran in one call and the replacements of their portable operators took no time"
 
 
 @declare_rule(
@@ -41,7 +41,7 @@ _REWRITTEN = "at most, if all steps ran in one call and what replaces their port
     DELEGATED_OPERATOR_NS=DELEGATED_OPERATOR_NS,
 )
 def unrolled_recurrence(evidence: Evidence) -> Message:
-    """Steps of a recurrence that leave their delegate: what is portable in them and the borders of calls, above 5 %."""
+    """Recurrent steps that leave their delegate: portable operators and call boundaries, above 5 %."""
     rule = "unrolled_recurrence"
     found = unrolled(evidence.operators)
     if not found:
@@ -56,7 +56,7 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
     share, named = evidence.part(time), _named(found)
     figures = f"{counted_text(len(portable), 'portable operator')} and {counted_text(len(borders), 'delegate call')}"
     if evidence.part(saved) <= LEAST_SHARE:
-        return passed(rule, f"{named}: leaving the delegate in between takes {share_text(share)} ({figures})")
+        return passed(rule, f"{named}: leaving the delegate takes {share_text(share)} ({figures})")
     title = f"Steps of {named} leave their delegate, which takes {share_text(share)} of the latency"
     own = f": {longest(portable)}" if portable else ""
     told = (

@@ -30,15 +30,13 @@ LOAD_SECONDS = 0.1
 TRACER_SHARE = 0.05
 _PRODUCTS = frozenset({"convolution", "depthwise", "deconvolution", "linear", "arithmetic"})
 """Kinds that XNNPACK can end with a clamp at no cost."""
-_NODE_STEP = (
-    "each node costs the session time beside its kernel: use fewer, larger nodes or a higher level of optimisation"
-)
+_NODE_STEP = "use fewer, larger nodes or a higher optimisation level: each node adds session overhead"
 _ONCE = "it is paid once per process, not per inference"
 
 
 @declare_rule(Severity.MEDIUM, FRAMEWORK_SHARE=FRAMEWORK_SHARE, SHORT_NS=SHORT_NS, CALL_NS=CALL_NS)
 def framework_time(evidence: Evidence) -> Message:
-    """Time that no operator claims, without what the delegate cuts off durations, above 10 % of the latency."""
+    """Time not attributed to any operator, above 10 % of the latency; truncated durations do not count."""
     rule = "framework_time"
     framework = [operator for operator in evidence.operators if operator.kind == FRAMEWORK.kind]
     lost = sum(operator.uncertainty_ns for operator in evidence.operators) / 2
@@ -46,11 +44,11 @@ def framework_time(evidence: Evidence) -> Message:
     share = evidence.part(time)
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
-    called = f"in {counted_text(round(calls), 'call')} of delegates and kernels" if calls else "beside the operators"
-    figures = f"{milliseconds(time)} ms {'beside the nodes' if evidence.of_nodes() else called}{cut}"
+    called = f"in {counted_text(round(calls), 'call')} to delegates and kernels" if calls else "outside the operators"
+    figures = f"{milliseconds(time)} ms {'outside the nodes' if evidence.of_nodes() else called}{cut}"
     if share <= FRAMEWORK_SHARE:
-        return passed(rule, f"time that belongs to no operator: {share_text(share)} ({figures})")
-    title = f"{share_text(share)} of the latency belongs to no operator"
+        return passed(rule, f"time outside any operator: {share_text(share)} ({figures})")
+    title = f"{share_text(share)} of the latency is outside any operator"
     step = _NODE_STEP if evidence.of_nodes() else _framework_step(evidence.total, calls)
     saving = no_saving("part of it is tracing overhead")
     return finding(rule, Severity.MEDIUM, (title, figures, step), saving)
@@ -61,37 +59,35 @@ def _framework_step(total_ns: float, calls: float) -> str:
     if total_ns < SHORT_NS:
         return "this is typical for inferences under a millisecond; profile a longer one"
     if not calls:
-        return "it holds copies of inputs and outputs, the runtime itself and the profiler: sample it with perf"
+        return "sample it with perf: it includes input and output copies, the runtime itself and the profiler"
     if calls * CALL_NS < FRAMEWORK_SHARE * total_ns:
-        return (
-            "this few calls cannot cost that much: the delegate does work that it does not record; sample it with perf"
-        )
+        return "sample it with perf: so few calls cannot cost that much; the delegate does unrecorded work"
     return "merge delegates to make fewer calls"
 
 
 @declare_rule(Severity.INFO, UNRESOLVED_SHARE=UNRESOLVED_SHARE)
 def unresolved_operators(evidence: Evidence) -> Message:
-    """Durations that the delegate cuts off, where their sum matters."""
+    """Durations that the delegate truncates, if they add up."""
     rule = "unresolved_operators"
     unresolved = sum(operator.uncertainty_ns for operator in evidence.operators)
     share = evidence.part(unresolved)
     if share <= UNRESOLVED_SHARE:
         return passed(rule, f"truncated durations could add at most {share_text(share)} to operators")
-    title = f"Up to {share_text(share)} of the latency is operator time counted as framework time"
+    title = f"Truncated times leave up to {share_text(share)} of the latency unattributed"
     who = "the profiler" if evidence.of_nodes() else "the delegate"
-    told = f"{who} truncates durations to whole microseconds: at most {time_text(unresolved)} of an inference"
-    step = "look at operators of a few microseconds as a group; end-to-end latency is not affected"
+    told = f"{who} truncates times to whole microseconds: up to {time_text(unresolved)} per inference"
+    step = "judge operators of a few microseconds as a group; end-to-end latency is not affected"
     return limit(rule, Severity.INFO, (title, told, step))
 
 
 @declare_rule(Severity.HIGH)
 def silent_delegate(evidence: Evidence) -> Message:
-    """Delegates that report no operators, so that their time is one block."""
+    """Delegates that report no operators, so their time cannot be split."""
     rule = "silent_delegate"
     silent = [call for call in evidence.delegates if not call.events]
     time = sum(call.time_ns or 0.0 for call in silent)
     if not evidence.delegates:
-        return not_checked(rule, "there is no call of a delegate")
+        return not_checked(rule, "no delegate was called")
     if not silent:
         return passed(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
     title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
@@ -101,22 +97,20 @@ def silent_delegate(evidence: Evidence) -> Message:
     step = (
         "build the runner and its backends with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
         if xnnpack
-        else f"{display_name(backend)} may record none: use the profiler of its maker for what happens inside"
+        else f"{display_name(backend)} may record none: use its vendor's profiler to look inside"
     )
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("its time cannot be split"))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def unfused_operators(evidence: Evidence) -> Message:
-    """Batch normalisations, and clamps behind a product, that run by themselves, above 5 % of the latency."""
+    """Batch normalisations, and clamps after a product, that run separately, above 5 % of the latency."""
     rule = "unfused_operators"
     norms = evidence.where(_is_batch_normalisation)
     clamps = _lone_clamps(evidence)
     members = [*norms, *clamps]
     share = evidence.share(members)
-    figures = (
-        f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} behind a product"
-    )
+    figures = f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} after a product"
     if share <= LEAST_SHARE:
         return passed(rule, f"{figures} run separately: {share_text(share)} of the latency")
     title = f"Operators that could be fused run separately: {share_text(share)} of the latency"
@@ -126,7 +120,7 @@ def unfused_operators(evidence: Evidence) -> Message:
         "torch.nn.utils.fusion.fuse_conv_bn_eval)"
         if norms
         else "",
-        "let nothing but the activation read the result before it, so that both are fused" if clamps else "",
+        "let only the activation read the preceding result, so both can be fused" if clamps else "",
     ]
     saving = evidence.limit(members)
     return finding(rule, Severity.MEDIUM, (title, told, "; ".join(filter(None, steps))), saving, places(members))
@@ -155,7 +149,7 @@ def _lone_clamps(evidence: Evidence) -> list[Operator]:
 
 @declare_rule(Severity.INFO, LEAST_SHARE=LEAST_SHARE)
 def costly_activations(evidence: Evidence) -> Message:
-    """Activations that no product can end with, such as GELU and HardSwish, above 5 % of the latency."""
+    """Activations that cannot be fused into a product, such as GELU and HardSwish, above 5 % of the latency."""
     rule = "costly_activations"
     members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegated(o))
     share = evidence.share(members)
@@ -163,7 +157,7 @@ def costly_activations(evidence: Evidence) -> Message:
         return passed(rule, f"activations that run separately take {share_text(share)} ({count(members)})")
     title = f"Activations that cannot be fused take {share_text(share)} of the latency"
     told = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
-    step = "try ReLU or ReLU6, which end the operator before them at no cost; the model must be trained again"
+    step = "try ReLU or ReLU6, which fuse at no cost; the model must be retrained"
     return finding(rule, Severity.INFO, (title, told, step), evidence.limit(members), places(members))
 
 
@@ -189,14 +183,14 @@ def slow_loading(evidence: Evidence) -> Message:
     latency = _product_latency(evidence)
     loads = [process.load_ns for process in latency.processes if process.load_ns is not None]
     if not loads:
-        return not_checked(rule, "the time of loading is not known")
+        return not_checked(rule, "the load time is unknown")
     load = median(loads)
     inferences = load / latency.median_ns if latency.median_ns else 0.0
     figures = f"{time_text(load)}, as long as {inferences:.1f} inferences"
     if load < LOAD_SECONDS * 1e9 or inferences < LOAD_INFERENCES:
         return passed(rule, f"loading takes {figures}")
     title = f"Loading takes as long as {inferences:.0f} inferences"
-    step = "load once, before the user's first inference, and keep the method; map the file (MmapDataLoader)"
+    step = "load once, before the user's first inference, and keep the method; memory-map the file (MmapDataLoader)"
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 
@@ -207,13 +201,13 @@ def _product_latency(evidence: Evidence) -> Latency:
 
 @declare_rule(Severity.INFO, TRACER_SHARE=TRACER_SHARE)
 def tracer_cost(evidence: Evidence) -> Message:
-    """Tracing that makes a call at least 5 % longer: the split is of longer inferences than the product's."""
+    """Tracing that slows a call by at least 5 %, so the split comes from slower inferences."""
     rule = "tracer_cost"
     cost = evidence.tracing
     if cost is None:
         return not_checked(rule, "tracing overhead was not measured")
     interval = f", 95 % interval {ratio_text(cost.ci95[0])} to {ratio_text(cost.ci95[1])}" if cost.ci95 else ""
-    figures = f"a traced call takes {ratio_text(cost.ratio)} as long{interval}"
+    figures = f"tracing slows a call by {ratio_text(cost.ratio)}{interval}"
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
     title = f"Tracing slows inferences by {share_text(cost.ratio - 1)}"
@@ -224,7 +218,7 @@ def tracer_cost(evidence: Evidence) -> Message:
 
 @declare_rule(Severity.MEDIUM)
 def uneven_split(evidence: Evidence) -> Message:
-    """Traced inferences that take 10 % more than the latency without tracing, beyond what tracing itself costs."""
+    """Traced inferences over 10 % slower than untraced ones, beyond tracing overhead."""
     rule = "uneven_split"
     if evidence.tracing is None or evidence.headline is None:
         return not_checked(rule, "latency without tracing was not measured")
@@ -234,6 +228,6 @@ def uneven_split(evidence: Evidence) -> Message:
     )
     if not evidence.is_uneven():
         return passed(rule, figures)
-    title = f"Traced inferences took {ratio_text(factor)} as long as untraced ones"
+    title = f"Traced inferences ran {ratio_text(factor)} slower than untraced ones"
     step = "use shares, not milliseconds; measure again on a quiet machine"
     return limit(rule, Severity.MEDIUM, (title, figures, step))

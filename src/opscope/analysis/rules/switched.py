@@ -70,7 +70,7 @@ def undecided(pair: PairEvidence) -> str | None:
     if found.reason:
         return f"the comparison is withheld: {found.reason}"
     few = found.verdict is Verdict.UNDECIDABLE
-    return "undecidable, too few rounds: run at least 6 of both variants" if few else None
+    return "inconclusive: add rounds (--rounds 6)" if few else None
 
 
 def heavy_operators(pair: PairEvidence) -> list[Operator]:

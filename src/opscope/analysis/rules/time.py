@@ -52,16 +52,16 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 
 @declare_rule(Severity.HIGH, recipes=(*PORTABLE, ATTENTION_MASKS), LEAST_SHARE=LEAST_SHARE, WEIGHTY=WEIGHTY)
 def portable_operators(evidence: Evidence) -> Message:
-    """Operators that no delegate took, above 5 % of the latency."""
+    """Operators outside any delegate, above 5 % of the latency."""
     rule = "portable_operators"
     portable = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     share, time = evidence.share(portable), time_of(portable)
     figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     if share <= LEAST_SHARE:
-        return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
+        return passed(rule, f"undelegated operators take {share_text(share)} ({figures})")
     if _is_undelegated(evidence):
-        return passed(rule, f"all operators run outside of delegates, which nothing_delegated tells ({figures})")
-    title = f"Operators outside of any delegate take {share_text(share)} of the latency"
+        return passed(rule, f"no operator is delegated; see nothing_delegated ({figures})")
+    title = f"Undelegated operators take {share_text(share)} of the latency"
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
     step, recipe = _portable_step(evidence)
     saving = if_delegated(evidence, portable)
@@ -92,7 +92,7 @@ def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     """What to do about those that take most, by the reason for each, and the first recipe for it."""
     attention = {(operator.method, operator.instruction) for operator in attention_operators(evidence)}
     rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in attention])[:2]
-    steps = ["those inside of attention: see the finding on attention"] if attention else []
+    steps = ["those inside attention: see the finding on attention"] if attention else []
     steps += [
         f"{display_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
         for row in rows
@@ -106,7 +106,7 @@ def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
 
 
 _ASK_THE_PARTITIONER = "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
-_ASK_THE_FILE = "find out why: the model tells (--program MODEL.tflite, or opscope preflight MODEL.tflite)"
+_ASK_THE_FILE = "find out why: give the model (--program MODEL.tflite, or opscope preflight MODEL.tflite)"
 
 
 def _kernel_step(row: PortableTime) -> str:
@@ -147,12 +147,12 @@ def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tup
 
 @declare_rule(Severity.HIGH)
 def nothing_delegated(evidence: Evidence) -> Message:
-    """A program of which no operator runs in a delegate."""
+    """A program with no delegated operator."""
     rule = "nothing_delegated"
     work = evidence.work()
     calls = len(evidence.delegates)
     if not _is_undelegated(evidence):
-        return passed(rule, f"{counted_text(calls, 'delegate call')} an inference")
+        return passed(rule, f"{counted_text(calls, 'delegate call')} per inference")
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
@@ -182,7 +182,7 @@ def _of_litert(evidence: Evidence) -> bool:
     NEAR_CEILING=NEAR_CEILING,
 )
 def bottleneck(evidence: Evidence) -> Message:
-    """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
+    """The dominant category, the latency without it, and its distance from the ceilings."""
     rule = "bottleneck"
     work = evidence.work()
     largest = dominant(evidence.operators, evidence.headline.copies if evidence.headline else None)
@@ -192,25 +192,27 @@ def bottleneck(evidence: Evidence) -> Message:
     if largest.share <= LEAST_SHARE:
         return passed(rule, f"no category takes more than {share_text(largest.share)} of the latency")
     if category is Category.DATA_MOVEMENT and largest.share > DATA_MOVEMENT_SHARE:
-        return passed(rule, "data movement dominates, which is a separate finding")
+        return passed(rule, "data movement dominates (a separate finding)")
     members = [operator for operator in work if operator.category is category]
     outside = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
     if time_of(outside) > max(time_of(members) / 2, LEAST_SHARE * evidence.total):
         seen = f"{category.value} dominates, {share_text(largest.share)}; {count(outside)} of it are not delegated"
-        return passed(rule, f"{seen}, which is a separate finding")
+        return passed(rule, f"{seen} (a separate finding)")
     rest = evidence.total - time
     most = limit_without(largest.share)
-    limit = f", {ratio_text(most)} at most" if most else ""
+    limit = f" ({ratio_text(most)} faster)" if most else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
     told = (
-        f"{len(members)} of {counted_text(len(work), 'operator')}, {milliseconds(time)} ms; the rest takes "
+        f"{len(members)} of {counted_text(len(work), 'operator')}, {milliseconds(time)} ms; without it: "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
     title = f"{category.value}{kinds} dominates: {share_text(largest.share)} of the latency"
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
-        saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
+        saving = no_saving(
+            "it runs near its ceilings; the saving from less work or another number type was not measured"
+        )
     step = _relief(members, category, reached)
     recipe = DYNAMIC_INT8 if category is Category.GEMM and step.startswith(_TYPE) else None
     return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(members)).about(recipe=recipe)
@@ -226,7 +228,7 @@ def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | 
 
 
 def _reached_text(reached: float | None) -> str:
-    return "" if reached is None else f"; at the ceilings of this machine they would take {share_text(reached)} of that"
+    return "" if reached is None else f"; at this machine's ceilings they would take {share_text(reached)} of that"
 
 
 def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
@@ -240,7 +242,7 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     interval = evidence.interval(operators)
     spread = (time_of(operators) - interval[0], interval[1] - time_of(operators)) if interval else None
     ends = (max(0.0, low - spread[0]), max(high, low + spread[1])) if spread else None
-    basis = "at most, if they ran at the ceilings that were measured on this machine"
+    basis = "at most, if they ran at this machine's measured ceilings"
     return evidence.saved(Saving(low, ends, basis))
 
 
@@ -249,23 +251,25 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
         return _SHAPES
     if category in _LESS:
-        return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
+        return (
+            f"{_LESS[category]}, or use more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
+        )
     return _RELIEF[category]
 
 
-_SHAPES = "see the roofline: shapes that suit the kernels, larger or rounder, and fewer, larger operators"
-_TYPE = "export the model in int8, profile that too and compare"
-_LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "shrink or remove layers"}
+_SHAPES = "see the roofline; try fewer, larger operators, with shapes that suit the kernels"
+_TYPE = "export the model in int8, profile it and compare"
+_LESS = {Category.CONVOLUTION: "use fewer channels or smaller images", Category.GEMM: "shrink or remove layers"}
 _RELIEF = {
-    Category.DATA_MOVEMENT: "keep one memory format through the model; drop transposes and copies",
+    Category.DATA_MOVEMENT: "keep one memory format throughout; remove transposes and copies",
     Category.ELEMENTWISE: "fuse these into the operators before them, or use cheaper activations",
-    Category.OTHER: "start with the longest: replace those that no delegate supports",
+    Category.OTHER: "replace those that no delegate supports, the longest first",
 }
 
 
 @declare_rule(Severity.INFO, HEADROOM_SHARE=HEADROOM_SHARE)
 def headroom(evidence: Evidence) -> Message:
-    """Delegated operators that are far from what this machine was seen to reach, above 10 % of the latency."""
+    """Delegated operators far below this machine's measured ceilings, above 10 % of the latency."""
     rule = "headroom"
     problem = evidence.no_ceilings()
     if problem or evidence.roofline is None:
@@ -284,16 +288,18 @@ def headroom(evidence: Evidence) -> Message:
     share, who = evidence.part(above), "nodes" if evidence.of_nodes() else "delegates"
     if share <= HEADROOM_SHARE:
         known = share_text(evidence.part(evidence.roofline.placed_ns))
-        return passed(rule, f"at the ceilings, {who} would save {share_text(share)}; {known} of it was placed")
+        return passed(
+            rule, f"at the ceilings, {who} would save {share_text(share)}; {known} of the latency has a ceiling"
+        )
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
-    title = f"{who.capitalize()} spend {share_text(share)} of the latency above this machine's measured ceilings"
+    title = f"{who.capitalize()} miss the roofline by {share_text(share)} of the latency"
     told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
     return finding(rule, Severity.INFO, (title, told, _SHAPES), saving, places(members))
 
 
 @declare_rule(Severity.INFO, recipes=(DYNAMIC_INT8,), MEMORY_SHARE=MEMORY_SHARE)
 def memory_bound(evidence: Evidence) -> Message:
-    """Operators that wait for memory, above 20 % of the latency: faster arithmetic does not help them."""
+    """Memory-bound operators, above 20 % of the latency: faster arithmetic does not help them."""
     rule = "memory_bound"
     problem = evidence.no_ceilings()
     if problem or evidence.roofline is None:
@@ -309,7 +315,7 @@ def memory_bound(evidence: Evidence) -> Message:
         f"it; longest: {longest(members)}"
     )
     step = "move fewer bytes: fp16 or int8 weights and activations, or operators fused with their neighbours"
-    saving = no_saving("it depends on which bytes are saved")
+    saving = no_saving("it depends on which bytes you save")
     products = time_of(o for o in members if o.category is Category.GEMM and not is_quantised([o]))
     recipe = DYNAMIC_INT8 if products > time_of(members) / 2 else None
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members)).about(recipe=recipe)

@@ -155,7 +155,7 @@ def _size(change: WorkChange) -> tuple[int, str]:
 
 def _reason(changed: list[WorkChange], share: float) -> str:
     if not changed:
-        return "every operator executes the same"
+        return "every operator executes the same work"
     first = changed[0]
     if first.baseline is None or first.candidate is None:
         told = "is new" if first.baseline is None else "is gone"

@@ -13,6 +13,7 @@ import msgspec
 from opscope.analysis.work.work import Work
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,14 +76,14 @@ def read_receipt(content: bytes, where: str) -> WorkReceipt:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a receipt of counted work: {error}", where=where, hint=hint) from error
     if _digest(found.work, found.request) != found.digest:
-        raise TraceFormatError("its figures were changed: they do not give its digest", where=where, hint=hint)
+        raise TraceFormatError("its figures were changed: they do not match its digest", where=where, hint=hint)
     return found
 
 
 def differences(stated: Work, counted: Work) -> list[str]:
     """What a second count found otherwise, operators in the order in which they run."""
     if [one.off for one in stated.others] != [one.off for one in counted.others]:
-        return ["feature groups: others were switched off here than for the receipt"]
+        return ["feature groups: this run switched off other ones than the receipt"]
     return [line for pair in zip(_all(stated), _all(counted), strict=True) for line in _differences(*pair)]
 
 
@@ -93,7 +94,7 @@ def _differences(stated: Work, counted: Work) -> Iterator[str]:
             yield f"{'program' if name == 'sha256' else name}: {one} in the receipt, {other} here"
     off = f" without {', '.join(stated.off)}" if stated.off else ""
     if len(stated.operators) != len(counted.operators):
-        yield f"{len(stated.operators)} operators in the receipt, {len(counted.operators)} here{off}"
+        yield f"{counted_text(len(stated.operators), 'operator')} in the receipt, {len(counted.operators)} here{off}"
         return
     for before, after in zip(stated.operators, counted.operators, strict=True):
         if before != after:

@@ -13,7 +13,7 @@ from opscope.core.errors import MissingDependencyError, TraceFormatError
 from opscope.core.system.elf import interpreter_of
 
 _OTHERS = {"ld-musl": "musl", "linker": "Android's C library", "ld-uClibc": "uClibc"}
-_HINT = "use a Python of a system with glibc, such as Debian, Ubuntu or Fedora, or the container python:3.12-slim"
+_HINT = "use Python on a system with glibc, such as Debian, Ubuntu or Fedora, or the container python:3.12-slim"
 
 
 def other_c_library(python: Path | None = None) -> str | None:
@@ -25,7 +25,7 @@ def other_c_library(python: Path | None = None) -> str | None:
     except (OSError, TraceFormatError):
         return None
     if loader == "":
-        return "is linked statically and can load no library"
+        return "is statically linked and cannot load libraries"
     name = Path(loader or "").name
     found = next((library for start, library in _OTHERS.items() if name.startswith(start)), None)
     return f"is built for {found}" if found else None
@@ -35,5 +35,5 @@ def check_c_library(python: Path | None = None) -> None:
     """Make sure that the runtime's libraries can be used with a Python."""
     other = other_c_library(python)
     if other:
-        problem = f"this Python {other}, and the runtime's wheels are for glibc"
+        problem = f"this Python {other}, but the runtime's wheels need glibc"
         raise MissingDependencyError(problem, where=python or sys.executable, hint=_HINT)

@@ -59,7 +59,7 @@ def find_cache() -> Cache:
     if given.is_absolute() and _usable(given) and not _foreign(given / "opscope"):
         return Cache(given / "opscope")
     home = home_directory()
-    reason = f"{home} cannot be written to" if home else "there is no home directory"
+    reason = f"{home} is not writable" if home else "there is no home directory"
     if home and os.path.isdir(home):  # noqa: PTH112 - Path.is_dir raises where it may not look
         usual = home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "opscope"
         foreign = _foreign(usual)
@@ -138,8 +138,8 @@ def home_directory() -> Path | None:
 def _named(directory: Path) -> Path:
     objection = _foreign(directory) if _usable(directory) else "cannot be written to"
     if objection:
-        hint = f"name a directory in {VARIABLE} that only you can write to, or leave the variable out"
-        raise StorageError(f"{VARIABLE} names it, and it {objection}", where=directory, hint=hint)
+        hint = f"set {VARIABLE} to a directory that only you can write to, or unset it"
+        raise StorageError(f"{VARIABLE} names it, but it {objection}", where=directory, hint=hint)
     return directory
 
 
@@ -158,9 +158,9 @@ def _foreign(directory: Path) -> str | None:
         return None
     found = directory.stat()
     if found.st_uid != os.geteuid():
-        return "belongs to another user, who could choose what is executed"
+        return "belongs to another user, who could replace what is executed"
     if found.st_mode & _OTHERS_WRITE:
-        return "can be written to by others, who could choose what is executed"
+        return "is writable by others, who could replace what is executed"
     return None
 
 

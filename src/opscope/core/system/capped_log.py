@@ -20,7 +20,7 @@ _LAST_SECONDS = 5.0
 
 def left_out(count: int) -> bytes:
     """The line that stands in a log for so many bytes."""
-    return f"\n[opscope left out {count:,} bytes of what was printed here]\n".encode()
+    return f"\n[opscope left out {count:,} bytes of output here]\n".encode()
 
 
 @contextlib.contextmanager

@@ -54,6 +54,6 @@ def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross
     found = next(filter(None, map(answering_compiler, commands)), None)
     if found is None:
         problem = f"there is no C++ compiler for {arch}, {shlex.join(commands[0])}: {consequence}"
-        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
+        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or set one in {variable}"
         raise MissingDependencyError(problem, hint=hint)
     return found

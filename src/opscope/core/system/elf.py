@@ -114,7 +114,7 @@ def interpreter_of(file: Path) -> str | None:
         try:
             return _interpreter(opened, head)
         except (struct.error, OverflowError, ValueError) as error:
-            raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=file) from None
+            raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=file) from None
 
 
 def _interpreter(opened: BinaryIO, head: bytes) -> str:
@@ -142,7 +142,7 @@ def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
         sections = list(_sections(data))
         symbols = _symbols(data, sections)
     except (struct.error, IndexError, OverflowError) as error:
-        raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
+        raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=where) from None
     own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
     functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind in _FUNCTIONS)
     undefined = frozenset(symbol.name for symbol in symbols if not symbol.defined)
@@ -162,9 +162,9 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
         functions = {FunctionRange(one.address, one.address + one.size) for one in own_symbols}
         functions.update(_unwound(data, sections))
     except (struct.error, IndexError, OverflowError, ValueError) as error:
-        raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
+        raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=where) from None
     if any(one.offset + one.size > len(data) for one in own) or sum(one.size for one in own) > len(data):
-        raise TraceFormatError("the ELF file is cut off or damaged: its code ends behind it, or overlaps", where=where)
+        raise TraceFormatError("ELF file truncated or damaged: its code overlaps or runs past the end", where=where)
     code = [CodeSection(one.address, one.of(data)) for one in sorted(own, key=lambda one: one.address)]
     return ElfCode(machine, code, sorted(functions))
 

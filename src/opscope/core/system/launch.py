@@ -103,11 +103,11 @@ def stay_on(cpus: str) -> None:
     if not cpus:
         return
     if not hasattr(os, "sched_setaffinity"):
-        raise OSError(errno.ENOTSUP, "this system cannot keep a process on chosen CPUs")
+        raise OSError(errno.ENOTSUP, "this system cannot pin a process to CPUs")
     try:
         os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     except OSError as error:
-        raise OSError(error.errno, f"cannot stay on CPUs {cpus}: {error.strerror}") from None
+        raise OSError(error.errno, f"cannot pin to CPUs {cpus}: {error.strerror}") from None
 
 
 def end_with_parent() -> None:

@@ -38,7 +38,7 @@ def parse_size(text: str, where: str = VARIABLE) -> int:
     match = _SIZE.match(text.strip())
     size = round(float(match["number"]) * _UNITS[match["unit"].lower()]) if match else 0
     if match is None or not LEAST <= size < sys.maxsize:
-        hint = f"give a size from {LEAST >> 20} MiB on, for example 8GiB"
+        hint = f"give a size of at least {LEAST >> 20} MiB, for example 8GiB"
         raise UsageError(f"{text[:40]!r} is not a usable size", where=where, hint=hint)
     return size
 
@@ -103,8 +103,8 @@ def limited(where: str | Path) -> Iterator[None]:
 
 def too_large(where: str | Path) -> MemoryLimitError:
     """The error that says what the limit is and how to raise it."""
-    problem = f"reading it takes more memory than the limit of {size_text(memory_limit())}"
-    hint = f"allow more with `opscope {OPTION} SIZE COMMAND ...` or {VARIABLE}=SIZE, for example 16GiB"
+    problem = f"reading it needs more memory than the limit of {size_text(memory_limit())}"
+    hint = f"raise it with `opscope {OPTION} SIZE COMMAND ...` or {VARIABLE}=SIZE, for example 16GiB"
     return MemoryLimitError(problem, where=where, hint=hint)
 
 

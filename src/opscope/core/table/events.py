@@ -149,7 +149,7 @@ class EventTable:
     def concat(cls, tables: Sequence[EventTable]) -> EventTable:
         """Several tables as one: processes are numbered in order, warnings joined."""
         if len({table.clock for table in tables}) != 1:
-            raise InvariantError("traces with different clocks, or none at all, cannot be put together")
+            raise InvariantError("traces with different clocks, or none at all, cannot be combined")
         warnings = dict.fromkeys(warning for table in tables for warning in table.warnings)
         traces = tuple(trace for table in tables for trace in table.traces)
         warmup = tuple(count for table in tables for count in table.warmup)

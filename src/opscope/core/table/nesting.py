@@ -53,7 +53,7 @@ def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
         depth[active] += 1
         root[active] = parent[root[active]]
         active = active[parent[root[active]] != NO_PARENT]
-    raise InvariantError("the parents of its events form a circle")
+    raise InvariantError("the parents of its events form a cycle")
 
 
 def self_times(duration: Ints, parent: Ints) -> Ints:

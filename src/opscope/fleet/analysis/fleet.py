@@ -144,8 +144,8 @@ def fleet(
         level_changes=list(level_changes),
         by_device=_parts("device", counted, level_changes, lost),
         by_model=_parts("model", counted, level_changes, lost),
-        distant=noted(lost, "distant", "who is far from the best device", lambda: distant_pairs(counted), []),
-        widespread=noted(lost, "widespread", "what is widespread", lambda: widespread(counted, level_changes), []),
+        distant=noted(lost, "distant", "pairs far from the best device", lambda: distant_pairs(counted), []),
+        widespread=noted(lost, "widespread", "common changes", lambda: widespread(counted, level_changes), []),
         failed=lost,
     )
 

@@ -235,8 +235,8 @@ def _chooses_nothing(file: str, number: int, budget: SeriesBudget, series: Seque
         if word is not None and word not in known:
             hint = did_you_mean(str(word), sorted(str(one) for one in known if one is not None))
             return UsageError(f"no series with a new run has the {name} {word!r}", where=f"{place}.{name}", hint=hint)
-    hint = "leave the entry out, or a word of it"
-    return UsageError("no series with a new run is all of this", where=place, hint=hint)
+    hint = "remove the entry, or one of its keys"
+    return UsageError("no series with a new run matches all of this", where=place, hint=hint)
 
 
 def _matrix(series: Sequence[StoredSeries]) -> tuple[Floats, Integers]:

@@ -263,7 +263,7 @@ def _criteria(found: FleetEvidence, nothing: Outcome) -> list[Criterion]:
 
 
 def _whole_criterion(move: CommonMove, threshold: float) -> Criterion:
-    reason = f"slower as a whole, and {move.moved} of {move.series} series by themselves"
+    reason = f"slower as a whole, and {move.moved} of {move.series} series individually"
     return Criterion(move_name(move), Quantity.SLOWDOWN, threshold, move.ratio - 1, None, Outcome.REGRESSION, reason)
 
 
@@ -363,11 +363,11 @@ def _notes(terms: FleetTerms, slower: Sequence[SlowerSeries], decision: FleetDec
         found.append(f"{terms.without} series of the store without a new run")
     unknown = sum(one.origin is None for one in slower)
     if unknown:
-        found.append(f"operators and first runs were looked up for the {len(slower) - unknown} largest slowdowns alone")
+        found.append(f"operators and first runs were looked up only for the {len(slower) - unknown} largest slowdowns")
     if terms.budgets.fleet.device_changes == "tell" and any(
         move.kind is MoveKind.DEVICE and move.ratio > 1 for move in decision.moves
     ):
-        found.append("slowdowns of whole devices are reported but pass, as the budget says")
+        found.append("slowdowns of whole devices are reported but pass, as the budget allows")
     return found
 
 
@@ -379,10 +379,10 @@ def _advice(
     if outcome is Outcome.UNTRUSTED:
         return QUIETER
     if outcome is Outcome.INCONCLUSIVE:
-        return f"a series needs {SHORTEST} runs; add more of them to the store"
+        return f"a series needs {SHORTEST} runs; add more to the store"
     kinds = {move.kind for move in moves if move.regression}
     if MoveKind.DEVICE in kinds:
-        return "look at the device first: its system, its power and what else runs on it"
+        return "check the device first: its system, power and other load"
     if kinds or slower:
-        return "`opscope compare` of the two bundles named as first and before shows every operator"
-    return "make it faster, or raise the limit where the new time is meant" if budgets else None
+        return "run `opscope compare` on the two bundles named first and before to see every operator"
+    return "make it faster, or raise the limit if the new time is intended" if budgets else None

@@ -308,9 +308,9 @@ def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
 def _not_judged(values: NDArray[np.float64]) -> str | None:
     if len(values) < FEWEST_RUNS:
         few = counted_text(len(values), "run")
-        return f"{few}: at least {FEWEST_RUNS} are needed to tell a change of level from scatter"
+        return f"{few}: at least {FEWEST_RUNS} are needed to tell a level change from noise"
     if not bool((values > 0).all()):
-        return "some values are zero, so that ratios mean nothing"
+        return "some values are zero, so ratios are meaningless"
     return None
 
 

@@ -70,7 +70,7 @@ def history_gate(
         criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
     outcome = criterion.outcome
     if not shown.decidable:
-        reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
+        reason = f"{counted_text(len(kept), 'run')} in the history; a verdict needs at least {FEWEST}"
         criterion = msgspec.structs.replace(criterion, reason=reason)
     slower = slower_operators(_operators(candidate.operators, predecessors, predecessors.bundles[first:]))
     return decided(
@@ -149,10 +149,10 @@ def _change(operator: Operator, found: PredictionInterval, corrected: float) -> 
 def _notes(predecessors: Predecessors, first: int) -> list[str]:
     kept = len(predecessors.latencies_ns) - first
     runs = counted_text(kept, "run")
-    interval = "the interval is that of a further run of the same level"
-    found = [f"the baseline is the stored history: {runs}, each of which counts as one value; {interval}"]
+    interval = "the interval is for one more run at the same level"
+    found = [f"the baseline is the stored history: {runs}, one value each; {interval}"]
     if first:
-        found.append(f"{counted_text(first, 'earlier run')} of another level left out: the level changed since")
+        found.append(f"{counted_text(first, 'earlier run')} excluded: the level changed since")
     return found
 
 
@@ -163,13 +163,15 @@ def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange])
         return QUIETER
     if outcome is Outcome.REGRESSION:
         if slower:
-            return "see which operators became slower; `opscope compare` with a stored bundle shows all of them"
-        return "no single operator is slower beyond noise; `opscope compare` with a stored bundle shows how time moved"
+            return "see which operators became slower; `opscope compare` with a stored bundle lists all of them"
+        return (
+            "no single operator is slower beyond noise; `opscope compare` with a stored bundle shows where time moved"
+        )
     if not shown.decidable:
-        return "add more runs of what is known to be good to the store"
+        return "add more known good runs to the store"
     smallest = (
         "no change" if shown.minimum_detectable is None else f"a change of {share_text(shown.minimum_detectable)}"
     )
     return (
-        f"runs of this history scatter so much that only {smallest} would show: measure more rounds in each, or quieter"
+        f"this history is so noisy that only {smallest} would be detected: measure more rounds per run, or reduce noise"
     )

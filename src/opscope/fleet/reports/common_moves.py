@@ -39,10 +39,10 @@ def _conclusion(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
     programs = any(fact.name in PROGRAM_FACTS for fact in telling)
     if move.kind is MoveKind.DEVICE:
         if programs:
-            return "the device or its programs, which changed there alone"
+            return "the device or its programs, which changed only there"
         return "the device changed, not the programs"
     if move.kind is MoveKind.MODEL:
-        return "the program changed, not the devices" if programs else "the program or what runs it, not a device"
+        return "the program changed, not the devices" if programs else "the program or its runtime, not a device"
     return "devices and programs cannot be distinguished"
 
 
@@ -51,7 +51,7 @@ def _counts(move: CommonMove, word: str) -> str:
     sizes = f"median {signed_share_text(move.ratio - 1)}, {' to '.join(ends)}"
     if move.moved > MOST * move.series:
         return f"{move.moved} of {move.series} series {word} ({sizes})"
-    return f"the median of {move.series} series is {word} ({sizes}; {move.moved} of them by themselves)"
+    return f"the median of {move.series} series is {word} ({sizes}; {move.moved} of them individually)"
 
 
 def _elsewhere(move: CommonMove) -> list[str]:
@@ -64,7 +64,7 @@ def _facts_text(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
     """Facts that changed with the move more often than without it."""
     stayed = _stayed(move)
     texts = [f"{fact_text(fact)} in {fact.moved} of these and {fact.stayed} of {stayed} others" for fact in telling]
-    return f"with it {'; '.join(texts)}" if texts else "nothing that is recorded changed with it alone"
+    return f"with it {'; '.join(texts)}" if texts else "no recorded fact changed only with it"
 
 
 def _tells(move: CommonMove, fact: ChangedFact) -> bool:

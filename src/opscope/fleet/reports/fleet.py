@@ -61,7 +61,7 @@ _CHANGES = (0.03, 0.1, 0.25, 0.6)
 """Relative changes from which the second to the fifth shade begin."""
 _TEN = 10
 _NEVER, _NOT_RUN = MapCell(""), MapCell("·")
-_ELSEWHERE = "fleet.json has all, and --where chooses"
+_ELSEWHERE = "see fleet.json, or filter with --where"
 _FOLD = Fold(12, 500, _ELSEWHERE)
 _DOMINANT = 15
 _DETAILED = 400
@@ -74,7 +74,7 @@ _SHOWN = {one.value: verdict_text(one) for one in Verdict if one not in {Verdict
 def change_map(fleet: Fleet) -> CellMap:
     """Newest runs against their predecessors; of several configurations the one that is furthest off."""
     levels = {(one.model, one.device): one.ratio for one in reversed(fleet.level_changes)}
-    label = "Newest runs against usual, in per cent"
+    label = "Newest runs vs usual, in per cent"
     return _map(
         fleet, label, counted_runs(fleet.runs), lambda own: _change_cell(own, levels.get((own[0].model, own[0].device)))
     )
@@ -83,7 +83,7 @@ def change_map(fleet: Fleet) -> CellMap:
 def distance_map(fleet: Fleet) -> CellMap:
     """Latency over that of the fastest device, of the fastest configuration of each pair."""
     shown = [run for run in fleet.runs if run.times_best is not None]
-    return _map(fleet, "Times the latency of the fastest device", shown, lambda runs: _distance_cell(runs[0]))
+    return _map(fleet, "Latency vs fastest device", shown, lambda runs: _distance_cell(runs[0]))
 
 
 def speedup_map(fleet: Fleet, variant: str, *, detailed: bool = False) -> CellMap:
@@ -184,16 +184,16 @@ def fleet_document(fleet: Fleet) -> Document:
     lost, counted = dict(fleet.failed), counted_runs(fleet.runs)
     tiles = noted(lost, "tiles", "the figures of the first screen", lambda: _tiles(fleet), list[HeadlineFigure]())
     made = [noted(lost, name, name, partial(section, fleet), None) for name, section in SECTIONS.items()]
-    none = "No configuration has a run before its newest one: what got worse shows from the second night on."
+    none = "No configuration has an earlier run: regressions show from the second night on."
     known = bool(_newest(fleet)) or "changes" in lost
     first = Figures(tiles, alone=True) if tiles else Sentence("" if known else none)
-    followed = f"; {len(counted):,} of them, those that are not baselines, are followed from night to night"
+    followed = f"; {len(counted):,} of them (all but baselines) are tracked from night to night"
     newest = max((run.placed for run in fleet.runs), default="")[:10]
     answer = f"{units.counted_text(len(fleet.models), 'model')} on {units.counted_text(len(fleet.devices), 'device')}"
     return Document(
         title=f"Fleet of {units.counted_text(len(fleet.devices), 'device')}",
         answer=f"{answer}, newest run {newest}" if newest else answer,
-        trust=[Sentence(f"{len(fleet.runs):,} configurations, each by its newest run{followed if counted else ''}.")],
+        trust=[Sentence(f"{len(fleet.runs):,} configurations, each with its newest run{followed if counted else ''}.")],
         blocks=[first, *(Sentence(line, Tone.BAD) for line in dict.fromkeys(lost.values()))],
         sections=[section for section in made if section is not None],
     )
@@ -221,7 +221,7 @@ def _tiles(fleet: Fleet) -> list[HeadlineFigure]:
     told = [
         ("changes", "slower than usual", f"{slower:,}", of),
         ("changes", "faster than usual", f"{faster:,}", ""),
-        ("level_changes", "levels that rose / fell", f"{rose} / {len(fleet.level_changes) - rose}", _LATELY),
+        ("level_changes", "regressions / improvements", f"{rose} / {len(fleet.level_changes) - rose}", _LATELY),
         ("distant", "pairs unusually far", f"{len(fleet.distant):,}", "from the best device"),
         ("changes", "configurations without a run", f"{absent:,}", "in the newest 24 hours"),
     ]
@@ -233,13 +233,13 @@ def _slower(fleet: Fleet) -> Section | None:
     if not newest:
         return None
     many, moved = _widespread(fleet, lately=False, better=False), _runs(fleet, better=False)
-    none = f"{'No other' if many.items else 'No'} configuration is slower than its own scatter explains."
-    short = f" {newest - judged:,} have too few predecessors to be judged, fewer than {FEWEST}."
+    none = f"{'No other' if many.items else 'No'} configuration is slower than its own noise explains."
+    short = f" {newest - judged:,} have too few earlier runs to judge (fewer than {FEWEST})."
     how = (
-        "Usual is the level of the runs before, since it changed for the last time; expected is where 95 of 100 "
-        "further runs lie, from their scatter. A run is told when it is off by more than that, after correction for "
-        f"all {judged:,} that were judged (false discovery rate of 5 %), and by 1 % at least. The change to the run "
-        f"before compares two single runs, and nothing tests it.{short if newest > judged else ''}"
+        "Usual is the level of the earlier runs since its last change; expected is the range of 95 % of further "
+        f"runs, from their noise. A run is listed when it is off by more, after correction for all {judged:,} judged "
+        "runs (false discovery rate of 5 %). It must also be off by at least 1 %. The change from the run before "
+        f"compares two single runs and is not tested.{short if newest > judged else ''}"
     )
     alone = Section("Single configurations", [moved])
     rest = alone if moved.rows else Sentence(none if judged else "None can be judged yet.")
@@ -254,7 +254,7 @@ def _faster(fleet: Fleet) -> Section | None:
 
 def _fell(fleet: Fleet) -> Section | None:
     many = _widespread(fleet, lately=True, better=True)
-    return _better(f"Levels that fell {_LATELY}", "Fell", many, _levels(fleet, better=True))
+    return _better(f"Improvements {_LATELY}", "Fell", many, _levels(fleet, better=True))
 
 
 def _better(title: str, link: str, many: Bullets, alone: TableBlock) -> Section | None:
@@ -270,10 +270,10 @@ def _changes(fleet: Fleet) -> Section | None:
         return None
     shown = change_map(fleet)
     told = (
-        "Coloured, or bold, only where scatter does not explain it: from 1, 10 and 60 % on. With an asterisk: no such "
-        f"run, but the level changed {_LATELY}, by so much; with a question mark: too few runs to tell; a dot: no run "
-        "in the newest 24 hours; empty: never run. Of several configurations of a pair, the one that is furthest off. "
-        f"{shown.down.capitalize()}s and {shown.across}s in which most got worse stand first."
+        "Coloured or bold: beyond noise, from 1, 10 and 60 % on. Asterisk: no such run, but the level changed by "
+        f"this much {_LATELY}; question mark: too few runs to tell; dot: no run in the newest 24 hours; empty: never "
+        f"run. A pair with several configurations shows the one that is furthest off. {shown.down.capitalize()}s and "
+        f"{shown.across}s with the most regressions come first."
     )
     return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changes", "Changes")
 
@@ -282,27 +282,27 @@ def _rose(fleet: Fleet) -> Section | None:
     if not _newest(fleet) or "level_changes" in fleet.failed:
         return None
     many, found = _widespread(fleet, lately=True, better=False), _levels(fleet, better=False)
-    none = "" if found.rows else f"No {'other ' if many.items else ''}level rose."
+    none = "" if found.rows else f"No {'other ' if many.items else ''}regression."
     how = (
-        "Newest first: steps of at least three runs, and drifts, in the newest 60 runs of each configuration; at least "
-        "12 are needed. After correction for all configurations (false discovery rate of 5 %). "
-        "opscope history latency shows every run."
+        "Newest first: steps of at least three runs, and drifts, in the newest 60 runs of each configuration (at "
+        "least 12). Corrected for all configurations (false discovery rate of 5 %). opscope history latency shows "
+        "every run."
     )
     blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
-    return Section(f"Levels that rose {_LATELY}", blocks, "rose", "Rose")
+    return Section(f"Regressions {_LATELY}", blocks, "rose", "Rose")
 
 
 def _distant(fleet: Fleet) -> Section | None:
     if all(run.times_best is None for run in fleet.runs):
         return None
-    none = f"No pair is {DISTANT} times as far from the fastest device as is usual for its device."
+    none = f"No pair is {DISTANT} times as far from the fastest device as its device usually is."
     how = (
         f"A pair is far when it is {DISTANT} times as far as the median over its device's models. Latencies of "
-        "different devices stand side by side, and nothing tests them against each other."
+        "different devices are shown side by side and not tested against each other."
     )
     far = table(
         fleet.distant,
-        column("times the fastest", Format.RATIO, lambda one: one.times_best),
+        column("vs fastest", Format.RATIO, lambda one: one.times_best),
         column("usual for the device", Format.RATIO, lambda one: one.usual),
         *_CONFIGURATION,
         column("latency", Format.TIME, lambda one: one.latency_ns),
@@ -315,7 +315,7 @@ def _distant(fleet: Fleet) -> Section | None:
 def _distances(fleet: Fleet) -> Section | None:
     shown = distance_map(fleet)
     blocks = [shown, Sentence("The fastest configuration of each pair.", Tone.DIM)]
-    return Section("Times the fastest device", blocks, "distances", "Distances") if shown.rows else None
+    return Section("Vs fastest device", blocks, "distances", "Distances") if shown.rows else None
 
 
 def _parts(fleet: Fleet) -> Section | None:
@@ -328,8 +328,8 @@ def _parts(fleet: Fleet) -> Section | None:
         column("latency", Format.TIME, lambda one: one.slowest and one.slowest[1]),
     )
     told = (
-        "Over all configurations of a device or a model: how many are slower or faster than usual, levels that changed "
-        f"{_LATELY}, the median of newest run / run before, and the median distance from the fastest device."
+        "Over all configurations of a device or model: how many are slower or faster than usual, and level changes "
+        f"{_LATELY}. The medians are of newest run / run before, and of the distance from the fastest device."
     )
     sides = (("Devices", fleet.by_device, ()), ("Models", fleet.by_model, ranked))
     parts = [Section(title, [_part_table(title, rows, more)]) for title, rows, more in sides if rows]
@@ -347,14 +347,14 @@ def _speedups(fleet: Fleet) -> Section | None:
         "Each cell: speedup over the baseline of the same bundle, its 95 % interval, and the latency."
         if detailed
         else "Speedup over the baseline of the same bundle; intervals and latencies are in fleet.json. A question "
-        "mark: no difference was shown."
+        "mark: no difference detected."
     )
-    colour = "Coloured, or bold, only where the difference was shown, from a fourth to four times as fast."
+    colour = "Coloured or bold: difference detected, from 0.25x to 4x."
     maps = [
         Section(f"Speedup of {variant} over its baseline", [speedup_map(fleet, variant, detailed=detailed)])
         for variant in fleet.variants
     ]
-    told = Sentence(f"{how} {colour} An empty cell was not run.", Tone.DIM)
+    told = Sentence(f"{how} {colour} Empty: not run.", Tone.DIM)
     return Section("Speedups over baselines", [*maps, told], "speedups", "Speedups") if maps else None
 
 
@@ -374,18 +374,18 @@ def _dominant(fleet: Fleet) -> Section | None:
         label="Operators that dominate",
     )
     told = (
-        f"Of {fleet.counted} configurations: the accelerated variants, or those that are not baselines where none is "
-        "accelerated. Framework time is not included."
+        f"For {fleet.counted} configurations: the accelerated variants or, if none is accelerated, all but baselines. "
+        "Excludes framework time."
     )
     return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "dominant", "Operators")
 
 
 SECTIONS: dict[str, Callable[[Fleet], Section | None]] = {
-    "who is slower": _slower,
+    "slower configurations": _slower,
     "the map of changes": _changes,
-    "who is faster": _faster,
-    "levels that rose": _rose,
-    "levels that fell": _fell,
+    "faster configurations": _faster,
+    "regressions": _rose,
+    "improvements": _fell,
     "the table of distant pairs": _distant,
     "the map of distances": _distances,
     "the tables of devices and models": _parts,
@@ -434,7 +434,7 @@ def _levels(fleet: Fleet, *, better: bool) -> TableBlock:
         column("runs since", Format.COUNT, lambda one: one.runs),
         column("how", Format.TEXT, lambda one: "drift" if one.drifts else "step"),
         column("last runs", Format.TREND, lambda one: tuple(one.latencies_ns)),
-        label=f"Levels that {'fell' if better else 'rose'}",
+        label="Improvements" if better else "Regressions",
     ).folded(_FOLD)
 
 
@@ -446,9 +446,9 @@ def _part_table(title: str, parts: Sequence[FleetPart], more: Sequence[TableColu
         column("configurations", Format.COUNT, lambda one: one.configurations),
         column("slower", Format.COUNT, lambda one: _counted(one, one.worse, Tone.WORSE)),
         column("faster", Format.COUNT, lambda one: _counted(one, one.better, Tone.BETTER)),
-        column("levels rose / fell", Format.FIGURE, lambda one: f"{one.rose} / {one.fell}"),
+        column("regressions / improvements", Format.FIGURE, lambda one: f"{one.rose} / {one.fell}"),
         column("median change", Format.CHANGE, lambda one: one.median_change),
-        column("times the best", Format.RATIO, lambda one: one.times_best),
+        column("vs fastest device", Format.RATIO, lambda one: one.times_best),
         *more,
         label=title,
     ).folded(_FOLD)
@@ -461,7 +461,7 @@ def _counted(part: FleetPart, count: int, tone: Tone) -> TableCell:
 def _widespread(fleet: Fleet, *, lately: bool, better: bool) -> Bullets:
     """Devices and models of which much changed, in a sentence each."""
     usual = f"configurations are {'faster' if better else 'slower'} than usual"
-    what = f"levels {'fell' if better else 'rose'} {_LATELY}" if lately else usual
+    what = f"{'improvements' if better else 'regressions'} {_LATELY}" if lately else usual
     over = {"device": "" if lately else " over its models", "model": "" if lately else " over its devices"}
     return Bullets(
         [

@@ -113,7 +113,7 @@ def _since(found: ChangeOrigin) -> str:
     versions = [f"executorch {first.executorch}"] if first.executorch else []
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
-    told = "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
+    told = "; ".join(map(fact_text, found.changed)) or "no recorded change"
     return ", ".join([names, *versions, told])
 
 
@@ -121,7 +121,7 @@ def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | N
     if not rows:
         return None
     rest = len(rows) - most
-    more = f"And {rest} more; the decision in JSON has all of them." if rest > 0 else ""
+    more = f"And {rest} more; the JSON decision has all of them." if rest > 0 else ""
     listed = table(
         rows[:most],
         column("series", Format.TEXT, lambda row: subject_text(row.subject)),
@@ -145,14 +145,14 @@ def _notes(found: FleetEvidence) -> list[str]:
     told += [text for text in map(_detectable_text, found.detectable) if text]
     told += map(_vanished_text, found.vanished)
     nights = f"{found.false_red_nights * 30:.0f} of 30 nights" if found.false_red_nights else "no night"
-    return [*told, f"at most {nights} is expected to be red without a reason, by what noise did in the nights before"]
+    return [*told, f"at most {nights} is expected to fail from noise alone, judging by earlier nights"]
 
 
 def _vanished_text(one: VanishedDevice) -> str:
     appeared = ", ".join(plain(name, 60) for name in one.appeared)
     return (
-        f"device {plain(one.device, 60)} vanished, {appeared} of the same CPU appeared: if they are one machine, "
-        f"name it with `opscope store add --device`, since their series are not compared"
+        f"device {plain(one.device, 60)} vanished, {appeared} with the same CPU appeared. Their series are not "
+        "compared: if they are one machine, name it with `opscope store add --device`"
     )
 
 

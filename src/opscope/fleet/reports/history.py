@@ -90,7 +90,7 @@ def _document(history: History, lost: dict[str, str], blocks: Sequence[Block], s
     }
     moves = noted(bugs, "moves", "what changes have in common", lambda: moves_text(history), list[str]())
     tiles = noted(bugs, "tiles", "the figures of the first screen", lambda: _tiles(history), list[HeadlineFigure]())
-    order = "One series for each model, device and variant. Series that changed come first, the newest change first."
+    order = "One series per model, device and variant. Changed series come first, newest change first."
     first = [
         Sentence(f"{history.store}. {order}", Tone.DIM),
         *(Sentence(f"{line}.", Tone.DIM) for line in left_out_lines(history)),
@@ -119,7 +119,7 @@ def moves_text(history: History) -> list[str]:
 def left_out_lines(history: History) -> list[str]:
     """How many runs are not shown, and why; no line where there are none."""
     left = units.counted_text(history.left_out, "run")
-    return [f"{left} without this figure, or graded do_not_trust, left out"] if history.left_out else []
+    return [f"{left} without this figure or graded do_not_trust: excluded"] if history.left_out else []
 
 
 def _tiles(history: History) -> list[HeadlineFigure]:
@@ -129,8 +129,8 @@ def _tiles(history: History) -> list[HeadlineFigure]:
     bug = ", or a bug in opscope" if _lost(history) else ""
     return [
         HeadlineFigure("series", f"{len(history.series):,}", ""),
-        HeadlineFigure("newest change for the worse", f"{sum(1 for one in newest if not one.better):,}", ""),
-        HeadlineFigure("newest change for the better", f"{sum(1 for one in newest if one.better):,}", ""),
+        HeadlineFigure("newest regression", f"{sum(1 for one in newest if not one.better):,}", ""),
+        HeadlineFigure("newest improvement", f"{sum(1 for one in newest if one.better):,}", ""),
         HeadlineFigure("without a change", f"{judged - len(newest):,}", ""),
         HeadlineFigure("not judged", f"{len(history.series) - judged:,}", f"too few runs, or zeros{bug}"),
     ]
@@ -162,7 +162,7 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
         column("runs in order", Format.TREND, lambda row: _values(row[1])),
         label="Series that changed",
     ).folded(_FOLD)
-    told = f"By the newest change of each; the {_PICTURES} newest are shown below."
+    told = f"Sorted by newest change; charts of the {_PICTURES} newest are below."
     return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changed", "Changed")
 
 
@@ -184,7 +184,7 @@ def _steady(history: History, steady: Sequence[Series]) -> Section:
     ).folded(_FOLD)
     short = any(one.not_judged for one in steady)
     why = f"Not judged: there are fewer than {FEWEST_RUNS} runs, or some values are zero. " if short else ""
-    told = Sentence(f"{why}A single run has no scatter and no line.", Tone.DIM)
+    told = Sentence(f"{why}A single run has no noise estimate and no line.", Tone.DIM)
     return Section(shown.label, [shown, told], "steady", "Without a change")
 
 
@@ -195,11 +195,11 @@ def _values(series: Series) -> tuple[float, ...]:
 def _method(history: History) -> Section:
     """How changes were found."""
     told = (
-        "A step, a part with its own level, or a drift is told where the runs, without their tails, differ by more "
-        "than independent noise makes them differ at any place in 98 of 100 series; noise that is correlated from run "
-        f"to run widens the limits. Changes below {units.share_text(history.tolerance)} are not told. A place is where "
-        "the level most likely changed; runs beside it may belong to the other side. In pictures a point is a run, in "
-        "order and not to scale in time; lines are levels and drifts. In brackets: the 95 % interval of a change."
+        "Steps, segments with their own level, and drifts are reported if trimmed runs differ by more than noise in "
+        "98 % of series. Noise correlated from run to run widens the limits. Changes below "
+        f"{units.share_text(history.tolerance)} are not reported. A change is placed where it is most likely; "
+        "adjacent runs may belong to the other side. In charts, points are runs in order, not to scale in time; "
+        "lines are levels and drifts. Brackets: the 95 % interval of a change."
     )
     return Section("How changes are found", [Sentence(told, Tone.DIM)], "method", "Method")
 
@@ -252,11 +252,11 @@ def value_text(metric: Metric, value: float) -> str:
 
 def level_text(metric: Metric, series: Series) -> str:
     """The current level with its scatter, and why changes were not looked for."""
-    scatter = "" if series.scatter is None else f", scatter {units.share_text(series.scatter)}"
+    scatter = "" if series.scatter is None else f", noise {units.share_text(series.scatter)}"
     runs = units.counted_text(len(series.current()), "run")
     told = f"{value_text(metric, series.level)} over {runs}{scatter}"
     if series.not_judged:
-        return f"{told}; changes were not looked for: {series.not_judged}"
+        return f"{told}; not searched for changes: {series.not_judged}"
     if series.segments[-1].drifts:
         return f"{told}, still drifting"
     return f"{told}; {'level since the last change' if len(series.segments) > 1 else 'no change of level'}"
@@ -337,7 +337,7 @@ def history_chart(history: History, most: int) -> alt.VConcatChart:
     ]
     chart: alt.VConcatChart = alt.vconcat(*charts)
     if len(ordered) > len(charts):
-        chart = chart.properties(title=f"{len(charts)} of {len(ordered)} series, those that changed first")
+        chart = chart.properties(title=f"{len(charts)} of {len(ordered)} series, changed ones first")
     return chart
 
 

@@ -37,7 +37,7 @@ def entries_card(entries: Sequence[StoreEntry], store: str) -> Card:
     shown = entries[-MOST_ROWS:]
     grid = _entries(shown)
     left = len(entries) - len(shown)
-    lines = [f"the newest {len(shown)} are shown: .to_polars() has all of them"] if left else []
+    lines = [f"showing the newest {len(shown)}: .to_polars() has all of them"] if left else []
     return Card(store, counted_text(len(entries), "bundle"), None, [grid], lines)
 
 

@@ -165,7 +165,7 @@ def read_anchor(place: StoreLocation) -> Anchor | None:
     except _UNREADABLE as error:
         raise StoreDamageError(place, ANCHOR, f"{error}") from error
     if content != _sealed(found):
-        raise StoreDamageError(place, ANCHOR, "its content does not fit its hash")
+        raise StoreDamageError(place, ANCHOR, "its content does not match its hash")
     return found
 
 

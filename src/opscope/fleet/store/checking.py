@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 _PARQUET = ".parquet"
-_UNFIT = "its content has changed: it does not fit its hash"
+_UNFIT = "its content has changed: it does not match its hash"
 _LOST_PAST = "it is missing; only earlier versions need it"
 Faults: TypeAlias = dict[str, str]
 """What is wrong with files, by their paths."""
@@ -112,7 +112,7 @@ class _Read:
         wanted = stored_types(EVERY[file.table]) if file.table in EVERY else {}
         # Columns that were added to the store since are in none of its older files.
         if any(frame.schema.get(name, kind) != kind for name, kind in wanted.items()) or frame.height != file.rows:
-            return "its columns or its rows are not those that it should have"
+            return "its columns or rows are not the expected ones"
         self.bundles.setdefault((file.table, file.month), set()).update(frame["bundle"].unique())
         return None
 

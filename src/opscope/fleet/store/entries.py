@@ -106,7 +106,7 @@ def chosen(place: StoreLocation, now: Snapshot, word: str) -> StoreEntry:
     sql = f"SELECT {_COLUMNS} FROM bundles WHERE starts_with(bundle, ?) LIMIT 2"  # noqa: S608 - columns of ours
     found = ask_snapshot(place, now, sql, [word]).rows if word else []
     if len(found) != 1:
-        problem = "several bundles begin with this" if found else "there is no such bundle in the store"
+        problem = "several bundles start with this" if found else "the store has no such bundle"
         raise NotFoundError(problem, where=word, hint="`opscope store list` shows all of them")
     return _entry(found[0])
 

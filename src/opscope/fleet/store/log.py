@@ -127,8 +127,8 @@ def _check_empty(place: StoreLocation) -> None:
         pass
     else:
         return  # likewise
-    hint = "name a directory that is empty or not there yet; nothing was changed"
-    raise BundleError(f"it is not a store and not empty: it holds {min(there)}", where=place.address, hint=hint)
+    hint = "name an empty or new directory; nothing was changed"
+    raise BundleError(f"not a store and not empty: it contains {min(there)}", where=place.address, hint=hint)
 
 
 def _create_table(place: StoreLocation) -> None:
@@ -174,7 +174,7 @@ def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
     schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
     if schema != SCHEMA:
         hint = "upgrade opscope, or add the bundles to a new store; nothing was changed"
-        raise BundleError(f"written as {schema}, this opscope knows {SCHEMA}", where=place.address, hint=hint)
+        raise BundleError(f"written as {schema}; this opscope reads {SCHEMA}", where=place.address, hint=hint)
     if anchor is None:
         raise damage
     if as_of is not None:
@@ -193,13 +193,13 @@ def _proved(place: StoreLocation, anchor: Anchor, found: Snapshot) -> str:
     last = found.version if found.past else max(found.version, anchor.version)
     own = read_commit(place, last)
     if own is None or found.version < last:
-        raise StoreDamageError(place, commit_path(last), "it is missing, or ends before its end")
+        raise StoreDamageError(place, commit_path(last), "it is missing or truncated")
     if own.statement is None:
         raise StoreDamageError(place, commit_path(last), "it is not a commit of opscope")
     if last == anchor.version and own.sha256 != anchor.commit:
         raise StoreDamageError(place, commit_path(last), "its content has changed")
     if own.statement.live != live_hash(found.files):
-        problem = f"it counts {len(found.files)} files, its last commit promises {own.statement.files} or others"
+        problem = f"it counts {len(found.files)} files, its last commit has {own.statement.files} or different ones"
         raise StoreDamageError(place, commit_path(last) if last > anchor.version else LOG, problem)
     if not found.past and last > anchor.version:
         followed(place, anchor)
@@ -290,7 +290,7 @@ def _opened(place: StoreLocation, anchor: Anchor | None) -> Any:  # noqa: ANN401
             pass
     if anchor is not None and anchor.version >= 0:
         raise StoreDamageError(place, LOG, "it is missing")
-    hint = "make one with `opscope store add PATH...`, or name another with --store"
+    hint = "create one with `opscope store add PATH...`, or name another with --store"
     raise NotFoundError("there is no store", where=place.address, hint=hint)
 
 

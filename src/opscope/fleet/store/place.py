@@ -156,7 +156,7 @@ class Remote:
         self._scheme = address.partition(_URL)[0]
         if self._scheme not in SCHEMES:
             hint = f"give a directory, or a URL that begins with one of {', '.join(f'{one}://' for one in SCHEMES)}"
-            raise UsageError(f"no kind of storage {self._scheme!r}", where=address, hint=hint)
+            raise UsageError(f"unknown kind of storage: {self._scheme!r}", where=address, hint=hint)
         # Without encryption only where the user's own endpoint is such: a server in the same house, or a test.
         plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         self.options = {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_SECONDS}s"}
@@ -261,15 +261,15 @@ _ADVICE = tuple(
     for words, advice in (
         (
             r"latest/api/token|latest/meta-data|metadata\.google|credential|Account must be specified|token request",
-            "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your storage",
+            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your storage",
         ),
         (
             r"NoSuchBucket|bucket does not exist|ContainerNotFound",
-            "make the bucket first, or name another one",
+            "create the bucket first, or name another one",
         ),
         (
             r"\b40[13]\b|forbidden|denied|unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch",
-            "these credentials may not do that: check AWS_ACCESS_KEY_ID and the rights on the bucket",
+            "access denied: check AWS_ACCESS_KEY_ID and the permissions on the bucket",
         ),
         (
             r"connect|dns|resolve|timed? ?out|URL scheme is not allowed",

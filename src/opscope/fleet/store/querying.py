@@ -144,11 +144,11 @@ def _check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         kinds += _kinds(connection, text)
     if kinds not in (["SELECT"], ["EXPLAIN", "SELECT"]):
         found = ", ".join(kinds) or "nothing"
-        raise UsageError(f"a store answers one query at a time, and changes nothing: {found}", where="SQL", hint=_HINT)
+        raise UsageError(f"a store answers one query at a time and is read-only: {found}", where="SQL", hint=_HINT)
     ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
     refused = sorted(set(_writing(json.loads(parsed))))
     if refused:
-        raise UsageError(f"a query only reads, this one has {', '.join(refused)}", where="SQL", hint=_HINT)
+        raise UsageError(f"a query is read-only, but this one has {', '.join(refused)}", where="SQL", hint=_HINT)
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
@@ -303,7 +303,7 @@ def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN
         def _known(self, path: str, mode: str = "rb") -> str:
             name = str(path).removeprefix(f"{_PROTOCOL}://")
             if mode != "rb" or name not in sizes:
-                self.failed = UsageError("a query reads the views and nothing else", where="SQL", hint=_HINT)
+                self.failed = UsageError("a query can only read the views", where="SQL", hint=_HINT)
                 raise self.failed
             return name
 
@@ -364,7 +364,7 @@ def _kept(place: StoreLocation, now: Snapshot) -> Iterator[None]:
     except _MissingFileError as error:
         if not now.past:
             raise
-        hint = "files are kept for a week after they were compacted, and until a bundle is removed"
+        hint = "files stay for a week after compaction, or until a bundle is removed"
         raise NotFoundError(
             f"the files of version {now.version} are deleted", where=place.address, hint=hint
         ) from error

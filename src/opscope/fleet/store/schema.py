@@ -83,7 +83,7 @@ _KEYS = (
     StoreColumn(
         "device",
         _T,
-        "what `store add --device` or the configuration calls the machine, else its CPU, system and address",
+        "machine name from `store add --device` or the configuration, else its CPU, system and address",
     ),
     StoreColumn("variant", _T, "name of the variant"),
 )
@@ -91,19 +91,19 @@ _KEYS = (
 _RUNS = (
     StoreColumn("kind", _T, "`bundle`, or `tiles` for a trace of AI Engine tiles"),
     StoreColumn("created", _M, "when the run began, UTC"),
-    StoreColumn("commit", _T, "what `store add --commit` said; null where it said nothing"),
+    StoreColumn("commit", _T, "commit given to `store add --commit`; null without it"),
     StoreColumn("opscope", _T, "version of opscope that measured"),
     StoreColumn("versions", _T, "JSON object: version of each package; `versions->>'executorch'`"),
     StoreColumn("role", _T, "accelerated, baseline, intermediate or candidate"),
     StoreColumn("dtype", _T, "number type of the model; null where it is not known"),
     StoreColumn("threads", _I, "size of the thread pool"),
-    StoreColumn("affinity", _T, "CPUs it stayed on, with spaces between; empty for all"),
-    StoreColumn("ablated", _T, "feature groups that were switched off, with commas between; empty for none"),
+    StoreColumn("affinity", _T, "CPUs it was pinned to, space-separated; empty for all"),
+    StoreColumn("ablated", _T, "feature groups that were switched off, comma-separated; empty for none"),
     StoreColumn("target", _T, "kind of target: local, native, runner and so on"),
     StoreColumn("cpu", _T, "name of the CPU"),
     StoreColumn("system", _T, "operating system"),
     StoreColumn("machine", _T, "architecture"),
-    StoreColumn("features", _T, "CPU features, with commas between"),
+    StoreColumn("features", _T, "CPU features, comma-separated"),
     StoreColumn("kernel", _T, "release of the kernel"),
     StoreColumn("release", _T, "of Android"),
     StoreColumn("build", _T, "Android's name for itself"),
@@ -125,21 +125,21 @@ _RUNS = (
     StoreColumn("arm", _T, "`untraced` when latency is of runs without event tracing, else `traced`"),
     StoreColumn("latency_ns", _N, "median latency of an inference"),
     StoreColumn("mean_ns", _N, "mean latency"),
-    StoreColumn("p90_ns", _N, "latency that nine inferences in ten stay below"),
-    StoreColumn("p95_ns", _N, "likewise 95 in 100"),
-    StoreColumn("p99_ns", _N, "likewise 99 in 100"),
-    StoreColumn("ci_low_ns", _N, "lower end of the 95 % interval of the median; null with too few processes"),
+    StoreColumn("p90_ns", _N, "90th percentile of latency"),
+    StoreColumn("p95_ns", _N, "95th percentile"),
+    StoreColumn("p99_ns", _N, "99th percentile"),
+    StoreColumn("ci_low_ns", _N, "lower end of the median's 95 % interval; null with too few processes"),
     StoreColumn("ci_high_ns", _N, "its upper end"),
     StoreColumn("cv", _N, "standard deviation over mean of the inferences"),
-    StoreColumn("load_ns", _N, "median over processes of the time to load the program"),
+    StoreColumn("load_ns", _N, "load time of the program, median over processes"),
     StoreColumn("memory_bytes", _I, "largest resident memory of a process"),
-    StoreColumn("baseline", _T, "variant that it is compared with; null for a baseline"),
-    StoreColumn("speedup", _N, "latency of the baseline over its own"),
+    StoreColumn("baseline", _T, "variant it is compared with; null for a baseline"),
+    StoreColumn("speedup", _N, "ratio of the baseline's latency to its own"),
     StoreColumn("speedup_low", _N, "lower end of its 95 % interval"),
     StoreColumn("speedup_high", _N, "upper end"),
     StoreColumn("verdict", _T, "faster, slower, no_difference, undecidable or withheld"),
-    StoreColumn("outputs_agree", _B, "whether its outputs are those of the baseline within the tolerance"),
-    StoreColumn("grade", _T, "how far its latency and speedup can be trusted: good, usable or do_not_trust"),
+    StoreColumn("outputs_agree", _B, "whether its outputs match the baseline's within the tolerance"),
+    StoreColumn("grade", _T, "measurement quality of its latency and speedup: good, usable or do_not_trust"),
     StoreColumn("latency_grade", _T, "likewise its latency alone, which needs fewer processes than a comparison"),
     StoreColumn("placed", _M, "its place in a history, UTC: when it was added; with `--backfill`, `created`"),
 )
@@ -165,15 +165,15 @@ _OPERATORS = (
         "time_ns", _N, "self time per inference on the scale of the latency; null where only its share is known"
     ),
     StoreColumn("share", _N, "of end-to-end latency, as a fraction"),
-    StoreColumn("uncertainty_ns", _N, "so much of a traced inference may have been cut off its duration"),
+    StoreColumn("uncertainty_ns", _N, "most time that truncation may have cut from its duration per traced inference"),
     StoreColumn("module", _T, "the nn.Module; null where it is not known"),
     StoreColumn("aten", _T, "the aten operator; likewise"),
     StoreColumn("dtype", _T, "number type of its first input; likewise"),
-    StoreColumn("shape", _T, "of its output, with x between; likewise"),
+    StoreColumn("shape", _T, "of its output, x-separated; likewise"),
     StoreColumn("macs", _I, "multiply-accumulates per inference; likewise"),
     StoreColumn("bytes", _I, "least bytes moved per inference; likewise"),
     StoreColumn("kernel", _T, "the microkernel; likewise"),
-    StoreColumn("attribution", _T, "how it is known what it is: exact, aligned, ambiguous or name"),
+    StoreColumn("attribution", _T, "attribution: exact, aligned, ambiguous or name"),
 )
 _MODULES = (
     StoreColumn("method", _T, "method of the program"),
@@ -191,7 +191,7 @@ _FINDINGS = (
     StoreColumn("severity", _T, "high, medium or info"),
     StoreColumn("title", _T, "the finding in one sentence"),
     StoreColumn("evidence", _T, "the figures it rests on"),
-    StoreColumn("saving_ns", _N, "what acting on it would save per inference; null where that cannot be said"),
+    StoreColumn("saving_ns", _N, "potential saving per inference; null if unknown"),
     StoreColumn("next_step", _T, "what to do"),
 )
 _KERNELS = (
@@ -219,7 +219,7 @@ _TILES = (
     StoreColumn("mac_per_cycle", _N, "of the window; null where it is not known"),
     StoreColumn("utilisation", _N, "the same as a fraction of the peak"),
     StoreColumn("coverage", _N, "calls in the trace as a fraction of the whole run's"),
-    StoreColumn("bound_by", _T, "what sets the pace of calls; null where it is not known"),
+    StoreColumn("bound_by", _T, "what limits the call rate; null if unknown"),
     StoreColumn("iterations", _I, "repetitions of the whole product in the trace"),
 )
 
@@ -242,7 +242,7 @@ BUNDLES = Table(
     (
         *_KEYS[:3],
         StoreColumn("kind", _T, "`bundle`, or `tiles` for a trace of AI Engine tiles"),
-        StoreColumn("origin", _T, "hash of what stays the same when a run is resumed"),
+        StoreColumn("origin", _T, "hash of what stays the same when a run resumes"),
         StoreColumn("repetitions", _I, "that succeeded"),
         StoreColumn("variants", _T, "JSON array: names of its variants"),
         StoreColumn("created", _M, "when the run began, UTC"),
@@ -252,7 +252,7 @@ BUNDLES = Table(
     ),
 )
 REPLACED = Table(
-    "replaced", "one bundle that a fuller one of the same run has replaced: it does not count", (*_KEYS[:1],)
+    "replaced", "one bundle replaced by a more complete one of the same run: it does not count", (*_KEYS[:1],)
 )
 EVERY = {**TABLES, BUNDLES.name: BUNDLES, REPLACED.name: REPLACED}
 """The tables that have views, and those by which the store knows what it holds."""

@@ -79,7 +79,7 @@ class Batch:
                 continue
             return wanted[0]
         if self.entries:
-            raise StorageError("others write faster than this can", where=place.address, hint="try again")
+            raise StorageError("other writers keep changing the store", where=place.address, hint="try again")
         return []
 
     def _files(self, place: StoreLocation, kept: list[StoreEntry], replaced: list[str]) -> list[File]:
@@ -134,7 +134,7 @@ def damage_of(file: File, content: bytes) -> str | None:
     if len(content) != file.size:
         return f"its content has changed: {len(content):,} bytes, {file.size:,} were written"
     if sha256_of_bytes(content) != hash_in(file.path):
-        return "its content has changed: it does not fit its hash"
+        return "its content has changed: it does not match its hash"
     return None
 
 

@@ -107,7 +107,7 @@ _NETWORK = re.compile(r"[^\s/]+:\d{1,5}\Z")
 _ASK_SECONDS, _CONNECT_SECONDS, _POLL_SECONDS = 30.0, 30.0, 0.25
 _COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 20
 _END_SECONDS = 30.0
-_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` restarts its connection"
+_SLOW = "check whether it is asleep, busy or out of reach, and rerun; `adb reconnect` restarts its connection"
 _INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: brew install android-platform-tools)"
 
 
@@ -167,7 +167,7 @@ class AdbShell:
             size = int(self.run(["stat", "-c", "%s", f"{directory}/{name}"], _ASK_SECONDS).stdout or 0)
             self._copy(["pull", f"{directory}/{name}", str(into / name)], size)
             if (into / name).stat().st_size != size:
-                raise DeviceError(f"{name} did not come whole", where=self._where, hint="run it again")
+                raise DeviceError(f"{name} arrived incomplete", where=self._where, hint="run it again")
 
     def wait(self, timeout: float) -> bool:
         """Whether the device answers within a time, in seconds; one on the network is connected to again."""

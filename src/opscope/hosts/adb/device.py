@@ -67,8 +67,8 @@ _PRINTABLE = re.compile(r"[^\x20-\x7e]")
 _MOST_SHOWN = 100
 _SETTING = re.compile(r"(saved|restored|stuck) (\w+) (.*)\Z")
 _SECURITY = (
-    "the device does not let adb change settings: some makers have a separate switch for it in the developer "
-    "options (Xiaomi: USB debugging (Security settings)); or leave out --power"
+    "allow adb to change settings (some vendors have a separate developer option: on Xiaomi, USB debugging "
+    "(Security settings)), or leave out --power"
 )
 _SECONDS = 30.0
 _KHZ_PER_MHZ, _TENTHS = 1000, 10
@@ -98,7 +98,7 @@ _TEMPERATURE = re.compile(r"Temperature\{mValue=(-?\d{1,3}(?:\.\d{1,9})?), mType
 _CPUFREQ = re.compile(r"^(\d{1,4}) (\d{0,9}) (\d{0,9})$", re.MULTILINE)
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z")
 _LONGEST = 200
-PHONE_VERSIONS = {"c library": "glibc of the bundle, experimental: not yet seen on a phone"}
+PHONE_VERSIONS = {"c library": "glibc from the bundle (experimental, untested on phones)"}
 """Stand in an Android device's manifest; the wheels of runtimes are not made for Android's own C library."""
 
 
@@ -337,7 +337,7 @@ class Hold:
         except DeviceError as error:
             return storage_error(self._where, said) if said else error
         if code is None:
-            hint = "see what `adb shell settings list global` does, and run again"
+            hint = "see what `adb shell settings list global` prints, and rerun"
             return DeviceError(f"it was not ready within {_READY_SECONDS:.0f} s", where=self._where, hint=hint)
         return refusal(self._where, said)
 
@@ -352,13 +352,13 @@ class Hold:
         hint = "wait until that run ends"
         if pid.isdecimal():
             kill = f"adb -s {self._where.partition(':')[2]} shell kill {pid}"
-            hint += f"; when its computer is gone, `{kill}` ends it, and restores its settings"
+            hint += f"; if its computer is gone, `{kill}` ends it and restores its settings"
         return DeviceError(f"it is in use by {name or 'another host'}", where=self._where, hint=hint)
 
     def _stuck(self, match: re.Match[str]) -> DeviceError:
         name, value = match[2], _shown(match[3])
         put = f"settings delete global {name}" if value == "null" else f"settings put global {name} {value}"
-        hint = f"adb shell {put}; or run again when the device has started up: it is tried again"
+        hint = f"adb shell {put}; or rerun once the device has started up to retry"
         return DeviceError(f"the setting {name} could not be restored", where=self._where, hint=hint)
 
 

@@ -25,60 +25,60 @@ _CONNECTION = (
     _Said(
         ("unauthorized", "failed to authenticate"),
         "the device has not allowed this computer",
-        "unlock it and confirm its question about USB debugging; when it asks nothing, revoke the authorisations in its"
-        " developer options and plug it in again",
+        "unlock it and confirm the USB debugging prompt; without a prompt, revoke the authorisations in the "
+        "developer options and plug it in again",
     ),
     _Said(
         ("still authorizing", "still connecting"),
         "the device is not ready yet",
-        "unlock it, confirm its question about USB debugging if there is one, and run again",
+        "unlock it, confirm the USB debugging prompt if there is one, and rerun",
     ),
     _Said(
         ("offline",),
-        "the device is offline: it was unplugged, restarts, or its adb daemon hangs",
-        "wait for it, plug it in again, or type `adb reconnect offline`; then finish with --resume",
+        "the device is offline: unplugged, restarting, or its adb daemon hangs",
+        "wait for it, plug it in again, or run `adb reconnect offline`; then finish with --resume",
     ),
     _Said(
         ("not found", "no devices"),
         "there is no such device",
-        "`adb devices` lists those there are; USB debugging must be on in the device's developer options",
+        "`adb devices` lists the connected ones; USB debugging must be on in the developer options",
     ),
     _Said(
         ("refused", "failed to connect", "no route", "timed out", "unable to connect", "name or service"),
-        "the device cannot be reached over the network",
-        "look at its address and port (developer options, wireless debugging), and that both are in one network",
+        "the device is unreachable over the network",
+        "check its address and port (developer options, wireless debugging), and that both are on one network",
     ),
     _Said(
         ("cannot connect to daemon", "could not start server", "failed to check server version"),
-        "adb's own server does not work",
-        "type `adb kill-server`, then `adb devices`, and see what it says",
+        "the adb server does not work",
+        "run `adb kill-server`, then `adb devices`, and see the output",
     ),
     _Said(
         ("insufficient permissions", "no permissions"),
-        "this user may not open the device's USB connection",
+        "no permission to open the device's USB connection",
         "install the udev rules for Android (Debian: android-sdk-platform-tools-common) and plug it in again",
     ),
 )
 _LOST = _Said(
     (),
-    "the connection was lost in the middle of a command",
-    "see that the cable holds and that the device is on; what was measured is kept, finish with --resume",
+    "the connection was lost during a command",
+    "check the cable and that the device is on; what was measured is kept, finish with --resume",
 )
 _STORAGE = (
     _Said(
         ("no space left", "disk quota exceeded"),
         "the device's storage is full",
-        "free some space on it: `adb shell rm -r /data/local/tmp/opscope` removes what opscope keeps there",
+        "free some space on it: `adb shell rm -r /data/local/tmp/opscope` removes opscope's files there",
     ),
     _Said(
         ("read-only file system",),
         "the device's storage is read-only",
-        "use a directory that can be written, usually /data/local/tmp; when that is read-only, restart the device",
+        "use a writable directory, usually /data/local/tmp; if that is read-only, restart the device",
     ),
     _Said(
         ("permission denied", "operation not permitted", "secure_mkdirs failed"),
         "the device denies access",
-        "use a directory that adb may write, usually /data/local/tmp; what root made there, root must remove",
+        "use a directory that adb can write, usually /data/local/tmp; remove root's files there as root",
     ),
 )
 
@@ -100,14 +100,14 @@ def storage_error(where: str, words: bytes) -> DeviceError:
 def refusal(where: str, words: bytes) -> DeviceError:
     """Why a command of ours failed on a device that is there."""
     said = complaint(words)
-    hint = "look at it with `adb shell`; opscope needs the shell and the tools of Android 8 or newer"
-    unknown = DeviceError(f"it cannot be used: {said or 'it said nothing'}", where=where, hint=hint)
+    hint = "check it with `adb shell`; opscope needs the shell and tools of Android 8 or newer"
+    unknown = DeviceError(f"it cannot be used: {said or 'no message'}", where=where, hint=hint)
     return _stored(where, said) or unknown
 
 
 def no_device() -> DeviceError:
     """Nothing is plugged in."""
-    hint = "plug it in, with USB debugging on in its developer options, or name one on the network: adb:HOST:PORT"
+    hint = "plug it in with USB debugging on, or name one on the network: adb:HOST:PORT"
     return DeviceError("there is no Android device", where="--target adb", hint=hint)
 
 

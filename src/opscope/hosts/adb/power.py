@@ -37,7 +37,7 @@ class Power(NamedTuple):
         return [f"{one.name}={one.value}" for one in self.settings] + (["stayon"] if self.wake else [])
 
 
-_SAVER = Setting("low_power", "0", "battery saver off: it lowers clocks and puts work off")
+_SAVER = Setting("low_power", "0", "battery saver off: it lowers clocks and defers work")
 _ANIMATIONS = (
     ("window_animation_scale", "windows opening and closing"),
     ("transition_animation_scale", "changes between screens"),
@@ -67,7 +67,9 @@ PROFILES = {
             "app-developer",
             (
                 Setting(
-                    "stay_on_while_plugged_in", "1", "screen on with mains power only, so off when fed by a computer"
+                    "stay_on_while_plugged_in",
+                    "1",
+                    "screen on with mains power only, so off on a computer's USB",
                 ),
                 *_animations("1", "at their usual speed"),
                 _SAVER,

@@ -85,7 +85,7 @@ class _Rows(NamedTuple):
         return TraceFormatError(f"line {self.lines[row]:,}: {problem}", where=self.where, hint=hint or _DAMAGED)
 
 
-_DAMAGED = "the file was cut off or edited; write it again from its .etdump, or give the .etdump itself"
+_DAMAGED = "the file was truncated or edited; rewrite it from its .etdump, or give the .etdump itself"
 
 
 class KitTimelineReader:
@@ -111,7 +111,7 @@ def timeline(data: bytes, where: str) -> EventTable:
     described = _time_columns(rows) == _TIMES_DESCRIBED
     _need(rows, (*_NEEDED, *_time_columns(rows)), "a timeline")
     if not rows.lines:
-        raise EmptyTraceError("the timeline holds no events", where=where, hint="the trace it was made of was empty")
+        raise EmptyTraceError("the timeline holds no events", where=where, hint="the source trace was empty")
     events = _events_described(rows) if described else _events(rows)
     ordered = _ordered(events)
     try:
@@ -144,7 +144,7 @@ def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
 def _rows(data: bytes, where: str) -> _Rows:
     """The file as columns of text; every line must have as many cells as the header."""
     if data and not data.endswith((b"\n", b"\r")):
-        raise TraceFormatError("truncated: the last line has no end", where=where, offset=len(data), hint=_DAMAGED)
+        raise TraceFormatError("truncated: the last line is incomplete", where=where, offset=len(data), hint=_DAMAGED)
     lines: list[int] = []
     cells: list[list[str]] = []
     try:
@@ -154,7 +154,7 @@ def _rows(data: bytes, where: str) -> _Rows:
                 cells.append(row)
                 lines.append(reader.line_num)
     except UnicodeDecodeError as error:
-        raise TraceFormatError("not a text in UTF-8", where=where, offset=error.start, hint=_DAMAGED) from error
+        raise TraceFormatError("not valid UTF-8", where=where, offset=error.start, hint=_DAMAGED) from error
     except csv.Error as error:
         raise TraceFormatError(f"line {len(lines) + 1:,}: {error}", where=where, hint=_DAMAGED) from error
     if not cells:
@@ -166,7 +166,7 @@ def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
     header = [name.strip() for name in cells[0]]
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise TraceFormatError(f"the column {twice[:40]!r} stands twice in the header", where=where, hint=_DAMAGED)
+        raise TraceFormatError(f"the column {twice[:40]!r} occurs twice in the header", where=where, hint=_DAMAGED)
     found = _Rows(where, {}, lines[1:])
     for row, values in enumerate(cells[1:]):
         if len(values) != len(header):
@@ -184,8 +184,8 @@ def _need(rows: _Rows, wanted: Iterable[str], what: str) -> None:
     if not missing:
         return
     there = [name[:40] for name in rows.columns]
-    problem = f"not {what}: no column {', '.join(missing)}; there are {', '.join(there) or 'none'}"
-    other = "this file holds sums, no events: give the timeline beside it" if "total_ms" in there else None
+    problem = f"not {what}: no column {', '.join(missing)}; it has {', '.join(there) or 'none'}"
+    other = "this file has totals, not events: give the timeline next to it" if "total_ms" in there else None
     raise TraceFormatError(problem, where=rows.where, hint=other or did_you_mean(missing[0], there))
 
 
@@ -375,7 +375,7 @@ def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | Non
 
 def _warnings(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
     rebuilt = "a timeline does not record instructions: calls are numbered in the order they ran"
-    hint = "analyse the .etdump where it was kept; loops and several methods cannot be distinguished here"
+    hint = "analyse the .etdump if you have it; loops and several methods cannot be distinguished here"
     return [
         TraceWarning("instructions_rebuilt", rebuilt, hint),
         *_quantised(events, order),
@@ -410,7 +410,9 @@ def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:
     spent = [events.duration[r] for r, s in zip(order.rows, order.scope, strict=True) if s is Scope.DELEGATE_OP]
     if not spent or any(duration % _MICRO for duration in spent):
         return []
-    message = "the delegate's operators have whole microseconds: they were truncated, and their starts are not measured"
+    message = (
+        "the delegate's operators have whole microseconds: durations were truncated, and start times were not measured"
+    )
     return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]
 
 
@@ -419,8 +421,8 @@ def _outside(events: _Events, order: _Order) -> list[TraceWarning]:
     lost = [s for s, parent in zip(order.scope, order.parent, strict=True) if parent < 0 and s not in allowed]
     if not lost:
         return []
-    message = f"{len(lost):,} of {len(events.name):,} events are outside of any inference"
-    return [TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")]
+    message = f"{len(lost):,} of {len(events.name):,} events are outside any inference"
+    return [TraceWarning("unfinished_inference", message, "they stay in the table but are not counted")]
 
 
 def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
@@ -441,10 +443,10 @@ def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarni
     if not executed or total <= executed * (1 + _PERCENT):
         return []
     message = (
-        f"pct_total is a share of all rows of a run, which count nested time {total / executed:.1f} times: "
+        f"pct_total is a share of all rows of a run, which counts nested time {total / executed:.1f} times: "
         f"Method::execute reads {share_text(executed / total)} there and is all of the latency"
     )
-    return [TraceWarning("kit_percentages", message, "use the shares of opscope, which add up to end-to-end latency")]
+    return [TraceWarning("kit_percentages", message, "use opscope's shares, which add up to end-to-end latency")]
 
 
 def _of_latency(share: float, events: _Events, row: int, whole: Counter[int]) -> bool:
@@ -463,5 +465,5 @@ def _of_self_time(shares: Sequence[float], events: _Events, order: _Order) -> bo
 
 
 def _inconsistent(count: int) -> TraceWarning:
-    message = f"pct_total of {count:,} events does not follow from duration_ms, neither of the run nor of the latency"
-    return TraceWarning("kit_percentages_wrong", message, "the column is not used; shares are computed from durations")
+    message = f"pct_total of {count:,} events matches neither the run's nor the latency's duration_ms"
+    return TraceWarning("kit_percentages_wrong", message, "opscope computes shares from durations instead")

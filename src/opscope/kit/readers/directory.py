@@ -59,8 +59,8 @@ def _without_files(experiment: KitExperiment) -> list[TraceWarning]:
     if any(msgspec.structs.astuple(experiment.files)):
         return []
     recorded = f" and recorded as {experiment.status[:40]!r}" if experiment.status else ""
-    message = f"{experiment.key} is listed{recorded}, but none of its files is here"
-    return [TraceWarning("kit_experiment_without_files", message, "its figures cannot be checked; run it again")]
+    message = f"{experiment.key} is listed{recorded}, but none of its files exists"
+    return [TraceWarning("kit_experiment_without_files", message, "its figures cannot be checked; rerun it")]
 
 
 def _not_finished(experiment: KitExperiment) -> list[TraceWarning]:
@@ -76,9 +76,10 @@ def _no_median(experiment: KitExperiment) -> list[TraceWarning]:
     if not files:
         return []
     message = (
-        f"{experiment.key} is recorded as {experiment.status or 'measured'!r} in {files[0]}, its median is not a number"
+        f"{experiment.key} is recorded as {experiment.status or 'measured'!r} in {files[0]}, but its median is not a "
+        "number"
     )
-    return [TraceWarning("kit_ok_without_result", message, "there is no result: the run failed, or wrote no trace")]
+    return [TraceWarning("kit_ok_without_result", message, "no result: the run failed or wrote no trace")]
 
 
 def _percentages(experiment: KitExperiment) -> list[TraceWarning]:
@@ -100,19 +101,19 @@ def _percentages(experiment: KitExperiment) -> list[TraceWarning]:
         top = max(inner, key=lambda row: row.total_ns)
         stated, true = share_text(top.share), share_text(top.total_ns / executed)
         message += f". {top.name[:80]} reads {stated} and is {true}"
-    return [TraceWarning("kit_percentages", message, "use the shares of opscope, which add up to end-to-end latency")]
+    return [TraceWarning("kit_percentages", message, "use opscope's shares, which add up to end-to-end latency")]
 
 
 def _registrations(experiment: KitExperiment) -> list[TraceWarning]:
     if experiment.kernels is not None and not experiment.kernels.entries:
         message = f"{experiment.files.kernel_log} names no kernel: the runner was built without XNNPACK's log"
         return [
-            TraceWarning("kit_log_without_kernels", message, "build it with EXECUTORCH_XNNPACK_LOG_LEVEL=4 or more")
+            TraceWarning("kit_log_without_kernels", message, "build it with EXECUTORCH_XNNPACK_LOG_LEVEL=4 or higher")
         ]
     if not experiment.kernels and not experiment.kernel_rows:
         return []
     message = f"the kernels of {experiment.key} were registered: their count is lines of a log, not calls"
-    return [TraceWarning("kit_kernels_registered", message, "a kernel that is listed may never have run")]
+    return [TraceWarning("kit_kernels_registered", message, "a listed kernel may never have run")]
 
 
 OURS = "opscope"
@@ -190,7 +191,7 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
     found = _grouped(files, listed, model)
     keys = _merged([*listed, *found])
     if not keys:
-        raise NotFoundError("nothing of the Arm kit is in this directory", where=directory, hint=_WHAT)
+        raise NotFoundError("this directory has no Arm kit files", where=directory, hint=_WHAT)
     made = _made(directory, files, listed, model, list(keys))
     if compared is not None:
         pairs = named_pairs(*compared, list(keys), directory)
@@ -252,7 +253,7 @@ def _config_path(directory: Path, files: list[str], sources: list[Listing]) -> t
     outside = _up_from(directory, named)
     if outside:
         return outside, []
-    message = f"the config {named[:200]} is not here: which experiment is the baseline may have stood in it"
+    message = f"the config {named[:200]} is missing: it may have named the baseline experiment"
     return None, [TraceWarning("kit_config_missing", message, "copy the config into the run directory")]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LONGEST_INTEGER = 18
-_HINT = "the kit was interrupted while it wrote it, or it was edited; repair it, or move it out of the directory"
+_HINT = "the kit was interrupted while writing it, or it was edited; repair it or move it out of the directory"
 
 
 class Metrics(msgspec.Struct, frozen=True):
@@ -171,14 +171,14 @@ def decode(path: Path, kind: type[T]) -> T:
         value = json.loads(data.decode("utf-8-sig"), parse_int=_integer)
         return msgspec.convert(value, kind)
     except UnicodeDecodeError as error:
-        raise TraceFormatError("not a text in UTF-8", where=path, offset=error.start, hint=_HINT) from error
+        raise TraceFormatError("not valid UTF-8", where=path, offset=error.start, hint=_HINT) from error
     except json.JSONDecodeError as error:
         problem = f"not valid JSON: {error.msg}, line {error.lineno:,}"
         raise TraceFormatError(problem, where=path, offset=error.pos, hint=_HINT) from error
     except RecursionError:
         raise TraceFormatError("nested too deeply", where=path, hint=_HINT) from None
     except (msgspec.ValidationError, ValueError) as error:
-        raise TraceFormatError(f"a field is not what the kit writes: {error}", where=path, hint=_HINT) from error
+        raise TraceFormatError(f"a field differs from what the kit writes: {error}", where=path, hint=_HINT) from error
 
 
 def _integer(text: str) -> int:

@@ -65,7 +65,7 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
         if baseline is None or candidate is None:
             lost = pair.sides[0 if baseline is None else 1].experiment
             message = f"a comparison names the experiment {lost[:80]}, which is not in the run, or at several threads"
-            warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
+            warnings.append(TraceWarning("kit_pair_unknown", message, "compare two existing ones: DIR#a and DIR#b"))
             continue
         texts = baseline.text, candidate.text
         if texts not in found:
@@ -87,9 +87,9 @@ def _offered(keys: Sequence[ExperimentKey]) -> KitPair | None:
 
 
 def _no_roles(offered: KitPair | None, directory: Path) -> TraceWarning:
-    message = "no comparison was asked for: which experiment is the baseline is not known"
+    message = "no comparison was requested: the baseline experiment is unknown"
     if offered is None:
-        hint = "say it yourself: opscope report DIR --baseline NAME --candidate NAME"
+        hint = "name it: opscope report DIR --baseline NAME --candidate NAME"
         return TraceWarning("kit_no_roles", f"{message}, whatever their names are", hint)
     return TraceWarning("kit_no_roles", message, f"compare with: {comparing_command(directory, offered)}")
 
@@ -110,5 +110,5 @@ def _thread_counts(baseline: ExperimentKey, candidate: ExperimentKey) -> list[Tr
     if baseline.threads == candidate.threads:
         return []
     message = f"{baseline.text} is compared with {candidate.text}: they ran with different thread counts"
-    hint = "such a speedup mixes acceleration and threads; compare experiments of one thread count"
+    hint = "such a speedup mixes acceleration and threads; compare experiments with one thread count"
     return [TraceWarning("kit_pair_threads_differ", message, hint)]

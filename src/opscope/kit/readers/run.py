@@ -28,8 +28,8 @@ def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -
     if len(found) == 1:
         return found[0]
     if found:
-        hint = f"say which: {', '.join(key.text for key in found)}"
-        raise NotFoundError(f"{name[:80]!r} was run at several thread counts", where=directory, hint=hint)
+        hint = f"choose one: {', '.join(key.text for key in found)}"
+        raise NotFoundError(f"{name[:80]!r} ran with several thread counts", where=directory, hint=hint)
     hint = did_you_mean(name, [key.text for key in keys])
     raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
 

@@ -100,7 +100,7 @@ def cpuid_sites(library: Path) -> CpuidSites:
     if code is None or code.machine != X86_64:
         raise FeatureError("this is not a library for x86-64", where=library, hint=WITHOUT_SWITCH)
     if not code.sections:
-        problem = "the library has no table of sections, so its code cannot be told from its data"
+        problem = "the library has no section table, so code and data cannot be distinguished"
         raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
     spans = _spans(code.functions)
     told = [_decided(section, spans, library) for section in code.sections]
@@ -190,7 +190,7 @@ def _passed(section: CodeSection, at: int, place: int, where: Path) -> int:
 
 
 def _undecided(section: CodeSection, place: int, reason: str, where: Path) -> FeatureError:
-    problem = f"it cannot be told whether the library executes cpuid at {section.address + place:#x}: {reason}"
+    problem = f"unknown whether the library executes cpuid at {section.address + place:#x}: {reason}"
     return FeatureError(problem, where=where, hint=WITHOUT_SWITCH)
 
 

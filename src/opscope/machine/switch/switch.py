@@ -70,8 +70,8 @@ ARCHITECTURES = {Mechanism.TRAP: "x86_64", Mechanism.HWCAP: "aarch64"}
 # The sources are C, whichever language the compiler is made for.
 _FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared")
 _SECONDS = 60
-_HINT = "install a C++ compiler (Debian: apt install g++), or switch with --switch cpuinfo where that is offered"
-_CONSEQUENCE = "the library that switches features off cannot be built"
+_HINT = "install a C++ compiler (Debian: apt install g++), or use --switch cpuinfo if available"
+_CONSEQUENCE = "cannot build the library that switches features off"
 
 
 class Mask(NamedTuple):
@@ -89,7 +89,7 @@ def masks(mechanism: Mechanism, fields: Iterable[str]) -> list[Mask]:
     for field in fields:
         places = _cpuid(field) if mechanism is Mechanism.TRAP else _hwcaps(field)
         if not places and field not in _FOLLOWS:
-            raise FeatureError(f"the mechanism {mechanism.value} does not know the field {field}")
+            raise FeatureError(f"the mechanism {mechanism.value} does not support the field {field}")
         for leaf, subleaf, register, bits in places:
             found[leaf, subleaf, register] |= bits
     return [Mask(*place, bits) for place, bits in sorted(found.items())]
@@ -147,10 +147,10 @@ def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
         return f"{mechanism.value} needs Linux on {wanted}, this is {platform.system()} on {here}"
     other = other_c_library(program)
     if other:
-        return f"{mechanism.value} needs the loader of glibc, and {program or 'this Python'} {other}"
+        return f"{mechanism.value} needs the glibc loader, but {program or 'this Python'} {other}"
     mode = (program or Path(sys.executable)).stat().st_mode
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        return f"the loader ignores {_LOADED_BY[mechanism]} for {program or sys.executable}, which changes its user"
+        return f"the loader ignores {_LOADED_BY[mechanism]} for {program or sys.executable}, a setuid program"
     return None
 
 
@@ -164,7 +164,7 @@ def fields_stated(arch: str, told: CpuReading) -> list[str]:
     """The fields that a processor itself states."""
     expected = expected_fields(told)
     if not isa.switchable(arch) <= expected.keys():
-        raise FeatureError("the processor cannot be asked for its features", hint=WITHOUT_SWITCH)
+        raise FeatureError("cannot query the processor's features", hint=WITHOUT_SWITCH)
     return sorted(field for field, values in expected.items() if True in values)
 
 
@@ -200,10 +200,10 @@ def prepared_for(
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
     if not asked:
         named = ", ".join(path.name for path in libraries) or "nothing"
-        problem = f"no library asks for the CPU's features in a way that {mechanism.value} switches: {named}"
+        problem = f"no library queries the CPU's features in a way that {mechanism.value} switches: {named}"
         if unproven:
             places = counted_text(unproven, "place")
-            problem = f"cpuid may stand only outside of the functions that {named} names, at {places}: none is switched"
+            problem = f"cpuid may occur only outside the functions that {named} names, at {places}: none was switched"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     place = directory.resolve()
     _check_room(asked, place)
@@ -224,8 +224,8 @@ def prepared_for(
         paths = dict(provide({_LIBRARY: library, _REQUEST: request}))
     own, others = paths[_LIBRARY], None if provide else os.environ.get(loads)
     if set(own) & set(_SEPARATORS):
-        hint = f"name a directory without spaces and colons in {VARIABLE}"
-        raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)
+        hint = f"set {VARIABLE} to a directory without spaces and colons"
+        raise FeatureError(f"a path with a space or a colon cannot be used in {loads}", where=own, hint=hint)
     variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: paths[_REQUEST]}
     return PreparedSwitch(variables, record, report)
 
@@ -281,19 +281,19 @@ def _check(told: _Record, report: SwitchReport) -> None:
             problem = f"{library.sites} of {asked.sites} cpuid instructions were switched"
             raise FeatureError(problem, where=asked.path, hint=WITHOUT_SWITCH)
     if not any(library.executions for library in report.libraries):
-        raise FeatureError("no library asked for the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
+        raise FeatureError("no library queried the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
     masked = sum(library.masked for library in report.libraries)
     if told.cleared and not masked:
         fields = ", ".join(told.cleared)
-        raise FeatureError(f"no answer had the features that were to be off: {fields}", hint=WITHOUT_SWITCH)
+        raise FeatureError(f"no answer had the features to be switched off: {fields}", hint=WITHOUT_SWITCH)
     if not told.cleared and masked:
-        raise FeatureError("features were switched off that were to stay", hint=WITHOUT_SWITCH)
+        raise FeatureError("features were switched off that should have stayed on", hint=WITHOUT_SWITCH)
 
 
 def _check_absent(asked: _Asked) -> None:
     """Refuse a library that this process has and that was not switched."""
     if any(line.endswith(asked.path) for line in text_of(Path("/proc/self/maps")).splitlines()):
-        raise FeatureError("the library was loaded and not switched", where=asked.path, hint=WITHOUT_SWITCH)
+        raise FeatureError("the library was loaded but not switched", where=asked.path, hint=WITHOUT_SWITCH)
 
 
 def _problem(library: SwitchedLibrary) -> str:
@@ -302,12 +302,12 @@ def _problem(library: SwitchedLibrary) -> str:
 
 
 _PROBLEMS = {
-    1: "in memory there are other bytes than in the file",
-    2: "the system does not let its code be changed, as SELinux and hardened kernels do not",
-    3: "another handler of SIGILL has taken the place of ours",
+    1: "its code in memory differs from the file",
+    2: "the system does not allow changing its code, as with SELinux and hardened kernels",
+    3: "another SIGILL handler replaced ours",
     4: "the protection of its code could not be restored",
     5: "a second process of the same run loaded it",
-    6: "the system does not let SIGILL be handled",
+    6: "the system does not allow handling SIGILL",
 }
 
 
@@ -356,10 +356,10 @@ def read_report(file: Path) -> SwitchReport:
     with storage_errors(file):
         data = file.read_bytes()
     if len(data) != _SIZE:
-        raise FeatureError(f"the report of the switch has {len(data)} bytes instead of {_SIZE}", where=file)
+        raise FeatureError(f"the switch report has {len(data)} bytes instead of {_SIZE}", where=file)
     magic, size, process, libraries, rows = _HEAD.unpack_from(data)
     if magic != _MAGIC or size != _SIZE or libraries > _MOST_LIBRARIES or rows > MOST_ROWS:
-        raise FeatureError("the report of the switch is damaged, or of another version", where=file)
+        raise FeatureError("the switch report is damaged or of another version", where=file)
     return SwitchReport(process, tuple(_library(data, number, rows) for number in range(libraries)))
 
 
@@ -415,7 +415,7 @@ def _build(compiler: Compiler, source: Path, path: Path) -> None:
                 command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise MissingDependencyError(f"the compiler did not end within {_SECONDS} s", hint=_HINT) from None
+            raise MissingDependencyError(f"the compiler did not finish within {_SECONDS} s", hint=_HINT) from None
         if done.returncode:
             errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
             said = errors[0] if errors else f"exit code {done.returncode}"

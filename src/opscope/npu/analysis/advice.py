@@ -114,11 +114,11 @@ _FAR = 10.0
 _PACKET = 8 / 7
 """Words of a packet for each word of commands."""
 _LOST = {
-    "INSTR_VECTOR": "kinds of calls are told by their durations alone, and vector cycles count as other",
-    "MEMORY_STALL": "cycles that wait for the data memory count as other",
-    "STREAM_STALL": "cycles that wait for a stream count as other",
-    "CASCADE_STALL": "cycles that wait for the cascade count as other",
-    "LOCK_STALL": "cycles that wait for a lock count as other",
+    "INSTR_VECTOR": "kinds of calls are distinguished by duration only, and vector cycles count as other",
+    "MEMORY_STALL": "data memory stalls count as other",
+    "STREAM_STALL": "stream stalls count as other",
+    "CASCADE_STALL": "cascade stalls count as other",
+    "LOCK_STALL": "lock stalls count as other",
 }
 
 
@@ -223,16 +223,16 @@ def _end(
     coverage = rate.coverage if rate else None
     missing = 0 if rate is None or not coverage else (rate.calls_needed or 0) - rate.calls - before
     if alone and work is not None and work.begun and missing <= 1 + alone:
-        return None, "its last call has no end, which may be lost as events of other calls are"
+        return None, "its last call has no end, which may be lost like events of other calls"
     if rate is not None and coverage is not None and coverage < 1:
-        seen = f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
+        seen = f"{rate.calls:,} of {rate.calls_needed:,} calls in the trace ({share_text(coverage)})"
         missing = (rate.calls_needed or 0) - rate.calls
         return _missing(seen, missing, before, unsure=lost and not (work and work.begun))
     if work is not None and work.begun:
-        return True, "it ends within a call"
+        return True, "the trace ends within a call"
     if coverage is not None:
-        return False, "all calls that the product needs are in it"
-    return None, "how many calls there should be is not known: give M, K, N, m, k, n, row and col"
+        return False, "the trace has all calls that the product needs"
+    return None, "the expected number of calls is unknown: give M, K, N, m, k, n, row and col"
 
 
 def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[bool | None, str]:
@@ -240,9 +240,9 @@ def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[boo
     if before >= missing:
         return False, f"{seen}; the others are missing before its end"
     if before:
-        return True, f"{seen}, of which {before:,} are missing before its end"
+        return True, f"{seen}; {before:,} missing before its end"
     if unsure:
-        return None, f"{seen}, and packets were lost: whether the end is missing is not known"
+        return None, f"{seen}, and packets were lost, so its end may be missing"
     return True, seen
 
 
@@ -264,7 +264,7 @@ def _loses(event: str) -> str | None:
     if event in {START, END}:
         return None
     if event.startswith(PORT):
-        return "how many cycles the transfers of this port take is not measured"
+        return "the transfer cycles of this port were not measured"
     return _LOST.get(event, "this event is not seen")
 
 
@@ -292,12 +292,12 @@ def _enough(step: Unslot) -> bool:
 
 def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> Message:
     if tile.room:
-        title = "the trace ends before the work does, though its buffer had room"
+        title = "the trace ends before the work, although its buffer had room"
         step = "tracing was stopped before the end, or the last packets were not flushed: look at the stop event"
         return tile_finding("trace_cut", Severity.MEDIUM, title, why, place(tile), step)
-    title = "the trace ends before the work does: the buffer was probably full"
+    title = "the trace ends before the work: the buffer was probably full"
     dearest = ", ".join(f"{cost.event} {share_text(cost.share)}" for cost in costs[:3])
-    evidence = f"{why}; share of its bytes that would be saved without each event: {dearest}"
+    evidence = f"{why}; share of its bytes saved by dropping each event: {dearest}"
     return tile_finding("trace_cut", Severity.MEDIUM, title, evidence, place(tile), _next(steps))
 
 
@@ -307,4 +307,7 @@ def _next(steps: tuple[Unslot, ...]) -> str:
     best = next((step for step in steps if step.coverage == 1), steps[0])
     whole = ", which is the whole run" if best.coverage == 1 else ""
     named = ", ".join(best.events)
-    return f"trace without {named}: the same buffer reaches about {ratio_text(best.reach)} as far{whole}; or enlarge it"
+    return (
+        f"trace without {named}: the same buffer then reaches about {ratio_text(best.reach)} as far{whole}; or "
+        "enlarge it"
+    )

@@ -93,7 +93,7 @@ def _by_broadcast(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
     if not at_once:
         return None
     event = min(at_once, key=lambda name: (firsts[0][name], name))
-    reason = f"{event} is in the traces of {_every(tiles)}, and reaches them at once but for a few cycles a hop"
+    reason = f"{event} is in the traces of {_every(tiles)}, and reaches them within a few cycles per hop"
     return _at_event(tiles, firsts, event, reason, "broadcast")
 
 
@@ -101,7 +101,7 @@ def _by_first_call(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
     firsts = [_firsts(tile) for tile in tiles]
     if not firsts or any(START not in own for own in firsts):
         return None
-    reason = f"the first {START} of {_every(tiles)} count as one moment, as asked: that one starts later is not seen"
+    reason = f"the first {START} of {_every(tiles)} count as one moment, as requested: later starts are not visible"
     return _at_event(tiles, firsts, START, reason, "first_call")
 
 
@@ -119,7 +119,7 @@ def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment |
         return None
     first = min(tile.start_timer or 0 for tile in tiles)
     shifts = tuple(TimerOffset(tile.tile, (tile.start_timer or 0) - first) for tile in tiles)
-    reason = f"the timers of {_every(tiles)} place them: their traces start {spread:,} cycles apart"
+    reason = f"the timers of {_every(tiles)} align them: their traces start {spread:,} cycles apart"
     return TimeAlignment(None, shifts, reason, "timer")
 
 
@@ -128,14 +128,14 @@ def _unrelated(tiles: Sequence[TileTrace], spread: int) -> bool:
 
 
 def _by_start(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment:
-    assumed = "all traces count as started at one moment, as one broadcast starts them"
-    why = "timers are not in the trace (JSON holds none), so that one was started later is not seen"
+    assumed = "all traces count as started at one moment, since one broadcast starts them"
+    why = "the trace has no timers (JSON has none), so a late start is not visible"
     if spread is not None:
         why = f"their timers differ by {spread:,} cycles"
         if _unrelated(tiles, spread):
             why += ", more than a trace lasts, so they do not run together"
     shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
-    return TimeAlignment(None, shifts, f"{assumed}; {why}" if len(tiles) > 1 else "a single tile has its own time")
+    return TimeAlignment(None, shifts, f"{assumed}; {why}" if len(tiles) > 1 else "a single tile needs no alignment")
 
 
 def _every(tiles: Sequence[TileTrace]) -> str:
@@ -202,10 +202,10 @@ def _categories(core: TracedCore, own: Sequence[Iteration]) -> dict[str, float]:
 
 
 def _why(category: str, growth: float, excess: float, calls: float) -> str:
-    more = f"{growth:,.0f} more cycles an iteration in {_WORDS.get(category, category_name(category))}"
+    more = f"{growth:,.0f} more cycles per iteration in {_WORDS.get(category, category_name(category))}"
     share = f", {share_text(min(1.0, growth / excess))} of the difference" if excess > 0 else ""
-    work = f"; it makes {calls:g} more calls an iteration" if calls > 0 else ""
-    waits = "; it waits for data or buffers, so look at what feeds or empties it" if category in _WAITING else ""
+    work = f"; it makes {calls:g} more calls per iteration" if calls > 0 else ""
+    waits = "; it waits for data or buffers: check what feeds or drains it" if category in _WAITING else ""
     return f"{more}{share}{work}{waits}"
 
 
@@ -346,12 +346,12 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
 
 def _left_out(core: TracedCore) -> LeftOutCore:
     more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.lost[0])}{more}")
+    return LeftOutCore(core.tile.tile, f"its packets were lost or damaged {where_text(core.lost[0])}{more}")
 
 
 def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
-    left = f"only those of tile {sure[0].tile.tile} are" if sure else "none are"
-    return f"packets of the other cores were lost, so that their times are not sure; {left}"
+    left = f"only the times of tile {sure[0].tile.tile} are reliable" if sure else "none are reliable"
+    return f"packets of the other cores were lost, so their times are unreliable; {left}"
 
 
 def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
@@ -360,10 +360,10 @@ def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
         tile_finding(
             "core_left_out",
             Severity.MEDIUM,
-            f"tile {own.tile} is left out of the figures of all cores",
-            f"{own.reason}: its later times are not sure",
+            f"tile {own.tile} is excluded from the figures of all cores",
+            f"{own.reason}: its later times are unreliable",
             f"tile {own.tile}",
-            "capture again, so that no packet is dropped",
+            "capture again without dropping packets",
         )
         for own in left_out
     ]
@@ -399,10 +399,10 @@ def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     common = sorted(set.intersection(*each))
     if not common:
         empty = [core.tile.tile for core, own in zip(cores, each, strict=True) if not own]
-        lacking = f"tiles {' and '.join(empty[:3])} have none" if empty else "they are different ones"
-        return [], f"no iteration is measured and complete on all cores: {lacking}"
+        lacking = f"tiles {' and '.join(empty[:3])} have none" if empty else "they have different ones"
+        return [], f"no measured iteration is complete on all cores: {lacking}"
     left_out = len(set.union(*each)) - len(common)
-    aside = f"; {left_out} are not on all of them and left out" if left_out else ""
+    aside = f"; {left_out} are not on all of them and are excluded" if left_out else ""
     return common, f"{counted_text(len(common), 'iteration')} measured and complete on all cores{aside}"
 
 
@@ -448,9 +448,7 @@ def _findings(cores: Sequence[TracedCore], said: RunSpecification) -> list[Messa
     wanted = f"{said.tiling.rows} x {said.tiling.columns}"
     many = len(cores) > said.tiling.cores
     title = f"the trace has {'more' if many else 'fewer'} cores than were given"
-    step = (
-        "check row and col" if many else "trace the others too, to see the whole array; rates here are of those traced"
-    )
+    step = "check row and col" if many else "trace the others too to see the whole array; rates cover traced cores only"
     evidence = f"{counted_text(len(cores), 'core')} traced, {wanted} given"
     severity = Severity.MEDIUM if many else Severity.INFO
     return [tile_finding("cores_do_not_match", severity, title, evidence, "array", step)]
@@ -469,9 +467,9 @@ def _apart(system: Sequence[SystemIteration], alignment: TimeAlignment) -> list[
     if not runtime or skew <= APART * runtime:
         return []
     first, late = system[0], Counter(one.starts_last for one in system).most_common(1)[0][0]
-    title = f"the cores start an iteration {skew:,.0f} cycles apart, {share_text(skew / runtime)} of its runtime"
+    title = f"the cores start an iteration {skew:,.0f} cycles apart: {share_text(skew / runtime)} of its runtime"
     evidence = f"tile {first.first_tile} starts first, tile {late} last; {alignment.reason}"
-    step = "find out what the late core waits for; --align first-call shows them as if they started together"
+    step = "find out what delays the late core; --align first-call shows them as if they started together"
     severity = Severity.MEDIUM if skew >= APART_MUCH * runtime else Severity.INFO
     return [tile_finding("cores_start_apart", severity, title, evidence, "array", step)]
 

@@ -148,7 +148,7 @@ def bound(
     """
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
-        why = work.reason if call is None else "a single call multiplies, so there is no period to measure"
+        why = work.reason if call is None else "only one call multiplies, so there is no period to measure"
         return None, why, ()
     known = known or activity(tile)
     spent = np.concatenate([[0], np.cumsum(np.where(work.multiplies, 0, calls.durations))])
@@ -237,26 +237,26 @@ def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Se
     Too few periods, too wide a spread, or a port that is idle while the core waits.
     """
     measured = paced.measured
-    seen = f"{port.name} needs {needed:,.0f} cycles for each call; periods of {_spread(measured)} cycles"
+    seen = f"{port.name} needs {needed:,.0f} cycles per call; periods of {_spread(measured)} cycles"
     if measured.n < FEWEST:
-        title = f"the pace is not explained, n = {measured.n}: too few periods to name a stream"
-        step = f"trace more calls: {FEWEST + 1} that multiply are the fewest that can tell"
+        title = f"no explanation for the call period, n = {measured.n}: too few periods to name a stream"
+        step = f"trace more calls: at least {FEWEST + 1} that multiply"
         return _doubted(tile, title, seen, step).about(subject="too few periods")
     first, third = np.percentile(paced.end - paced.start, [25, 75]).tolist()
     if max(abs(first - needed), abs(third - needed)) > EXPLAINED * measured.median:
-        title = f"the pace is not explained, n = {measured.n}: the periods scatter too much for one stream"
-        middle = f"the middle half lies from {first:,.0f} to {third:,.0f}"
+        title = f"no explanation for the call period, n = {measured.n}: the periods vary too much for one stream"
+        middle = f"the middle half ranges from {first:,.0f} to {third:,.0f}"
         return _doubted(tile, title, f"{seen}, {middle}", _SCATTER).about(subject="scattered periods")
     idle = _idle_waits(tile, port, paced)
     if idle <= EXPLAINED * measured.median:
         return None
-    title = f"the pace is not explained, n = {measured.n}: the core waits while {port.name} is idle"
+    title = f"no explanation for the call period, n = {measured.n}: the core waits while {port.name} is idle"
     waited = f"in the median period the core waits {idle:,.0f} of {measured.median:,.0f} cycles for a lock meanwhile"
     step = stall_step("lock_stall", tile, around)
     return _doubted(tile, title, f"{seen}; {waited}", step).about(subject="idle port")
 
 
-_SCATTER = "look at what differs between periods: the timeline shows which stream or lock the long ones wait for"
+_SCATTER = "compare short and long periods: the timeline shows which stream or lock the long ones wait for"
 
 
 def _idle_waits(tile: TileTrace, port: Port, paced: _Paced) -> float:
@@ -283,26 +283,26 @@ def _doubted(tile: TileTrace, title: str, evidence: str, step: str) -> Message:
 def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     longest = f"a call takes {call:g} cycles"
     if paced is not None:
-        how = f"{paced.transfer_cycles} cycles a transfer" if paced.transfer_cycles else "as measured"
-        return f"{paced.name} needs {paced.cycles_per_call:g} cycles for each call ({how}), {longest}"
+        how = f"{paced.transfer_cycles} cycles per transfer" if paced.transfer_cycles else "as measured"
+        return f"{paced.name} needs {paced.cycles_per_call:g} cycles per call ({how}), {longest}"
     if not moved:
-        return f"{longest}; no PORT_RUNNING event was traced, so transfers are not known"
-    return f"{longest}, every port that was traced needs less for each call"
+        return f"{longest}; no PORT_RUNNING event was traced, so transfers are unknown"
+    return f"{longest}, every traced port needs less per call"
 
 
 def _residual(
     tile: TileTrace, calls: CallSpans, found: TileBound, paced: _Paced, around: Sequence[TileTrace]
 ) -> Message:
     left, measured = found.residual_cycles, paced.measured
-    title = "calls follow each other faster than their data could arrive"
-    step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
+    title = "calls run faster than their data could arrive"
+    step = "the size, type or number of ports is wrong: check m, k, n, dtype and arch"
     spread = f"median of {measured.n}, {_spread(measured) if measured.min < measured.max else 'all equal'}"
     evidence = (
         f"predicted {found.predicted_period_cycles:,.0f} cycles, measured {measured.median:,.0f} ({spread}): "
         f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
     )
     if left > 0:
-        title = "neither the calls nor the ports that were traced explain the period"
+        title = "neither the calls nor the traced ports explain the period"
         spent = together(split_by(paced.known, calls.end[:-1], calls.start[1:]))
         shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
         most = max(shares, key=lambda name: shares[name])
@@ -311,7 +311,7 @@ def _residual(
     return _doubted(tile, title, evidence, step).about(subject="" if left > 0 else "too short")
 
 
-_CODE = "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses"
+_CODE = "the core runs code between the calls: check the loop around the kernel, its locks and its address computation"
 
 
 class CallStall(msgspec.Struct, frozen=True):

@@ -190,26 +190,26 @@ def _pairs(starts: Ints, rule: PairingRule) -> _Part:
     return np.full(len(starts), _CODES[rule]), starts, starts
 
 
-_LOST = "look for lost packets, and for a path through the kernel that leaves out event0() or event1()"
+_LOST = "look for lost packets, and for a path through the kernel that skips event0() or event1()"
 _BACKWARDS = "times run backwards here: decode the raw words again"
 _WORDS = {
     PairingRule.END_MISSING: ("the end of a call is missing", _LOST),
     PairingRule.START_MISSING: ("the start of a call is missing", _LOST),
     PairingRule.START_REPEATED: (
-        "a call has a second start: it may have begun at this one",
-        "call event0() once a call, at its start; look for lost packets where few have two",
+        "a call has two starts: it may have begun at the second",
+        "call event0() once per call, at its start; if few calls have two, look for lost packets",
     ),
     PairingRule.END_REPEATED: (
-        "a call has a second end: it may have lasted to this one",
-        "call event1() once a call, at its end; look for lost packets where few have two",
+        "a call has two ends: it may have lasted to the second",
+        "call event1() once per call, at its end; if few calls have two, look for lost packets",
     ),
     PairingRule.ENDS_INSIDE: (
         "the trace ends inside a call",
-        "a larger trace buffer, or fewer events, reaches further",
+        "use a larger trace buffer or fewer events",
     ),
     PairingRule.BEGINS_INSIDE: ("the trace begins inside a call", "start the trace before the first call"),
     PairingRule.BACKWARDS: ("a call would end before it starts", _BACKWARDS),
-    PairingRule.OVERLAPS: ("a call lies before one that the stream has earlier", _BACKWARDS),
+    PairingRule.OVERLAPS: ("a call is earlier than its predecessor in the stream", _BACKWARDS),
 }
 """What is wrong, and what to do."""
 _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
@@ -218,9 +218,9 @@ _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 def findings_of(tile: TileTrace, marks: Marks, listed: Anomalies) -> Iterator[Message]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
     lengths = _lengths(marks)
-    said = "no other call is whole, so neither is more likely"
+    said = "no other call is complete, so both are equally likely"
     if lengths is not None:
-        said = f"the other calls last {lengths[0]:,} to {lengths[1]:,}"
+        said = f"the other calls take {lengths[0]:,} to {lengths[1]:,}"
     for code in np.unique(listed.rule).tolist():
         rule = list(PairingRule)[code]
         severity, (title, step) = Severity.INFO if rule in _MINOR else Severity.MEDIUM, _WORDS[rule]
@@ -243,11 +243,11 @@ def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) 
     if rule is PairingRule.ENDS_INSIDE:
         return "no start or end follows"
     if rule is PairingRule.BEGINS_INSIDE:
-        return "no start is before it"
+        return "no start before it"
     if rule in {PairingRule.BACKWARDS, PairingRule.OVERLAPS}:
         return f"it starts at cycle {time[mark]:,} and ends at cycle {time[mark + 1]:,}"
     if pair < 0:
-        other = "another end is before it" if marks.is_end[mark] else "another start follows, and no end,"
+        other = "another end before it" if marks.is_end[mark] else "another start follows, but no end,"
         return f"{other} at cycle {time[mark - 1 if marks.is_end[mark] else mark + 1]:,}"
     own, start, end = int(time[mark]), int(time[pair]), int(time[pair + 1])
     if marks.is_end[mark]:
@@ -359,10 +359,10 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     none = np.empty(0, np.int64)
     lacking = [event for event in (START, END) if tile.slot(event) is None]
     missing, each = " and ".join(lacking), " each" if len(lacking) > 1 else ""
-    title = f"no calls can be told: {missing} was not traced"
-    step = f"give {missing} a slot{each}, and call event0() and event1() around the kernel"
+    title = f"calls cannot be found: {missing} was not traced"
+    step = f"trace {missing} too{each}, and call event0() and event1() around the kernel"
     if unnamed(tile):
-        title, step = "no calls can be told: the events of its slots are not named", _NAME
+        title, step = "calls cannot be found: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
     found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
     counts = CallCounts(0, len(only.spans.start) if only else 0, 0)
@@ -378,13 +378,13 @@ def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, 
     """What is odd about the starts and ends as a whole."""
     if not len(calls):
         seen = f"{len(slots[0].spans.start):,} starts and {counted_text(len(slots[1].spans.start), 'end', ',')}"
-        title = "no start of a call has an end" if len(marks.time) else f"no call: {START} and {END} never occurred"
+        title = "no call start has an end" if len(marks.time) else f"no call: {START} and {END} never occurred"
         yield tile_finding("calls_none", Severity.HIGH, title, seen, place(tile), _CALL_BOTH)
     for slot in slots:
         yield from _held(tile, slot)
         yield from _second_slot(tile, slot)
     if marks.swapped:
-        title = "calls end in the cycle in which the next one starts"
+        title = "calls end in the cycle where the next one starts"
         seen = f"{marks.swapped:,} times; the end was taken first"
         yield tile_finding("call_end_meets_start", Severity.INFO, title, seen, place(tile), "nothing to do")
     empty = np.flatnonzero(calls.durations == 0)
@@ -402,7 +402,7 @@ def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:
         where = place(tile, f"cycle {slot.spans.start[held[0]]}")
         title = f"{slot.name} lasts longer than a cycle: it was raised in consecutive cycles"
         seen = f"{len(held):,} times; the first cycle counts"
-        yield tile_finding("call_event_held", Severity.INFO, title, seen, where, "raise it once a call")
+        yield tile_finding("call_event_held", Severity.INFO, title, seen, where, "raise it once per call")
 
 
 def _second_slot(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:
@@ -410,5 +410,5 @@ def _second_slot(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:
     if others:
         numbers = ", ".join(str(other.number) for other in others)
         title = f"{slot.name} has more than one slot"
-        seen = f"slot {slot.number} has most of them and counts; slots {numbers} do not"
+        seen = f"slot {slot.number} has most of them and is used; slots {numbers} are not"
         yield tile_finding("call_event_repeated", Severity.INFO, title, seen, place(tile), "free the other slots")

@@ -74,8 +74,8 @@ _DIFFERENCES = (_SHARE, PER_ITERATION, PER_CALL)
 """Units that are compared by their difference: such figures can be 0 and have no ratio then."""
 
 _NOT_JUDGED = (
-    "stalls are shares without a verdict: opscope 0.1 wrote an analysis, without the stalls of each iteration; write "
-    "it again with opscope aie TRACE --out DIR"
+    "stalls have no verdict: opscope 0.1 wrote an analysis without stalls per iteration; rewrite it with opscope "
+    "aie TRACE --out DIR"
 )
 
 
@@ -178,7 +178,7 @@ def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesCompar
     if main is None:
         return None
     kinds, waits = _kinds(sides), _waits(sides, PER_CALL if iteration is None else PER_ITERATION)
-    rate = _asked("MAC/cycle of a core", _RATE, sides, lambda one: one.mac_per_cycle)
+    rate = _asked("MAC/cycle per core", _RATE, sides, lambda one: one.mac_per_cycle)
     changes = iter(_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
     of_kinds = [next(changes) for _ in kinds]
     of_period = next(changes) if period else None
@@ -332,16 +332,13 @@ def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) 
     ]
     fewest = min(map(len, sides))
     if fewest < FEWEST:
-        found.append(
-            f"{counted_text(fewest, 'trace')} on a side: runs vary, and {FEWEST} traces a side are "
-            "the fewest that can decide"
-        )
+        found.append(f"{counted_text(fewest, 'trace')} on a side: a verdict needs at least {FEWEST} traces per side")
     found += _shared(sides)
     if main.name == PERIOD:
-        found.append("no iterations of the same calls are whole on both sides, so the period of calls is compared")
+        found.append("no matching iterations are complete on both sides, so call periods are compared")
     found += _other_work(sides)
     if any(not one.trace.complete for side in sides for one in side):
-        found.append("part of a trace is missing; what is whole is compared")
+        found.append("part of a trace is missing; the rest is compared")
     return found
 
 
@@ -351,7 +348,7 @@ def _shared(sides: _Sides) -> list[str]:
     if baseline == candidate:
         return ["both sides are the same traces: there is nothing to compare"]
     both = len(baseline & candidate)
-    told = f"{counted_text(both, 'trace')} on both sides: verdicts suppose that the sides are independent"
+    told = f"{counted_text(both, 'trace')} on both sides: verdicts assume that the sides are independent"
     return [told] if both else []
 
 
@@ -362,7 +359,7 @@ def _other_work(sides: _Sides) -> list[str]:
     ]
     names = sorted({name for name, _ in kinds[0] ^ kinds[1]})
     found = (
-        [f"kinds differ in name or vector cycles: {', '.join(names)}; the work of a call may differ"] if names else []
+        [f"kinds differ in name or vector cycles: {', '.join(names)}; the work per call may differ"] if names else []
     )
     cores = [{len(one.working) for one in side} for side in sides]
     return [*found, "the number of traced cores differs"] if cores[0] != cores[1] else found

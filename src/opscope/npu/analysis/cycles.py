@@ -233,22 +233,22 @@ def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: C
     if known.missing and not unnamed(tile):
         title = f"{', '.join(known.missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
-        step = "give them a slot where other cycles are many"
+        step = "trace these too if other cycles are frequent"
         yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
     claimed = claimed_twice(calls, known)
     if claimed:
         starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
         where = place(tile, f"cycle {int(np.concatenate(list(starts)).min())}")
-        title = "events overlap that exclude each other; such cycles are counted for the first of them only"
+        title = "mutually exclusive events overlap; their cycles count only for the first one"
         seen = "; ".join(
             f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
             for categories, count in claimed.items()
         )
-        step = "decode the raw words again: a lost packet or an event without end does this"
+        step = "decode the raw words again: a lost packet or an event without an end causes this"
         yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
     outside, vector = cycles.between_calls.vector, cycles.of("vector")
     if outside > _OUTSIDE * vector:
-        title = "vector instructions run between calls: the calls do not enclose all the work"
+        title = "vector instructions run between calls: the calls do not cover all the work"
         seen = f"{outside:,} of {vector:,} vector cycles"
         step = "call event0() before and event1() after all work of the kernel"
         yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

@@ -35,9 +35,9 @@ JUMP = 10
 _SYNC = 1 << 18
 _RARE = 2
 _USUAL = 10
-_AGAIN = "capture again, with fewer events or fewer tiles on one stream, so that no packet is dropped"
-_DECODE = "capture again; where the buffer was put together from parts, see that none is in it twice"
-_COMPARE = "times after it are not reliable: compare no other tile with this one"
+_AGAIN = "capture again, with fewer events or fewer tiles per stream, so no packet is dropped"
+_DECODE = "capture again; if you assembled the buffer from parts, check that none is duplicated"
+_COMPARE = "times after it are unreliable: do not compare this tile with others"
 
 
 class LostPackets(msgspec.Struct, frozen=True):
@@ -109,13 +109,13 @@ def _lost(tile: TileTrace, lost: Sequence[LostPackets], missing: int) -> Iterato
     count = f"; {counted_text(missing, 'working call')} missing before the end" if missing else ""
     for own in lost[:_SHOWN]:
         title = f"packets were {_WHAT[own.kind]} {where_text(own)}"
-        evidence = f"{own.why}{count}; times from there on are {'too early' if own.kind == 'lost' else 'not sure'}"
+        evidence = f"{own.why}{count}; later times are {'too early' if own.kind == 'lost' else 'unreliable'}"
         where = place(tile, f"cycle {own.cycle}")
         step = f"{_DECODE if own.kind == 'repeated' else _AGAIN}; {_COMPARE}"
         yield tile_finding("packets_lost", Severity.HIGH, title, evidence, where, step)
     if len(lost) > _SHOWN:
         rest = lost[_SHOWN:]
-        title = f"packets were lost or damaged in {len(rest):,} more places"
+        title = f"packets were lost or damaged in {counted_text(len(rest), 'more place', ',')}"
         where = place(tile, f"cycles {rest[0].cycle} to {rest[-1].last_cycle}")
         yield tile_finding("packets_lost", Severity.HIGH, title, f"{len(lost):,} in all", where, _AGAIN)
 
@@ -124,7 +124,7 @@ def _late(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[LostPackets])
     """That the first iteration lacks calls, and nothing shows that packets were lost in it."""
     for gap in gaps:
         if gap.at_start and gap.missing > 0 and not any(own.cycle <= gap.last_cycle for own in lost):
-            title = "calls are missing at the start: packets were lost there, or tracing began late"
+            title = "calls are missing at the start: packets were lost, or tracing began late"
             evidence = f"{gap.why}; {counted_text(gap.missing, 'working call')} missing"
             step = "start tracing before the first call; if it was, capture again"
             where = place(tile, f"cycle {gap.last_cycle}")
@@ -152,13 +152,11 @@ def _jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
         return
     at = int(begin[within][np.argmax((end - begin)[within])])
     size = int(idle[-1])
-    title = f"time jumps by {size:,} cycles, which are {share_text(size / (last - first))} of the window"
+    title = f"time jumps by {size:,} cycles, {share_text(size / (last - first))} of the window"
     syncs = size // _SYNC
     added = f"; {counted_text(syncs, 'damaged byte')} would add {syncs * _SYNC:,}" if syncs else ""
-    evidence = f"no event in these cycles, and the next longest stretch without one is {int(idle[-2]):,}{added}"
-    step = (
-        "compare with another capture: if the core was not idle here, a bit flipped, and shares and rates are too low"
-    )
+    evidence = f"no event in these cycles; the next longest gap is {int(idle[-2]):,}{added}"
+    step = "compare with another capture: if the core was not idle here, a bit flipped and shares and rates are too low"
     yield tile_finding("time_jumps", Severity.MEDIUM, title, evidence, place(tile, f"cycle {at}"), step)
 
 
@@ -171,11 +169,12 @@ def _waits(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
     own = np.flatnonzero(cycles)
     if not 0 < len(own) <= _RARE:
         return
-    title = "a call waits for a lock, which no other call does"
+    title = "only one call waits for a lock"
     evidence = (
-        f"{cycles[own[0]]:,} of its {calls.durations[own[0]]:,} cycles; {len(calls) - len(own):,} others wait in none"
+        f"{cycles[own[0]]:,} of its {calls.durations[own[0]]:,} cycles; {len(calls) - len(own):,} other calls do not "
+        "wait"
     )
-    step = "if the kernel takes no lock there, a packet was lost that had the end of this call and the start of another"
+    step = "if the kernel takes no lock there, a lost packet had the end of this call and the start of another"
     where = place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}")
     yield tile_finding("call_unlike_others", Severity.MEDIUM, title, evidence, where, step)
 
@@ -189,10 +188,10 @@ def _unlike(tile: TileTrace, calls: CallSpans, kinds: Kinds) -> Iterator[Message
         own = np.flatnonzero(kinds.labels == number)
         if kind.n > _RARE or not kind.vector_cycles or {0, len(calls) - 1} & set(own.tolist()):
             continue
-        title = "a call has vector cycles that no other call has"
+        title = "a call has unique vector cycles"
         evidence = (
             f"{kind.vector_cycles:,} vector cycles in {calls.durations[own[0]]:,} cycles; {main.n:,} others have "
-            f"{main.vector_cycles:,}, which is a constant of a kernel"
+            f"{main.vector_cycles:,}, a constant of the kernel"
         )
         step = "if the kernel is the same there, a packet was lost, repeated or swapped, or a bit flipped"
         where = place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}")

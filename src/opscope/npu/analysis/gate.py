@@ -73,8 +73,8 @@ def _advice(outcome: Outcome, comparison: TilesComparison) -> str | None:
     if outcome is Outcome.PASSED:
         return None
     if outcome is Outcome.REGRESSION:
-        return "kinds and stalls that became worse say where; `opscope aie` shows the candidate's cores"
+        return "see which kinds and stalls regressed; `opscope aie` shows the candidate's cores"
     fewest = min(comparison.baseline.traces, comparison.candidate.traces)
     if fewest < FEWEST:
-        return f"capture {FEWEST} traces or more of each side, and give a directory of them for each"
-    return f"capture more than {fewest} traces of each side"
+        return f"capture at least {FEWEST} traces per side, and give a directory of them for each side"
+    return f"capture more than {fewest} traces per side"

@@ -172,14 +172,14 @@ def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
 def support(gaps: Ints | None, starts: Ints) -> str:
     """Whether waits tell the calls that begin an iteration from the others, in words."""
     if gaps is None:
-        return f"{LOCK} was not traced, so it says nothing on this"
+        return f"{LOCK} was not traced, so it cannot confirm this"
     begins = np.zeros(len(gaps) + 1, bool)
     begins[starts] = True
     before, elsewhere = gaps[begins[1:]], gaps[~begins[1:]]
     if not len(before) or not len(elsewhere):
-        return f"{LOCK} says nothing on this: there are no two kinds of gaps"
+        return f"{LOCK} cannot confirm this: there are no two kinds of gaps"
     if before.min() > elsewhere.max():
-        return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
+        return f"{LOCK} confirms it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
     medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"
     return f"{LOCK} does not separate these gaps from others: {medians}"
 
@@ -211,9 +211,9 @@ def by_tiling(
     starts = _behind_waits(starts, kinds, long)
     between = _between_waits(starts, kinds, each, long, expected)
     if between is not None:
-        starts, counted = between, f"{counted}, and the waits for a lock tell where they begin,"
+        starts, counted = between, f"{counted}, and the lock stalls show where they begin,"
     work = _work(kinds, starts)
-    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
+    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} per iteration")
 
 
 def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: int | None) -> Ints | None:
@@ -271,7 +271,7 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
         return None
     waits = gaps[long - 1]
     others = np.delete(gaps, long - 1)
-    usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
+    usual = f"the longest other one is {others.max():,}" if len(others) else "there is no other lock stall"
     reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
     return IterationSplit("lock_stall", starts, work, whole, work == whole, reason)
 
@@ -279,7 +279,7 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
 def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSplit:
     """Each repetition of the sequence of kinds."""
     reason = (
-        f"calls repeat the sequence {pattern.reason}; "
-        "an iteration of the whole run may have many of these, which its tiling would show"
+        f"calls repeat the sequence {pattern.reason}; an iteration of the whole run may contain several of these, as "
+        "its tiling would show"
     )
     return pattern._replace(starts=_behind_waits(pattern.starts, kinds, long), reason=reason)

@@ -227,7 +227,7 @@ def _gaps(
         missing = units * whole - worked
         if missing:
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
-            why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are usual"
+            why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are typical"
             last = found[row.number].start if row.number < len(found) else tile.last
             odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
             at_start = row.number == 1 and units == 1
@@ -322,13 +322,13 @@ def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> s
     """Why no iterations were found."""
     if not len(calls):
         return "there are no calls"
-    what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a sequence that repeats"
+    what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a repeating sequence"
     if gaps is None:
         stalls = f"{LOCK} was not traced"
     elif len(long):
-        stalls = f"{LOCK} is long before {len(long):,} of them but does not divide them evenly"
+        stalls = f"{LOCK} is long before {len(long):,} of them, but does not divide them evenly"
     else:
-        stalls = f"no wait for a lock between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
+        stalls = f"no lock stall between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
     return f"{counted_text(len(calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
 
 
@@ -338,7 +338,7 @@ def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit
         yield support(gaps, split.starts)
     ahead = len(calls) - sum(own.calls for own in found)
     if ahead:
-        yield f"zero-fills that ran ahead of an iteration are in none: {ahead:,}"
+        yield f"zero-fills that ran ahead of an iteration belong to none: {ahead:,}"
 
 
 def _against_tiling(
@@ -348,16 +348,16 @@ def _against_tiling(
     if split.by != "tiling":
         return
     if pattern and split.whole % pattern.whole:
-        title = "the tiling does not fit the sequence of kinds that the calls repeat"
-        seen = f"{counted_text(split.whole, 'working call', ',')} an iteration, {pattern.whole:,} in {pattern.reason}"
-        step = "check the sizes of matrices and tiles and the numbers of rows and columns"
+        title = "the tiling does not match the repeating sequence of calls"
+        seen = f"{counted_text(split.whole, 'working call', ',')} per iteration, {pattern.whole:,} in {pattern.reason}"
+        step = "check the matrix and tile sizes and the numbers of rows and columns"
         yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)
     if len(astray):
-        title = "the core waits long within iterations of the tiling"
-        seen = f"{len(astray):,} of {len(long):,} waits for a lock that are much longer than the others"
+        title = "long lock stalls within iterations of the tiling"
+        seen = f"{len(astray):,} of {len(long):,} unusually long lock stalls"
         where = place(tile, f"before call {astray[0] + 1}")
-        step = "check the tiling; if it is right, look at what feeds the core there"
+        step = "check the tiling; if it is right, check what feeds the core there"
         yield tile_finding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
 
 
@@ -383,7 +383,7 @@ def _unexpected(
         else "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
     )
     if uneven:
-        step = "look at the places where calls are missing, or are too many, before the end"
+        step = "check where calls are missing or in excess before the end"
     yield tile_finding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
 
 
@@ -397,9 +397,9 @@ def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit)
         title = f"iteration {own.number} is partial"
         seen = f"{worked:,} of {split.whole:,} working calls, {own.calls:,}{every} calls with zero-fills"
         if worked > split.whole:
-            seen = f"{counted_text(worked, 'working call', ',')}, where {split.whole:,} are usual"
+            seen = f"{counted_text(worked, 'working call', ',')}, {split.whole:,} are typical"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
-        step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
+        step = "excluded: cut off by the trace" if edge else "excluded: look for lost packets"
         severity = Severity.INFO if edge else Severity.MEDIUM
         yield tile_finding("iteration_partial", severity, title, seen, where, step)
     if len(partial) > _SHOWN:

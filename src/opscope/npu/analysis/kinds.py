@@ -90,7 +90,7 @@ def _constant(vector: Ints, calls: Ints, value: int) -> CallGroup:
     whole = len(calls) - len(partial)
     why = f"{value:,} vector cycles in each of {whole:,} calls" if value else f"no vector cycles in {whole:,} calls"
     if len(partial):
-        why += f"; {len(partial):,} last as long and lack some, which were not captured"
+        why += f"; {len(partial):,} take as long but lack some that were not captured"
     return CallGroup(calls, value, why, partial)
 
 
@@ -107,7 +107,7 @@ def _range(vector: Ints, calls: Ints) -> CallGroup:
     least, most = int(own.min()), int(own.max())
     if least == most:
         return _constant(vector, calls, least)
-    why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, without a gap of a quarter between them"
+    why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, with no gap of 25 % between them"
     return CallGroup(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
 
 
@@ -122,7 +122,7 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     if not cuts:
         return [group]
     parts = np.split(order, cuts)
-    why = f"{group.why}; one of {counted_text(len(parts), 'group')} with wide gaps between their lengths"
+    why = f"{group.why}; one of {counted_text(len(parts), 'group')} separated by large gaps in duration"
     listed = [np.sort(group.calls[part]) for part in parts]
     return [CallGroup(own, group.vector, why, group.partial[np.isin(group.partial, own)]) for own in listed]
 
@@ -223,7 +223,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     lengths = spent["vector"] + spent["other"]
     if vector is None:
         every = np.arange(len(calls))
-        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations show", every[:0])]
+        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations are known", every[:0])]
         counts = None
     else:
         counts = vector.within(calls.start, calls.end)
@@ -285,7 +285,7 @@ def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works:
 
 def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Iterator[str]:
     if name.startswith(ZERO_FILL):
-        yield "shorter than kernel 1, so it clears memory, or loads and stores only"
+        yield "shorter than kernel 1: clears memory, or only loads and stores"
     elif group.vector == 0:
         yield "scalar code"
     least, most = int(lengths.min()), int(lengths.max())
@@ -294,13 +294,13 @@ def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Ite
     around = modes(np.maximum(durations, 1).astype(np.float64), 1.0)
     if len(around) > 1:
         low, high = (round(mode.location) for mode in around)
-        yield f"durations gather around {low:,} and {high:,}, which alone makes no two kinds"
+        yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
 
 
 def _findings(tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -> Iterator[Message]:
     if vector is None:
-        title = f"{VECTOR} was not traced: kinds of calls are told by their durations alone"
-        step = f"give {VECTOR} a slot: its cycles per call are a constant of each kernel"
+        title = f"{VECTOR} was not traced: kinds of calls are distinguished by duration only"
+        step = f"trace {VECTOR} too: its cycles per call are a constant of each kernel"
         yield tile_finding(
             "kinds_without_vector", Severity.INFO, title, counted_text(len(groups), "kind", ","), place(tile), step
         )
@@ -308,10 +308,10 @@ def _findings(tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], ve
     for group in groups:
         if len(group.partial):
             call, every = int(group.partial[0]), len(group.calls)
-            title = "calls lack vector cycles that others of their kind have"
+            title = "calls lack vector cycles of their kind"
             seen = f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
             where = place(tile, f"call {call + 1}", f"cycle {calls.start[call]}")
-            step = "look for lost packets there, or for a trace that began or ended in the call"
+            step = "look for lost packets there, or a trace that began or ended during the call"
             yield tile_finding("vector_cycles_lacking", Severity.INFO, title, seen, where, step)
 
 
@@ -424,7 +424,7 @@ def _doubts(tile: TileTrace, chosen: list[KindRow], others: list[KindRow]) -> li
     if not others:
         return []
     names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
-    title = "several kinds of calls could multiply"
-    evidence = f"only {' and '.join(kind.kind for kind in chosen)} counts as such; not counted: {names}"
-    step = "if they multiply, too, rates and coverage are too low: mark only the kernel in question with events"
+    title = "several kinds of calls may multiply"
+    evidence = f"only {' and '.join(kind.kind for kind in chosen)} is counted; not counted: {names}"
+    step = "if they also multiply, rates and coverage are too low: mark only the kernel of interest with events"
     return [tile_finding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]

@@ -85,7 +85,7 @@ def ports(
     used = [slot for slot in tile.slots if slot.name.startswith(PORT) and len(slot.spans.start)]
     missing = _missing(work, tiling, stream_bytes, dtype)
     if missing or tiling is None or stream_bytes is None or dtype is None:
-        return tuple(_port(slot, work, (), None, f"the operand is not known: {missing}") for slot in used)
+        return tuple(_port(slot, work, (), None, f"operand unknown: {missing}") for slot in used)
     fits = [_fits(slot.spans, work, tiling, stream_bytes, dtype) for slot in used]
     each = tiling.calls_per_output
     return tuple(_port(slot, work, own, each) for slot, own in zip(used, _told_apart(fits), strict=True))
@@ -179,10 +179,10 @@ def _per_call(fits: tuple[_Fit, ...], transfers: int, work: MacCalls, each: int 
     return fits[0].cycles / each if each else fits[0].cycles * transfers / work.number
 
 
-_ONE = "its busy cycles are as many whole buffers as the calls need"
-_ALIKE = "these operands have buffers of one size, and the calls need as many of each"
-_SEVERAL = "buffers of several sizes fit its busy cycles"
-_NONE = "no buffer of this tile fits its busy cycles: another size or type, or data of something else"
+_ONE = "its busy cycles match the number of buffers that the calls need"
+_ALIKE = "these operands have equal buffer sizes, and the calls need equally many of each"
+_SEVERAL = "several buffer sizes match its busy cycles"
+_NONE = "no buffer of this tile matches its busy cycles: different size or type, or other data"
 
 
 def _names(fits: Iterable[_Fit]) -> tuple[str, ...]:

@@ -95,8 +95,8 @@ def repeated_calls(work: MacCalls, tile: str) -> Repeated:
     return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))
 
 
-_OF_SLOTS = "counts all slots of the schedule, transfers included; a trace of cores holds no such time"
-_WITH_LATENCY = "holds one such latency; from first to last start leaves it out"
+_OF_SLOTS = "counts all slots of the schedule, including transfers; core traces have no such time"
+_WITH_LATENCY = "holds one such latency; first to last start excludes it"
 _FIRST_TO_LAST = "first_to_last_start"
 
 
@@ -122,7 +122,7 @@ def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Pred
     else:
         rows = [
             _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
-            _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
+            _median("overlap", model.overlap, _overlaps(seen), "end minus next start; negative means a gap"),
             _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
             _total(model, seen),
         ]
@@ -140,7 +140,7 @@ def _first_to_last(model: CostModel, seen: Repeated, steps: list[int], reason: s
         return None
     predicted, count = model.total - model.latency_per_iteration, model.count
     if not steps or count is None:
-        words = reason or "how many iterations the model has is not known" if count is None else _TOO_FEW
+        words = reason or "the model's number of iterations is unknown" if count is None else _TOO_FEW
         return Against(quantity=_FIRST_TO_LAST, predicted=predicted, note=words)
     have = len(seen.start)
     if have == count and all(seen.follows):
@@ -155,9 +155,9 @@ def _other_iteration(model: CostModel, seen: Repeated, needed: int | None) -> It
     count = model.count
     if count is None or needed is None or count == needed:
         return
-    title = "the cost model's iteration is another than the one that was traced, so its step is not compared"
+    title = "the cost model's iteration differs from the traced one, so its step is not compared"
     evidence = f"the model has {counted_text(count, 'iteration', ',')}, the product takes {needed:,} {seen.what}"
-    step = "check that the model is of this product, tiling and number of cores, or say --predicted-per"
+    step = "check that the model is for this product, tiling and number of cores, or give --predicted-per"
     yield tile_finding("cost_model_other_iteration", Severity.MEDIUM, title, evidence, "options", step)
 
 
@@ -175,7 +175,7 @@ def _overlaps(seen: Repeated) -> list[int]:
     return [end - later for end, later, follows in pairs if follows]
 
 
-_TOO_FEW = "the trace has too few whole iterations to measure it"
+_TOO_FEW = "the trace has too few complete iterations to measure it"
 
 
 def _median(
@@ -209,11 +209,11 @@ def _total(model: CostModel, seen: Repeated) -> Against | None:
     if whole and count in {None, have}:
         note = f"first start to last end of {counted_text(have, 'iteration')}"
         if count is None:
-            note += "; how many the model means was not given"
+            note += "; the model's number was not given"
         return _row("total", model.total, seen.end[-1] - seen.start[0], have, note=note)
     steps = _steps(seen)
     if count is None or not steps:
-        return Against(quantity="total", predicted=model.total, note="the trace does not hold the iterations for it")
+        return Against(quantity="total", predicted=model.total, note="the trace lacks the iterations for it")
     measured = median(_latencies(seen)) + (count - 1) * median(steps)
     note = f"extrapolated: the trace has {have} of {counted_text(count, 'iteration')}, continued at their median step"
     return _row("total", model.total, measured, have, note=note, extrapolated=True)
@@ -222,10 +222,10 @@ def _total(model: CostModel, seen: Repeated) -> Against | None:
 def _contradictions(model: CostModel) -> Iterable[Message]:
     step, latency = model.step, model.latency_per_iteration
     if None not in {model.iteration_step, model.overlap, latency}:
-        yield from _differs("iteration_step", model.iteration_step, "latency less overlap", (latency, model.overlap))
+        yield from _differs("iteration_step", model.iteration_step, "latency minus overlap", (latency, model.overlap))
     if model.total is not None and latency is not None and step is not None and model.iterations is not None:
         sums = latency + (model.iterations - 1) * step
-        yield from _differs("total", model.total, "latency and a step for each further iteration", (sums, 0.0))
+        yield from _differs("total", model.total, "latency plus one step per further iteration", (sums, 0.0))
 
 
 def _differs(name: str, value: float | None, words: str, parts: tuple[float | None, float | None]) -> Iterable[Message]:
@@ -233,5 +233,5 @@ def _differs(name: str, value: float | None, words: str, parts: tuple[float | No
     if value is not None and not math.isclose(value, expected, rel_tol=_ROUNDING, abs_tol=1.0):
         title = f"the cost model's numbers contradict each other: {name} is not {words}"
         evidence = f"{name} = {value:g}, {words} = {expected:g}"
-        step = "check which iteration each number is of"
+        step = "check which iteration each number refers to"
         yield tile_finding("cost_model_contradiction", Severity.MEDIUM, title, evidence, "options", step)

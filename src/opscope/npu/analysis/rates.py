@@ -110,8 +110,8 @@ def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
     if not work.number:
         return work.reason
     if said.tiling is None:
-        return "the sizes m, k, n of a call are not given, so its work is not known"
-    return None if work.cycles > 0 else "the calls that multiply last no cycle"
+        return "the sizes m, k, n of a call are not given, so its work is unknown"
+    return None if work.cycles > 0 else "the multiplying calls take zero cycles"
 
 
 def _rated(seen: MacRate, work: MacCalls, window: int) -> MacRate:
@@ -135,9 +135,9 @@ def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> Message 
     inside = known.in_call_mac_per_cycle or 0.0
     if not _above(inside, said.ceiling):
         return None
-    title = f"the rate would be above the peak of {said.ceiling} MAC per cycle, so it is not given"
-    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run had others"
-    step = "check m, k, n, dtype and arch against the design that was traced"
+    title = f"the rate would exceed the peak of {said.ceiling} MAC per cycle, so it is omitted"
+    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run used others"
+    step = "check m, k, n, dtype and arch against the traced design"
     return tile_finding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
 
 
@@ -152,7 +152,7 @@ def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate
         runs = counted_text(said.runs or 1, "run")
         title = "the trace has more calls than the product needs"
         evidence = f"{known.calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
-        step = "give the number of iterations, warm-up included, if there were more; else check M, K, N, row and col"
+        step = "give the number of iterations including warm-up if there were more; else check M, K, N, row and col"
         findings.append(tile_finding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step))
     coverage = min(1.0, known.calls / needed)
     return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
@@ -166,12 +166,12 @@ def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list
     floating = said.dtype.startswith("bf")
     peaks = said.device.mac_per_cycle.items()
     faster = [name for name, peak in peaks if peak >= each and name.startswith("bf") is floating]
-    title = f"the vector unit does more in a cycle than the peak in {said.dtype}"
+    title = f"the vector unit does more per cycle than the peak in {said.dtype}"
     evidence = (
-        f"{rate_text(each)} MAC for each vector cycle, the peak is {known.peak}: the kernel computes in another type"
-        f"{', such as ' + ' or '.join(faster) if faster else ', or the sizes are others'}"
+        f"{rate_text(each)} MAC per vector cycle, the peak is {known.peak}: the kernel computes in a different "
+        f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
     )
-    step = f"utilisation here is of the peak in {said.dtype}; name the type that the kernel multiplies in by --dtype"
+    step = f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype"
     return [tile_finding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
 
 
@@ -184,7 +184,7 @@ def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRang
         low, high, basis = said.clock_mhz, said.clock_mhz, "the clock that was given"
     elif said.device is not None:
         low, high = min(said.device.clock_levels), max(said.device.clock_levels)
-        basis = f"no clock was given: the lowest and the highest level of the driver of {said.device.name}"
+        basis = f"no clock was given: the lowest and highest level of the driver of {said.device.name}"
     elif assumed is not None:
         low, high, basis = assumed.low_mhz, assumed.high_mhz, f"no clock was given: {assumed.source}"
     else:

@@ -36,9 +36,9 @@ SCALAR = 0.2
 WEAK_VECTOR = 0.6
 """Share of the peak below which a cycle with a vector instruction does little."""
 _REUSE = {
-    "A": "use each tile of A for more work (a larger n), or keep it in the core while B changes",
-    "B": "use each tile of B for more work (a larger m), or keep it in the core while A changes",
-    "C": "write C less often or narrower: sum up more of K in the core, or convert before it is sent",
+    "A": "reuse each tile of A more (a larger n), or keep it in the core while B changes",
+    "B": "reuse each tile of B more (a larger m), or keep it in the core while A changes",
+    "C": "write C less often or in a narrower type: accumulate more of K in the core, or convert before sending",
 }
 
 
@@ -59,8 +59,8 @@ def _no_vector(core: TracedCore) -> Iterator[Message]:
     if split.vector or core.cycles.between_calls.vector:
         return
     title = "no vector instruction in any call: the kernel is scalar"
-    evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
-    step = "use the kernel's vectorised form, or check that the slot traces INSTR_VECTOR"
+    evidence = f"INSTR_VECTOR was traced but never active in {split.total:,} cycles of calls"
+    step = "use a vectorised kernel, or check that the slot traces INSTR_VECTOR"
     yield tile_finding("no_vector_instructions", Severity.HIGH, title, evidence, place(core.tile), step)
 
 
@@ -70,14 +70,14 @@ def _stream(core: TracedCore) -> Iterator[Message]:
     if found is None or paced is None or paced.cycles_per_call is None or found.gain is None:
         return
     gain = found.gain.at_most
-    title = f"the {paced.label if paced.operands else paced.name + ' stream'} sets the pace, not the kernel"
+    title = f"the {paced.label if paced.operands else paced.name + ' stream'} limits the call rate, not the kernel"
     evidence = (
-        f"it needs {paced.cycles_per_call:,.0f} cycles for each call, the call takes {found.call_cycles:,.0f}; without "
-        f"it a call could follow every {found.measured_period_cycles / gain:,.0f} cycles instead of "
+        f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes {found.call_cycles:,.0f}; without it "
+        f"a call could follow every {found.measured_period_cycles / gain:,.0f} cycles instead of "
         f"{found.measured_period_cycles:,.0f}: {gain_text(found.gain)}"
     )
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
-    step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
+    step = "; or ".join([*steps, "split it across two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
     told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
     yield told.about(subject=paced.label)
@@ -91,12 +91,12 @@ def _paced(core: TracedCore) -> Port | None:
 def gain_text(gain: Gain) -> str:
     """A gain in words, with the digits that its interval leaves it."""
     if gain.ci95 is None:
-        return f"at most about {gain.at_most:.1f}x as fast (n = {gain.n}, too few for an interval)"
+        return f"at most about {gain.at_most:.1f}x faster (n = {gain.n}, too few for an interval)"
     low, high = gain.ci95
     digits = 2 if high - low < _TWO_DIGITS else 1
     ends = [f"{max(end, 1.0):.{digits}f}x" for end in (low, high)]
     between = f"95 % interval {ends[0]} to {ends[1]}, " if ends[0] != ends[1] else ""
-    return f"at most {gain.at_most:.{digits}f}x as fast ({between}n = {gain.n})"
+    return f"at most {gain.at_most:.{digits}f}x faster ({between}n = {gain.n})"
 
 
 _TWO_DIGITS = 0.1
@@ -104,13 +104,13 @@ _TWO_DIGITS = 0.1
 
 
 _IN_CALLS = {
-    "lock_stall": ("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
+    "lock_stall": ("lock_stalls", "a lock", "acquire buffers before event0() to see only the work"),
     "stream_stall": ("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
-    "cascade_stall": ("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
+    "cascade_stall": ("cascade_stalls", "the cascade", "balance the work of the cores in the cascade"),
     "memory_stall": (
         "memory_stalls",
         "the data memory",
-        "put buffers that are read in the same cycle into different banks",
+        "place buffers that are read in the same cycle in different banks",
     ),
 }
 """Rule of calls with such stalls, what they wait for, and what to do besides looking for the cause."""
@@ -145,11 +145,11 @@ def _scalar(core: TracedCore) -> Iterator[Message]:
     if share < SCALAR:
         return
     unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
-    title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
+    title = f"calls issue no vector instructions in {share_text(share)} of their cycles, without a visible stall"
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
     worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports))
     evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
-    step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
+    step = "look for scalar code, loop set-up and unpipelined loops in the kernel's listing"
     yield tile_finding("scalar_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
 
 
@@ -158,9 +158,9 @@ def _vector(core: TracedCore) -> Iterator[Message]:
     each, peak = core.rate.per_vector_cycle, core.rate.peak
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
         return
-    title = f"a cycle with a vector instruction does {rate_text(each)} of {peak} MAC"
+    title = f"a vector cycle does {rate_text(each)} of {peak} MAC"
     evidence = f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type"
-    step = "use the shape of matrix product that the type has at full rate, and convert data outside of the inner loop"
+    step = "use the type's full-rate matrix product shape, and convert data outside the inner loop"
     yield tile_finding("weak_vector_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
 
 
@@ -169,8 +169,8 @@ def _worth(core: TracedCore, gain: Gain | None) -> str:
     if gain is None:
         paced = _paced(core)
         port = paced.label if paced else "another"
-        return f"no gain while the {port.removesuffix(' stream')} stream sets the pace"
-    unknown = "" if core.bound and core.bound.is_call else "; what sets the pace is not known"
+        return f"no gain while the {port.removesuffix(' stream')} stream is the limit"
+    unknown = "" if core.bound and core.bound.is_call else "; the limit is unknown"
     return f"{gain_text(gain)} without them{unknown}"
 
 
@@ -185,7 +185,7 @@ def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
     if late is None or late.excess_cycles < BEHIND * late.others_cycles:
         return ()
     share = late.excess_cycles / late.others_cycles
-    title = f"tile {late.tile} takes {share_text(share)} longer for an iteration than the others"
+    title = f"tile {late.tile} takes {share_text(share)} longer per iteration than the others"
     evidence = f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}"
-    step = "give it less work, or find out what feeds and empties it differently from its neighbours"
+    step = "give it less work, or find out how its data supply differs from its neighbours"
     return (tile_finding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)

@@ -72,7 +72,7 @@ def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], sa
     if rate.mac_per_cycle is None:
         return TileRoofline(reason=rate.reason)
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:
-        return TileRoofline(reason="architecture or type of operands is not given")
+        return TileRoofline(reason="architecture or operand type is not given")
     macs = said.tiling.macs_per_call
     ceilings = _streams(said.tiling, said.dtype, said.stream_bytes, ports)
     moved = sum(own.bytes_per_call or 0.0 for own in ceilings)

@@ -49,7 +49,7 @@ def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | 
     if hwid not in known.models:
         return None
     levels = [level for one in known.devices for level in one.clock_levels]
-    why = f"the clock that Stream's scripts suppose; {hwid} is not a device, so the range is that of all devices"
+    why = f"the clock that Stream's scripts assume; {hwid} is not a device, so the range covers all devices"
     return AssumedClock(known.models_clock_mhz, min(levels), max(levels), why)
 
 
@@ -102,15 +102,15 @@ def run_specification(
 ) -> RunSpecification:
     """What is known of a run, checked."""
     if clock_mhz is not None and not 0 < clock_mhz <= _FASTEST_MHZ:
-        raise UsageError(f"a clock of {clock_mhz:g} MHz cannot be", hint="give the array's clock in MHz, such as 1267")
+        raise UsageError(f"a clock of {clock_mhz:g} MHz is impossible", hint="give the clock in MHz, such as 1267")
     if runs is not None and runs < 1:
-        raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
+        raise UsageError(f"{runs} iterations leave nothing to analyse", hint="count warm-up and measured iterations")
     if dtype is not None and dtype not in dtypes():
-        raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
+        raise UsageError(f"unknown operand type '{dtype}'", hint=did_you_mean(dtype, dtypes()))
     device = None if arch is None else aie_devices().named(arch)
     if arch is not None and device is None:
         names = [known.name for known in aie_devices().devices]
-        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
+        raise UsageError(f"unknown architecture '{arch}'", hint=did_you_mean(arch, names))
     if tiling is not None and device is not None:
         _fits(tiling, device)
     return RunSpecification(
@@ -138,20 +138,20 @@ def inconsistencies(said: RunSpecification) -> Iterator[Message]:
     tiling, device, dtype = said.tiling, said.device, said.dtype
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         title = "the sizes of the product do not divide into tiles"
-        step = "check M, K, N, m, k, n, row and col; without them coverage is not known"
+        step = "check M, K, N, m, k, n, row and col; without them coverage is unknown"
         yield tile_finding("sizes_do_not_divide", Severity.MEDIUM, title, tiling.problem, _PLACE, step)
     if tiling is not None and device is not None and dtype is not None:
         yield from _memory(tiling, device, dtype)
     if device is not None and dtype is not None and said.peak is None:
-        title = f"the peak of {device.name} in {dtype} is not known"
+        title = f"the peak of {device.name} in {dtype} is unknown"
         evidence = f"the table has {', '.join(device.mac_per_cycle)}"
-        step = "utilisation is left out; check dtype and arch"
+        step = "utilisation is omitted; check dtype and arch"
         yield tile_finding("no_peak", Severity.INFO, title, evidence, _PLACE, step)
     clock, levels = said.clock_mhz, device.clock_levels if device else []
     if device is not None and clock is not None and not any(math.isclose(clock, own, abs_tol=0.5) for own in levels):
         title = f"the driver of {device.name} does not set the clock to {clock:g} MHz"
         evidence = f"its levels are {', '.join(map(str, levels))} MHz"
-        step = "read it during the run, or leave it out"
+        step = "read it during the run, or omit it"
         yield tile_finding("clock_is_no_level", Severity.INFO, title, evidence, _PLACE, step)
 
 
@@ -159,7 +159,7 @@ def _memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterator[Message]:
     """That one buffer of each operand is more than a core can hold."""
     least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand)
     if least > device.core_memory_bytes:
-        title = "one buffer of each operand does not fit the memory of a core"
+        title = "one buffer of each operand exceeds the memory of a core"
         evidence = (
             f"tiles of {tiling.m} x {tiling.k} x {tiling.n} in {dtype} take at least {size_text(least)}, "
             f"a core has {size_text(device.core_memory_bytes)}"

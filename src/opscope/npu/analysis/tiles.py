@@ -101,14 +101,14 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         }
         cores = _with_each_other({name: core for name, core in looked.items() if isinstance(core, TracedCore)})
         rows = [_row(tile, cores.get(id(tile), looked.get(id(tile))), terms.said) for tile in traces.tiles]
-        array = part("the cores together", lambda: _array(tuple(cores.values()), terms), None)
+        array = part("all cores together", lambda: _array(tuple(cores.values()), terms), None)
         prediction = part(
             "the comparison with the cost model", lambda: _prediction(tuple(cores.values()), array, terms), None
         )
         found = [
             *_told("cores that only wait", lambda: _waiting(cores.values(), traces.tiles)),
             *(_warned(warning) for warning in traces.all_warnings),
-            *_told("contradictions of what was given", lambda: inconsistencies(terms.said)),
+            *_told("contradictions in the given values", lambda: inconsistencies(terms.said)),
             *_cores(traces, terms),
             *(array.findings if array and terms.cores_known else ()),
             *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
@@ -192,7 +192,9 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     )
     moved = part(f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), _NO_PORTS)
     paced, pace_reason, doubts = _as_far_as_known(
-        f"what sets the pace {of}", lambda: bound(tile, calls, work, moved, known, around), lambda why: (None, why, ())
+        f"what limits the call rate {of}",
+        lambda: bound(tile, calls, work, moved, known, around),
+        lambda why: (None, why, ()),
     )
     before, alone = iterations.missing_calls, len(pairing.unpaired)
     advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=before, lost=bool(lost), alone=alone))
@@ -255,7 +257,7 @@ def _as_far_as_known(name: str, compute: Callable[[], Known], otherwise: Callabl
 
 
 def _unknown(failure: PartFailure) -> str:
-    return f"not known because of {failure.because}"
+    return f"unknown because of {failure.because}"
 
 
 def ordered(findings: Iterable[Message]) -> list[Message]:
@@ -268,7 +270,7 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
     """That nothing says how many cores share the product."""
     tiling = terms.said.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
-        title, evidence = "how many cores share the product is not said", "coverage is of one core that does all of it"
+        title, evidence = "the number of cores that share the product is not given", "coverage assumes one core"
         yield tile_finding("cores_not_given", Severity.INFO, title, evidence, "all tiles", "give --row and --col")
 
 
@@ -282,7 +284,7 @@ def _warned(warning: TraceWarning) -> Message:
     severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
     if warning.code in _HARMLESS:
         severity = Severity.INFO
-    return tile_finding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
+    return tile_finding(warning.code, severity, warning.message, "noticed while reading the file", "file", warning.hint)
 
 
 def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecification) -> TileRow:
@@ -291,7 +293,7 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         for slot in tile.slots
     ]
     if not isinstance(core, TracedCore):
-        return _silent(tile, slots, "calls are of cores; this is another unit" if core is None else _unknown(core))
+        return _silent(tile, slots, "only cores make calls; this is another unit" if core is None else _unknown(core))
     found, pairing, iterations = core.rate, core.pairing, core.iterations
     return TileRow(
         tile=tile.tile,

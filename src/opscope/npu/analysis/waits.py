@@ -133,25 +133,25 @@ def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -
     before = [one for one in waits if one.starved is wait.starved and one.stage < wait.stage]
     cause = next((one for one in before if one.tile.column == wait.tile.column), before[0] if before else None)
     if cause is not None:
-        return f"{reason}; before it on the way {cause.waits}: mend that first"
+        return f"{reason}; upstream, {cause.waits}: fix that first"
     if wait.kind == "STALLED_LOCK" and wait.tile.unit is not Unit.MEMTILE:
         return reason
     unseen = [unit for unit in _UNITS if unit is not wait.tile.unit and not _traces_waits(unit, tiles)]
     if unseen:
         return f"{reason}: trace the DMAs of the {' and the '.join(_UNITS[unit] for unit in unseen)}"
-    return f"{reason}; no DMA that was traced before it waits: look at how often transfers are started, and how large"
+    return f"{reason}; no traced DMA upstream waits: check how often transfers start, and their size"
 
 
 def _reason(wait: DmaWait) -> str:
     if wait.kind != "STALLED_LOCK":
-        return "what sends to it is slower" if wait.starved else "what receives from it is slower"
+        return "its sender is slower" if wait.starved else "its receiver is slower"
     state, does = ("full", "fills") if wait.starved else ("empty", "empties")
     other = {Unit.MEM: "the core", Unit.SHIM: "the host's program"}.get(wait.tile.unit, f"the DMA that {does} them")
     return f"no buffer is {state}: {other} is slower"
 
 
-_MEMORY = "external memory is slower: longer bursts, more interface tiles, or data that stays in the memory tiles"
-_MEMORY_TILES = "the memory is slower: spread buffers over its banks"
+_MEMORY = "external memory is slower: use longer bursts or more interface tiles, or keep data in the memory tiles"
+_MEMORY_TILES = "the memory is slower: spread buffers across its banks"
 
 
 def _traces_waits(unit: Unit, tiles: Iterable[TileTrace]) -> bool:
@@ -174,7 +174,7 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
     waits = sorted(before, key=lambda wait: wait.tile.column != tile.column)
     cause = next((wait for wait in waits if wait.placed), None)
     if cause is not None:
-        return f"the core waits for {what}; on the way to it {cause.waits}: mend that first"
+        return f"the core waits for {what}; upstream, {cause.waits}: fix that first"
     ports = sum(slot.name.startswith(PORT) for slot in tile.slots)
     asked = [
         *(["the ports of all operands"] if ports < _OPERANDS else []),
@@ -184,8 +184,8 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
     if asked:
         return f"the core waits for {what}: trace {', and '.join(asked[:2])}"
     if waits:
-        return f"the core waits for {what}, and {waits[0].waits}, on the way in or out: follow its streams"
-    return f"the core waits for {what}, and no DMA on the way that was traced does: look at the order of its locks"
+        return f"the core waits for {what}, and {waits[0].waits}, upstream or downstream: follow its streams"
+    return f"the core waits for {what}, but no traced DMA on the path does: check the order of its locks"
 
 
 def _cascade_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
@@ -212,10 +212,10 @@ def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
     cycles = {slot.name: int((slot.spans.end - slot.spans.start).sum()) for slot in slots}
     worst = max(cycles, key=lambda name: cycles[name])
     if cycles[worst]:
-        return f"{worst} is active in {cycles[worst]:,} cycles, the most of those traced: move one of its buffers"
+        return f"{worst} is active in {cycles[worst]:,} cycles, the most of the traced banks: move one of its buffers"
     rest = [str(bank) for bank in range(_BANKS) if f"{_BANK}{bank}" not in cycles]
-    none = "the banks that were traced have no conflicts"
-    return f"{none}: trace {_BANK}{', '.join(rest)}" if rest else f"{none}: look at neighbours that use this memory"
+    none = "the traced banks have no conflicts"
+    return f"{none}: trace {_BANK}{', '.join(rest)}" if rest else f"{none}: check neighbours that use this memory"
 
 
 ONLY_WAITS = 0.9
@@ -276,7 +276,7 @@ def waiting_core(tile: TileTrace, found: CoreWait, tiles: Sequence[TileTrace]) -
 
 
 _WITHOUT_CALLS = {
-    "none": f"it made no call, and {START} and {END} were traced",
-    "begun": "its call began and did not end",
-    "not traced": f"whether it made calls is not known, {START} and {END} were not both traced",
+    "none": f"it made no call, although {START} and {END} were traced",
+    "begun": "its call began but did not end",
+    "not traced": f"unknown whether it made calls: {START} and {END} were not both traced",
 }

@@ -37,7 +37,7 @@ def read_tiles(path: Path, slots: Slots | None = None) -> tuple[TileTraceSet, st
     """The tiles of a trace in JSON or raw words, compressed or not, and the hash of its file as it is stored."""
     stored = mapped_file(path)
     if not len(stored):
-        raise EmptyTraceError("the file has no bytes", where=path, hint="the capture failed; run it again")
+        raise EmptyTraceError("the file is empty", where=path, hint="the capture failed; run it again")
     digest = hashlib.sha256()
     # Hashing releases the interpreter, so it runs beside the decoding; it reads the file in parts, to hold no more.
     beside = threading.Thread(target=_hash, args=(path, digest))
@@ -69,7 +69,7 @@ def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
 
 
 _CUT = TraceWarning(
-    "truncated", "the compressed file is cut off", "write or copy the file again; what is whole was read"
+    "truncated", "the compressed file is truncated", "write or copy the file again; the intact part was read"
 )
 
 
@@ -80,6 +80,6 @@ def _decoded(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     except TraceFormatError:
         raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT) from None
     if not isinstance(reader, TilesReader):
-        hint = "opscope analyze shows it; traces of AI Engine tiles are JSON or raw words"
-        raise TraceFormatError(f"a trace of the format {reader.name}, not of AI Engine tiles", where=path, hint=hint)
+        hint = "use opscope analyze; AI Engine traces are JSON or raw words"
+        raise TraceFormatError(f"a trace of the format {reader.name}, not an AI Engine trace", where=path, hint=hint)
     return reader.read_tiles(data, path, slots)

@@ -12,6 +12,7 @@ import numpy as np
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
+from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 from opscope.npu.readers.json_events import EventColumns, Gathered
 from opscope.npu.readers.json_text import (
@@ -90,7 +91,7 @@ _TILE = re.compile(
 )
 _UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
 _RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
-_NO_TILE = "a trace of an AI Engine names its tiles by process_name records, such as 'core_trace for tile2,4'"
+_NO_TILE = "an AI Engine trace names its tiles in process_name records, such as 'core_trace for tile2,4'"
 
 
 class EmptyTilesError(EmptyTraceError):
@@ -137,9 +138,9 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
     values, gathered = Values(memoryview(data), path), Gathered()
     end = _gather(values, gathered)
     if not any(map(_TILE.search, gathered.processes.values())):
-        missing = "; the file is cut off" if end.cut else ""
+        missing = "; the file is truncated" if end.cut else ""
         kind = TraceFormatError if gathered.processes or gathered.counts or end.cut else EmptyTilesError
-        raise kind(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
+        raise kind(f"it names no AI Engine tile{missing}", where=path, hint=_NO_TILE)
     columns = gathered.columns()
     if not len(columns.time):
         raise _no_events(gathered, path)
@@ -165,14 +166,14 @@ def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     """The error of a trace of which no event can be used."""
     unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
     if gathered.fraction is not None:
-        problem = f"none of its events can be read: the times of {gathered.counts['fractional']:,} have fractions, "
+        problem = f"no event can be read: the times of {gathered.counts['fractional']:,} have fractions, "
         return TraceFormatError(f"{problem}such as {gathered.fraction:g}", where=path, hint=_SCALED)
     if unreadable:
-        problem = f"none of its events can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
+        problem = f"no event can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
         return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
     if others:
-        problem = f"its tiles have no events, only {others:,} records that are neither begins nor ends"
-        return EmptyTraceError(problem, where=path, hint="write begins and ends (B and E), as mlir-aie does")
+        problem = f"its tiles have no events, only {others:,} records that are neither begin nor end"
+        return EmptyTraceError(problem, where=path, hint="write begin and end events (B and E), as mlir-aie does")
     tiles = [tile for pid, name in sorted(gathered.processes.items()) if (tile := _tile_of(pid, name))]
     return EmptyTilesError("its tiles have no events", tiles, where=path, hint=_EMPTY)
 
@@ -196,7 +197,7 @@ def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Va
         else:
             tiles.append(_traced(tile, own, *orders.get(pid, (0, 0))))
     if not any(tile.spans for tile in tiles):
-        problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
+        problem = f"none of its {gathered.events:,} events makes a span on a named tile"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
     return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
 
@@ -271,30 +272,30 @@ def _invented(events: list[SlotEvents], last: int) -> SlotEvents | None:
 
 def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
     message = (
-        f"{tile.recorded}: its last event, a begin of {name} one cycle after all others, is not an event: older "
-        "decoders read zeros after the end of the buffer as that; left out"
+        f"{tile.recorded}: the last event, a begin of {name} one cycle after all others, is not real (older decoders "
+        "misread trailing zeros); skipped"
     )
-    return TraceWarning("padding_as_event", message, "nothing to do; a decoder of today does not write it")
+    return TraceWarning("padding_as_event", message, "nothing to do; current decoders do not write it")
 
 
 def _tile_warnings(tile: TileTrace, backwards: int, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
         (backwards, "times_backwards", "events are earlier than the one before them in the file"),
-        (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
-        (sum(own.begun_again for own in found), "begins_repeated", "begins come while their slot is active"),
-        (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; left out"),
+        (sum(own.without_begin for own in found), "ends_without_begin", "end events close nothing; skipped"),
+        (sum(own.begun_again for own in found), "begins_repeated", "begin events come while their slot is active"),
+        (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; skipped"),
         (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
-        (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have numbers that no unit has"),
+        (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have impossible numbers"),
     )
     warnings = [TraceWarning(code, f"{tile.recorded}: {count:,} {what}", _ODD) for count, code, what in counts if count]
     return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
 
 
 _SCALED = (
-    "times are whole cycles, as mlir-aie writes them; these were scaled, perhaps to microseconds: give the original"
+    "times are whole cycles, as mlir-aie writes them; these were rescaled, perhaps to microseconds: give the original"
 )
-_EMPTY = "the trace buffer was empty, or the file is cut off"
+_EMPTY = "the trace buffer was empty, or the file is truncated"
 _ODD = "the tool that wrote the file decoded it differently, or the file was edited"
 
 
@@ -303,21 +304,21 @@ def _warnings(
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]
     counts = (
-        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; left out"),
-        (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
-        (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
-        (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),
-        (len(places) - len(set(places)), "tiles_repeated", "units of tiles occur more than once; kept apart by pid"),
+        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; skipped"),
+        (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; skipped"),
+        (gathered.counts["renamed"], "metadata_repeated", "names are redefined; the last one counts"),
+        (strangers, "events_of_no_tile", "events belong to processes without a tile name; skipped"),
+        (len(places) - len(set(places)), "tiles_repeated", "tile units occur more than once; separated by pid"),
     )
     warnings = [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
     if gathered.fraction is not None:
         count = gathered.counts["fractional"]
-        message = f"{count:,} events have times with fractions, such as {gathered.fraction:g}; left out"
+        message = f"{counted_text(count, 'event', ',')} with fractional times, such as {gathered.fraction:g}; skipped"
         warnings.insert(0, TraceWarning("times_fractional", message, _SCALED))
     if end.cut:
         message = (
-            f"the list of events has no end: {gathered.events:,} events are whole, "
-            f"the file ends in or before the next one, at byte {len(values.data):,}"
+            f"the event list is truncated: {gathered.events:,} events are complete, "
+            f"and the file ends at byte {len(values.data):,}"
         )
-        warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; what is whole was read"))
+        warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; the intact part was read"))
     return [*warnings, *no_core(unit for unit, _ in places)]

@@ -14,6 +14,7 @@ import msgspec
 from opscope.core.errors import TraceFormatError
 from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import Unit
+from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 from opscope.npu.readers.json_events import Event, Gathered, Record, record_of
 
@@ -41,7 +42,7 @@ _ELEMENTS = re.compile(rb"(.*\})[ \t\r\n]*,[ \t\r\n]*(?=\{)", re.DOTALL)
 _EVENTS = msgspec.json.Decoder(list[Event])
 _RECORDS = msgspec.json.Decoder(list[Record])
 _NO_LIST = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_HINT = "the file was edited or is not a trace; write it again"
+_HINT = "the file was edited or is not a trace; rewrite it"
 _NO_COMMA = "not valid JSON: a comma is missing"
 _MARK = b"\xef\xbb\xbf"
 _MOST_LISTED = 5
@@ -75,7 +76,7 @@ class Values:
                     self._refuse(error, text, at)
             except (RecursionError, ValueError) as error:
                 deep = isinstance(error, RecursionError)
-                problem = "values stand too deeply in each other" if deep else "a number is too long"
+                problem = "values are nested too deeply" if deep else "a number is too long"
                 raise self.error(problem, at) from error
             else:
                 if end < len(text) or final:
@@ -100,7 +101,7 @@ class Values:
         try:
             return json.loads(stored)
         except ValueError as error:
-            raise self.error("no UTF-8 in a text", at) from error
+            raise self.error("a string is not valid UTF-8", at) from error
 
     def after_space(self, at: int) -> int:
         """The next byte that is no white space."""
@@ -130,7 +131,7 @@ def first_element(values: Values) -> int:
     if values.byte(at) == b"[":
         return values.after_space(at + 1)
     if values.byte(at) != b"{":
-        raise values.error("no list of events", at)
+        raise values.error("no event list", at)
     at = values.after_space(at + 1)
     while values.byte(at) == b'"':
         key, at = values.value(at)
@@ -223,7 +224,7 @@ def no_core(units: Iterable[Unit]) -> list[TraceWarning]:
     """A warning when no unit is a core."""
     if Unit.CORE in units:
         return []
-    message = "no core was traced, so there are no kernel calls to tell apart"
+    message = "no core was traced, so there are no kernel calls"
     return [TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1")]
 
 
@@ -234,5 +235,5 @@ def unknown_events(recorded: str, unit: Unit, slots: Iterable[SlotTrace]) -> lis
     if not unknown:
         return []
     listed = ", ".join(name[:_MOST_LETTERS] for name in unknown[:_MOST_LISTED])
-    message = f"{recorded}: {len(unknown):,} events are in no table of this unit: {listed}"
-    return [TraceWarning("events_unknown", message, "their spans are kept under the name they have")]
+    message = f"{recorded}: {counted_text(len(unknown), 'event', ',')} unknown for this unit: {listed}"
+    return [TraceWarning("events_unknown", message, "their spans keep their names")]

@@ -35,7 +35,7 @@ def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
             unit = _unit(before.strip(), where) if equals else Unit.CORE
             _add(found, unit, [word.strip() for word in (after if equals else part).split(",")], where)
     if not found:
-        raise UsageError("no slot is named", where=where, hint=_HINT)
+        raise UsageError("no slot named", where=where, hint=_HINT)
     return found
 
 
@@ -57,20 +57,20 @@ def read_slots(path: Path) -> Slots:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise UsageError("not a text of slot lists", where=str(path), hint=_HINT) from None
+        raise UsageError("not a text file of slot lists", where=str(path), hint=_HINT) from None
     return parse_slots((line.partition("#")[0].replace(":", "=", 1) for line in lines), str(path))
 
 
 def _unit(word: str, where: str) -> Unit:
     known = [unit.value for unit in Unit]
     if word.lower() not in known:
-        raise UsageError(f"no kind of unit {word[:40]!r}", where=where, hint=did_you_mean(word.lower(), known))
+        raise UsageError(f"unknown kind of unit: {word[:40]!r}", where=where, hint=did_you_mean(word.lower(), known))
     return Unit(word.lower())
 
 
 def _add(found: dict[Unit, tuple[str, ...]], unit: Unit, names: Sequence[str], where: str) -> None:
     if unit in found:
-        raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="one list for a kind of unit")
+        raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="give one list per unit")
     if len(names) > SLOTS:
         raise UsageError(f"{len(names)} slots of {unit.value}: a unit has {SLOTS}", where=where, hint=_HINT)
     found[unit] = tuple(_event(name.strip(), unit, where) for name in names)
@@ -86,5 +86,5 @@ def _event(word: str, unit: Unit, where: str) -> str:
     if upper in known or upper == UNUSED:
         return upper
     near = did_you_mean(upper, known)
-    hint = near if near.startswith("did") else "give names as mlir-aie has them, such as INSTR_VECTOR or LOCK_STALL"
+    hint = near if near.startswith("did") else "use the names of mlir-aie, such as INSTR_VECTOR or LOCK_STALL"
     raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=hint)

@@ -65,12 +65,12 @@ def read_stream_model(path: Path) -> CostModel:
     try:
         file = from_json(data, _File) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"not a file of Stream's: {error}", where=path, hint=_HINT) from None
+        raise UsageError(f"not a Stream file: {error}", where=path, hint=_HINT) from None
     found = _numbers_of(file)
     numbers = {**msgspec.structs.asdict(found), "iteration_step": found.step, "of_slots": True}
     model = cost_model(**numbers)
     if model is None:
-        raise UsageError("no latency of Stream's cost model is in the file", where=path, hint=_HINT)
+        raise UsageError("the file has no Stream latency", where=path, hint=_HINT)
     return model
 
 

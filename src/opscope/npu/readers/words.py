@@ -14,6 +14,7 @@ import numpy as np
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import UNUSED, LostWords, SlotTrace, TileTrace, TileTraceSet, Unit
+from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 from opscope.npu.readers.events import TooManySpansError, decode_events
 from opscope.npu.readers.json_text import no_core, unknown_events
@@ -39,8 +40,8 @@ _HEAD = re.compile(rb"\s*(?:0[xX])?[0-9a-fA-F]{8}[\s,]+(?:0[xX])?[0-9a-fA-F]{8}(
 _TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
 _REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
 _START_BITS, _START = 0xFB00_0000, 0xF000_0000
-_DAMAGED = "give the file as it was captured: one word of eight hexadecimal digits a line, or little-endian binary"
-_CAPTURE = "the buffer was written while it was traced, or its file was edited; times after this point are too early"
+_DAMAGED = "give the file as captured: one word of eight hexadecimal digits per line, or little-endian binary"
+_CAPTURE = "the buffer was overwritten during tracing, or its file was edited; times after this point are too early"
 
 
 class AieWordsReader:
@@ -74,11 +75,11 @@ def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None)
     words, cut = _words(data, path)
     framing = framed(words)
     if not framing.units:
-        raise TraceFormatError("no trace packet: no word is a header", where=path, hint=_DAMAGED)
+        raise TraceFormatError("no trace packet: no header found", where=path, hint=_DAMAGED)
     room = True if framing.room else None
     tiles = tuple(replace(_tile(pid, unit, slots or {}, path), room=room) for pid, unit in enumerate(framing.units))
     if not any(tile.spans for tile in tiles):
-        hint = "nothing that the slots select happened, or tracing was stopped at once"
+        hint = "none of the selected events occurred, or tracing stopped immediately"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
     named = all(unit.unit in (slots or {}) for unit in framing.units)
     unnamed = () if named else (_UNNAMED,)
@@ -87,7 +88,7 @@ def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None)
 
 
 _UNNAMED = TraceWarning(
-    "slots_unnamed", "raw words do not say which event a slot is", "name them in order: --slots NAME,NAME,..."
+    "slots_unnamed", "raw words do not name the events of slots", "name them in order: --slots NAME,NAME,..."
 )
 
 
@@ -154,7 +155,7 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
         warnings=(*_tile_warnings(recorded, events), *unknown),
         lost=(
             *([] if events.begun else [LostWords(0, "its first packet, which holds the Start command, is missing")]),
-            *(LostWords(cycle, "words of a packet are missing, or its header is") for cycle in events.lost),
+            *(LostWords(cycle, "words of a packet or its header are missing") for cycle in events.lost),
         ),
     )
 
@@ -171,9 +172,9 @@ def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
 def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
     short, adopted, orphans = framing.short, framing.adopted, framing.orphans
     few = f"{short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
-    taken = f"{adopted:,} words without a header were taken for the only unit's"
-    left = f"{orphans:,} words without a header belong to no unit and were left out"
-    mended = f"{framing.repaired:,} headers have a wrong bit; each was read as the only header that it can be"
+    taken = f"{counted_text(adopted, 'word', ',')} without a header assigned to the only unit"
+    left = f"skipped {counted_text(orphans, 'word', ',')} without a header or unit"
+    mended = f"corrected {counted_text(framing.repaired, 'header', ',')} with a wrong bit to the only possible one"
     counts = (
         (short, "words_lost", few),
         (framing.repaired, "headers_damaged", mended),
@@ -182,17 +183,17 @@ def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
     )
     found = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
     if framing.cut or cut:
-        message = "the file ends inside a packet: what was recorded after it is missing"
-        found.append(TraceWarning("truncated", message, "copy the whole buffer; what is whole was read"))
+        message = "the file ends inside a packet: everything after it is missing"
+        found.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))
     return found
 
 
 def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:
     found = (
-        (events.cut, "commands_cut", "commands are cut off where words are missing, and were left out"),
-        (events.unknown, "commands_unknown", "bytes begin no command and were passed over"),
-        (events.restarts, "trace_restarted", "further Start commands; the time goes on as if there was none"),
-        (events.repeats_lost, "repeats_lost", "repeats have no frame before them and were left out"),
-        (events.repeats_of_idle, "repeats_of_idle", "repeats follow Event_Sync; the frame before it was taken"),
+        (events.cut, "commands_cut", "commands are truncated where words are missing; skipped"),
+        (events.unknown, "commands_unknown", "bytes are not part of any command; skipped"),
+        (events.restarts, "trace_restarted", "additional Start commands; time continues without them"),
+        (events.repeats_lost, "repeats_lost", "repeats have no frame before them; skipped"),
+        (events.repeats_of_idle, "repeats_of_idle", "repeats follow Event_Sync; the frame before it was used"),
     )
     return [TraceWarning(code, f"{recorded}: {count:,} {what}", _CAPTURE) for count, code, what in found if count]

@@ -94,7 +94,7 @@ def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
     if found is None:
         return ""
     traced = "all of its events" if found.share is None else f"{share_text(found.share)} of its trace"
-    calls = {"none": "no call", "begun": "its call does not end", "not traced": "calls were not traced"}[found.calls]
+    calls = {"none": "no call", "begun": "its call does not end", "not traced": "calls not traced"}[found.calls]
     said = f"{CATEGORY_NAMES[found.stall]} in {traced}, {calls}"
     if cores == 1:
         return f"The core only waits: {said}"
@@ -108,7 +108,7 @@ def _busy(analysis: TilesAnalysis) -> str:
     waits = waits if waits >= STALLED else 0.0
     work, low = inside * (1 - waits), "idle" if inside < _IDLE else "waiting"
     word = "busy" if work >= _BUSY else f"{low} most of the time" if work < _IDLE else "busy part of the time"
-    of_these = f", and {share_text(waits)} of these are stalls" if waits else ""
+    of_these = f"; {share_text(waits)} of these are stalls" if waits else ""
     verb = "is" if len(analysis.working) == 1 else "are"
     return f"{verb} {word}: {share_text(inside)} of the cycles are in kernel calls{of_these}{_achieved(analysis)}"
 
@@ -127,7 +127,7 @@ def stalls_text(rows: Sequence[TileRow]) -> str:
     told = [
         f"{CATEGORY_NAMES[name]} {share_text(part)}" for part, name in sorted(shares, reverse=True) if part > _SMALL
     ]
-    found = f"stalled: {', '.join(told)}" if told else "stalled: hardly at all in the events that were traced"
+    found = f"stalled: {', '.join(told)}" if told else "stalled: hardly at all in the traced events"
     missing = sorted({name for row in rows for name in row.not_traced})
     unseen = f" (not traced: {', '.join(missing)})" if missing else ""
     vector = f"vector instructions {share_text(share(rows, 'vector'))}, " if "INSTR_VECTOR" not in missing else ""
@@ -142,11 +142,11 @@ def pace_text(analysis: TilesAnalysis) -> str:
     of = "" if len(rows) == 1 else f" of tile {row.tile}{', the slowest' if late else ''}"
     found = row.bound
     if found is None:
-        return f"pace{of}: not known, {row.bound_reason}"
+        return f"period{of}: unknown, {row.bound_reason}"
     verdict = verdict_text(found) if found.by == NOTHING_TRACED else by_text(found.by)
     return (
-        f"pace{of}: {verdict}; a call every {found.measured_period_cycles:,.0f} cycles, "
-        f"{found.predicted_period_cycles:,.0f} predicted, the call itself takes {found.call_cycles:,.0f}"
+        f"period{of}: {verdict}; a call every {found.measured_period_cycles:,.0f} cycles, "
+        f"{found.predicted_period_cycles:,.0f} predicted; the call itself takes {found.call_cycles:,.0f}"
     )
 
 
@@ -157,7 +157,7 @@ def verdict_text(found: TileBound) -> str:
 
 def by_text(by: str) -> str:
     """A verdict on the bound in words."""
-    return {"call": "bound by the kernel call itself", "not explained": "not explained by what was traced"}.get(
+    return {"call": "bound by the kernel call itself", "not explained": "not explained by the traced events"}.get(
         by, f"bound by the {by}" if by.endswith("stream") else f"bound by {by}"
     )
 
@@ -175,7 +175,7 @@ def shown_core(analysis: TilesAnalysis) -> TileRow:
 def array_sentence(array: ArrayView) -> str:
     """What an iteration takes on all cores, how even they are, and who is slowest."""
     if array.median_runtime_cycles is None:
-        return f"no runtime of the whole, {array.reason}"
+        return f"no runtime for all cores: {array.reason}"
     text = f"{_without(array)}{_runtime(array, array.median_runtime_cycles)}{_array_rate(array)}"
     if array.slowest is None:
         return f"{text}; none is slower than the others"
@@ -189,7 +189,7 @@ def _without(array: ArrayView) -> str:
         return ""
     tiles = [own.tile for own in array.left_out]
     more = f" and {len(tiles) - 3} more" if len(tiles) > 3 else ""  # noqa: PLR2004 - as many as fit a line
-    return f"without tile {', '.join(tiles[:3])}{more}, whose times are not sure, "
+    return f"without tile {', '.join(tiles[:3])}{more} (unreliable times), "
 
 
 def _runtime(array: ArrayView, cycles: float) -> str:
@@ -197,11 +197,11 @@ def _runtime(array: ArrayView, cycles: float) -> str:
     skew, even = array.median_start_skew_cycles or 0.0, share_text(array.balance or 0.0)
     if skew <= APART * cycles:
         supposed = " if their traces started together" if array.alignment.by == "trace_start" else ""
-        return f"an iteration takes {cycles:,.0f} cycles on all cores{supposed}, which are even to {even}"
+        return f"an iteration takes {cycles:,.0f} cycles on all cores{supposed}, balanced to {even}"
     alone = median(one.longest_cycles for one in array.iterations)
     return (
-        f"an iteration takes {cycles:,.0f} cycles from the first start to the last end, since the cores start up to "
-        f"{skew:,.0f} cycles apart; each core by itself takes at most {alone:,.0f}, even to {even}"
+        f"an iteration takes {cycles:,.0f} cycles from the first start to the last end, because the cores start up to "
+        f"{skew:,.0f} cycles apart; a single core takes at most {alone:,.0f}, balanced to {even}"
     )
 
 
@@ -216,9 +216,9 @@ def _array_rate(array: ArrayView) -> str:
 def seen_text(analysis: TilesAnalysis) -> str:
     """How much of the run the trace holds, and of which cores it has no calls."""
     rows = analysis.working
-    calls = f"{sum(row.calls.paired for row in rows):,} calls"
+    calls = counted_text(sum(row.calls.paired for row in rows), "call", ",")
     dropped = sum(row.calls.dropped for row in rows)
-    odd = f", {counted_text(dropped, 'event')} of no call" if dropped else ""
+    odd = f", {counted_text(dropped, 'event')} outside calls" if dropped else ""
     known = all_known(row.coverage for row in rows)
     covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
     silent = [row for row in analysis.tiles if row.unit == "core" and not row.window_cycles and not row.only_waits]
@@ -329,11 +329,11 @@ def _places(found: Sequence[Message]) -> str:
 def _no_answer(analysis: TilesAnalysis) -> str:
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
-        return "No core was traced: whether the cores are busy is not known"
+        return "No core was traced: unknown whether the cores are busy"
     if analysis.bugs:
-        return f"Whether the cores are busy is not known: {analysis.bugs[0]}"
+        return f"Unknown whether the cores are busy: {analysis.bugs[0]}"
     problem, why, _ = without_calls(cores)
-    return f"{problem[:1].upper()}{problem[1:]} ({why}): whether the cores are busy is not known"
+    return f"{problem[:1].upper()}{problem[1:]} ({why}): unknown whether the cores are busy"
 
 
 def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
@@ -348,11 +348,11 @@ def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
         return _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
     if lacking:
         missing = " and ".join(lacking)
-        return _NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well"
+        return _NOT_TRACED, f"no slot for {missing}", f"also trace {missing} of the cores"
     if any(own[event] for own in events for event in (START, END)):
-        return _NO_CALL, f"no {START} is followed by an {END}", _MARK
-    return _NO_CALL, f"{START} and {END} were traced and never occurred", _MARK
+        return _NO_CALL, f"no {START} has a matching {END}", _MARK
+    return _NO_CALL, f"{START} and {END} were traced but never occurred", _MARK
 
 
-_NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are not known"
+_NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are unknown"
 _MARK = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"

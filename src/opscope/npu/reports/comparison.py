@@ -92,15 +92,15 @@ def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
     differs = row.change if row.ratio is None else row.ratio
     change = "-" if differs is None else words(differs)
     interval = "" if row.ci95 is None else interval_text(row.ci95, words)
-    verdict = "none shown" if row.verdict is Verdict.NO_DIFFERENCE else verdict_text(row.verdict)
+    verdict = "none detected" if row.verdict is Verdict.NO_DIFFERENCE else verdict_text(row.verdict)
     return (row.name, *values, change, interval, verdict)
 
 
 def _stalls_line(stalls: Sequence[FigureChange]) -> list[str]:
     """What the stalls of a table count; empty where it has none in cycles."""
     counted = {
-        PER_ITERATION: "Stalls: cycles waited from the start of an iteration to the next; less is better.",
-        PER_CALL: "Stalls: cycles waited for each multiplying call; less is better.",
+        PER_ITERATION: "Stall cycles per iteration, start to start; lower is better.",
+        PER_CALL: "Stall cycles per multiplying call; lower is better.",
     }
     return [counted[unit] for unit in dict.fromkeys(row.unit for row in stalls) if unit in counted]
 
@@ -140,4 +140,4 @@ def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:
     if not slower:
         return []
     told = " ".join(_stalls_line(slower))
-    return [Section("What became worse", [words_table(HEAD, map(figure_cells, slower)), Sentence(told, Tone.DIM)])]
+    return [Section("Regressions", [words_table(HEAD, map(figure_cells, slower)), Sentence(told, Tone.DIM)])]

@@ -145,7 +145,7 @@ def tiles_document(examined: Examined) -> Document:
     name = PurePath(analysis.trace.path).name
     about = ", ".join(filter(None, (_device(analysis.given), units_text(analysis))))
     headline, lines = answer(analysis)
-    cut = [Sentence("Incomplete: part of the trace is missing; what is whole is shown.", Tone.BAD)]
+    cut = [Sentence("Incomplete: part of the trace is missing; the rest is shown.", Tone.BAD)]
     return Document(
         title=name,
         heading=f"{name}: {about}",
@@ -164,7 +164,7 @@ def _first(examined: Examined) -> list[Block]:
     if not rows:
         return [steps]
     few = len(rows) <= aie_pictures.FEW
-    pale = f"Full colour: within kernel calls; pale: between them.{' One bar a core.' if few else ''}"
+    pale = f"Full colour: within kernel calls; pale: between them.{' One bar per core.' if few else ''}"
     cycles = [
         picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
         picture("legend", lambda: legend((CATEGORY_NAMES[name], colour) for name, colour in COLOURS.items()), pale),
@@ -200,12 +200,12 @@ def _timeline(examined: Examined, shown: TracedCore) -> Section:
     shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
     timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
-    timed = f"{timers} The stronger a colour, the more of a stretch is active."
-    stretches = part("the calls in order of time", lambda: call_sequences(shown), list[CallSequence]())
+    timed = f"{timers} Darker colours: a larger part of the interval is active."
+    stretches = part("the calls over time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
         picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed),
-        Details(f"Tile {shown.tile.tile} in order of time", [_stretches(stretches)]),
+        Details(f"Tile {shown.tile.tile} over time", [_stretches(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
 
@@ -231,7 +231,7 @@ def _calls(examined: Examined, shown: TracedCore) -> Section:
     blocks = [
         Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
         kinds_table(rows),
-        Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is left out as an outlier.", Tone.DIM),
+        Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is excluded as an outlier.", Tone.DIM),
         Section(
             "Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), Sentence(within, Tone.DIM)]
         ),
@@ -239,9 +239,7 @@ def _calls(examined: Examined, shown: TracedCore) -> Section:
     return Section("Calls", blocks, "calls", "Calls")
 
 
-_OF_SHARES = (
-    "Shares of the window from the first call's start to the last call's end. What was not traced is within other."
-)
+_OF_SHARES = "Shares of the window from the first call's start to the last call's end. Untraced events count as other."
 
 
 def _map_table(rows: Sequence[TileRow]) -> list[Block]:
@@ -338,16 +336,16 @@ def _rates(analysis: TilesAnalysis) -> Section:
         blocks.append(Section("Predicted against measured", prediction_blocks(analysis.prediction)))
     drawn = picture("roofline", lambda: aie_pictures.roofline_of(rows), _OF_ROOFLINE)
     blocks.append(Section("Roofline", [drawn]))
-    return Section("Rates, and what sets the pace", blocks, "rates", "Rates")
+    return Section("Rates and bottleneck", blocks, "rates", "Rates")
 
 
 _OF_RATES = (
-    "Rates are of the calls that the trace holds, over its window. The period runs from the start of one multiplying "
-    "call to the next; predicted is the longest of the call and each port's transfers."
+    "Rates cover the calls in the trace, over its window. The period runs from the start of one multiplying call "
+    "to the next; predicted is the longest of the call and each port's transfers."
 )
 _OF_ROOFLINE = (
-    "Level: the vector unit's peak; rising: what the streams feed at their bytes per cycle. Diamonds are the operands' "
-    "streams; a point is above the stream that allows least."
+    "Flat line: the vector unit's peak; sloped lines: stream bandwidth in bytes per cycle. Diamonds are the "
+    "operand streams; a point is above the most limiting stream."
 )
 
 
@@ -359,9 +357,9 @@ def _ports(bound: TileBound) -> TableBlock:
         column("bytes per transfer", Format.COUNT, lambda port: port.buffer_bytes),
         column("cycles per transfer", Format.COUNT, lambda port: port.transfer_cycles),
         column("transfers", Format.COUNT, lambda port: port.transfers),
-        column("cycles for each call", Format.COUNT, lambda port: port.cycles_per_call),
+        column("cycles per call", Format.COUNT, lambda port: port.cycles_per_call),
         column("busy cycles", Format.COUNT, lambda port: port.busy_cycles),
-        column("how that is known", Format.TEXT, lambda port: port.reason),
+        column("source", Format.TEXT, lambda port: port.reason),
         sortable=True,
     )
 
@@ -372,14 +370,14 @@ def prediction_blocks(found: Prediction) -> list[Block]:
     names = [f"{', '.join(row.quantity.replace('_', ' ') for row in rows)}: {note}" for note, rows in silent.items()]
     rows = table(
         found.rows,
-        column("figure of the cost model", Format.TEXT, lambda row: row.quantity.replace("_", " ")),
+        column("cost model figure", Format.TEXT, lambda row: row.quantity.replace("_", " ")),
         column("predicted", Format.COUNT, lambda row: row.predicted),
         column("measured", Format.FIGURE, measured_text),
         column("error", Format.FIGURE, lambda row: "" if row.error is None else f"{row.error * 100:+.2f} %"),
-        column("measured times", Format.COUNT, lambda row: row.n, wide=True),
+        column("measurements", Format.COUNT, lambda row: row.n, wide=True),
         column("what was measured", Format.TEXT, lambda row: "" if row.measured is None else row.note, wide=True),
     )
-    told_of = f"Cost model, per {found.of}; an error above 0 is a prediction that is too long."
+    told_of = f"Cost model, per {found.of}; an error above 0 means the prediction is too long."
     return [rows, Sentence(told_of, Tone.DIM), Bullets(names)]
 
 
@@ -414,7 +412,7 @@ def _together(array: ArrayView) -> Section:
         array.iterations[:_MOST_ROWS],
         column("iteration", Format.COUNT, lambda one: one.number),
         column("runtime cycles", Format.COUNT, lambda one: one.runtime_cycles),
-        column("longest of one core", Format.COUNT, lambda one: one.longest_cycles),
+        column("longest on one core", Format.COUNT, lambda one: one.longest_cycles),
         column("start skew", Format.COUNT, lambda one: one.start_skew_cycles),
         column("first", Format.TEXT, lambda one: one.first_tile),
         column("last", Format.TEXT, lambda one: one.last_tile),
@@ -424,7 +422,7 @@ def _together(array: ArrayView) -> Section:
     )
     why = f"{_capital(array.alignment.reason)}. {_capital(array.reason)}."
     blocks = [Sentence(f"{_capital(array_sentence(array))}."), tiles, each, Sentence(why, Tone.DIM)]
-    return Section("The cores together", blocks, "array", "Array")
+    return Section("All cores together", blocks, "array", "Array")
 
 
 def _capital(text: str) -> str:
@@ -452,16 +450,16 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
         [(row, step) for row in tiles for step in row.advice.steps],
         column("tile", Format.TEXT, lambda pair: pair[0].tile),
         column("unit", Format.TEXT, lambda pair: pair[0].unit),
-        column("leave out", Format.TEXT, lambda pair: ", ".join(pair[1].events)),
+        column("drop", Format.TEXT, lambda pair: ", ".join(pair[1].events)),
         column("the same buffer reaches", Format.RATIO, lambda pair: pair[1].reach),
-        column("coverage then", Format.SHARE, lambda pair: pair[1].coverage, absent=NOT_KNOWN),
+        column("new coverage", Format.SHARE, lambda pair: pair[1].coverage, absent=NOT_KNOWN),
     )
-    how = "Estimated from the commands that the events take; the buffer keeps the oldest."
+    how = "Estimated from the commands per event; the buffer keeps the oldest."
     whole = "whole" if trace.complete else "cut off"
     file = f"{trace.path} ({trace.format}), {counted_text(trace.events, 'event', ',')}, {whole}, sha256 {trace.sha256}"
     blocks: list[Block] = [slots]
     if steps.rows:
-        blocks.append(Section("What to leave out of the trace", [steps, Sentence(how, Tone.DIM)]))
+        blocks.append(Section("Events to drop from the trace", [steps, Sentence(how, Tone.DIM)]))
     return Section("What was traced", [*blocks, facts([("file", file), *_given(analysis.given)])], "trace", "Trace")
 
 
@@ -479,8 +477,8 @@ def _aligned(analysis: TilesAnalysis) -> str:
         return ""
     alignment = analysis.array.alignment
     if alignment.event is not None:
-        return f"; in the picture of all cores they are shifted so that the first {alignment.event} is one moment"
-    return "; in the picture of all cores they are shifted by the tiles' timers" if alignment.by == "timer" else ""
+        return f"; the chart of all cores shifts them so that the first {alignment.event} is one moment"
+    return "; the chart of all cores shifts them by the tiles' timers" if alignment.by == "timer" else ""
 
 
 def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
@@ -492,12 +490,12 @@ def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     figures = [
         HeadlineFigure("in kernel calls", share_text(analysis.in_call_share), f"{of_all}{stalled}"),
         HeadlineFigure("vector instructions", *_traced(rows, "vector")),
-        HeadlineFigure(CATEGORY_NAMES[worst], share_text(share(rows, worst)), "the largest stall that was traced"),
+        HeadlineFigure(CATEGORY_NAMES[worst], share_text(share(rows, worst)), "the largest traced stall"),
     ]
     row = shown_core(analysis)
     mean = analysis.mac_per_cycle
     if mean is not None:
-        peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
+        peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak unknown"
         figures.append(HeadlineFigure("MAC per cycle", rate_text(mean), f"{peak}, per core"))
     figures += _in_seconds(analysis)
     if row.bound:
@@ -538,7 +536,7 @@ def _given(given: RunSpecification) -> list[tuple[str, str]]:
         whole = "not given" if tiling.macs is None else f"M {tiling.M}, K {tiling.K}, N {tiling.N}"
         found.append(("matrix product", whole))
         found.append(("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"))
-        found.append(("cores that compute", f"{tiling.rows} x {tiling.columns}"))
+        found.append(("compute cores", f"{tiling.rows} x {tiling.columns}"))
     found.append(("architecture", _device(given) or "not given"))
     found.append(("clock", _clock(given)))
     return found
@@ -556,4 +554,4 @@ def _clock(given: RunSpecification) -> str:
 
 def _map_note(rows: Sequence[TileRow]) -> str:
     of = "Share of the peak" if busyness(rows)[0] else "Share of cycles in calls"
-    return f"{of}, where each core lies on the chip."
+    return f"{of}, by core position on the chip."

@@ -47,7 +47,7 @@ _PLAIN = "#7f8fa6"
 
 def cycle_bars(rows: Sequence[TileRow]) -> str:
     """Where the cycles of each core went: in calls, then, pale, between them."""
-    return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by what it did")
+    return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by activity")
 
 
 def _segments(row: TileRow) -> list[BarSegment]:
@@ -68,7 +68,7 @@ def summed_bar(rows: Sequence[TileRow]) -> str:
     parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
     shares = [sum(column) / window for column in zip(*parts, strict=True)]
     merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
-    return bars([(counted_text(len(rows), "core"), merged)], "Cycles of all cores by what they did")
+    return bars([(counted_text(len(rows), "core"), merged)], "Cycles of all cores by activity")
 
 
 def array_map(rows: Sequence[TileRow]) -> str | None:
@@ -76,7 +76,7 @@ def array_map(rows: Sequence[TileRow]) -> str | None:
     if len(rows) < 2:  # noqa: PLR2004 - one tile is not an array
         return None
     of_peak, values = busyness(rows)
-    picture = heat_map(list(map(_cell, rows, values)), "Cores of the array by how busy they are")
+    picture = heat_map(list(map(_cell, rows, values)), "Utilisation of the cores of the array")
     return picture + map_legend("of the peak" if of_peak else "of the cycles in calls")
 
 
@@ -196,7 +196,7 @@ def roofline_of(rows: Sequence[TileRow]) -> str | None:
         return None
     lines, names = _ceilings(shown, [point["intensity"] for point in points])
     log = alt.Scale(type="log", nice=False, padding=18)
-    x = alt.X("intensity:Q", scale=log, title="MAC for each byte of the stream")
+    x = alt.X("intensity:Q", scale=log, title="MAC per stream byte")
     y = alt.Y("rate:Q", scale=log, title="MAC per cycle")
     scale = alt.Scale(domain=list(_ACHIEVED), range=[COLOURS["vector"], COLOURS["lock_stall"]])
     colour = alt.Color(

@@ -39,7 +39,7 @@ _NO_EVENTS = "the trace holds no events of this core"
 _NO_CORES = "No cores to aggregate."
 _NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
-_LEFT_OUT = "gmacs_per_second is left out"
+_LEFT_OUT = "gmacs_per_second is omitted"
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
 
 
@@ -205,7 +205,7 @@ def _note(row: TileRow) -> str | None:
     if expected is not None and found != expected:
         said.append(f"Detected {counted_text(found, 'iteration')} but expected {expected}.")
     if partial:
-        said.append(f"{partial} of {found} iterations lack calls, and are not measured.")
+        said.append(f"{partial} of {found} iterations lack calls and are not measured.")
     return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
 
 
@@ -219,7 +219,7 @@ def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[st
     rows = [_system(cores, index, run) for index in common]
     reason = _no_rate(cores, run)
     if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
-        reason = "the work of an iteration is not known of every core"
+        reason = "the work per iteration is unknown for some cores"
     return Aggregate(
         iterations_considered=common,
         count=len(common),
@@ -242,11 +242,11 @@ def _average(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIterati
 def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
     """Why the rate of the whole product is not known; None when nothing keeps it from being."""
     if run.clock_GHz is None:
-        return "the clock is not known; give --clock-mhz, or the device by --hwid or --arch"
+        return "the clock is unknown; give --clock-mhz, or the device with --hwid or --arch"
     if run.M is None or run.K is None or run.N is None:
-        return "the sizes of the product are not given by --M, --K and --N"
+        return "--M, --K and --N do not give the product sizes"
     if run.rows is None or run.cols is None:
-        return "the cores that share the product are not given by --row and --col"
+        return "--row and --col do not give the cores that share the product"
     if len(cores) != run.rows * run.cols:
         return f"{len(cores)} of {run.rows * run.cols} cores were traced"
     return None

@@ -55,8 +55,8 @@ def sweep_sentence(found: Sweep) -> str:
         low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
         return f"{count}: {low} to {high} of the peak{by}"
     if rates:
-        return f"{count}: {rate_text(min(rates)[0])} to {rate_text(max(rates)[0])} MAC per cycle and core{by}"
-    return f"{count}: no rate is known{by}"
+        return f"{count}: {rate_text(min(rates)[0])} to {rate_text(max(rates)[0])} MAC per cycle per core{by}"
+    return f"{count}: rate unknown{by}"
 
 
 def sweep_picture(found: Sweep) -> str | None:
@@ -69,7 +69,7 @@ def sweep_picture(found: Sweep) -> str | None:
     spread = len(macs) > 1 and all(point["macs"] for point in points)
     x = _work_axis(macs) if spread else _place_axis([point["place"] for point in points])
     top = alt.Scale(domain=[0, 100]) if shares else alt.Scale(zero=True)
-    y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC per cycle and core")
+    y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC per cycle per core")
     names = list(dict.fromkeys(point["bound"] for point in points))
     scale = alt.Scale(domain=names, range=[_BOUNDS[number % len(_BOUNDS)] for number in range(len(names))])
     legend = alt.Legend(orient="top", labelLimit=260, columnPadding=30)
@@ -85,7 +85,7 @@ def _work_axis(macs: Sequence[int]) -> alt.X:
     domain = [macs[0] * math.exp(-_LEFT * reach), macs[-1] * math.exp(_RIGHT * reach)]
     axis = alt.Axis(values=_ticks(macs, reach), format=".3~s", labelOverlap=False)
     scale = alt.Scale(type="log", nice=False, domain=domain)
-    return alt.X("macs:Q", scale=scale, axis=axis, title="multiply-accumulates of the whole product, logarithmic")
+    return alt.X("macs:Q", scale=scale, axis=axis, title="multiply-accumulates of the whole product (log scale)")
 
 
 def _ticks(macs: Sequence[int], reach: float) -> list[float]:
@@ -103,7 +103,7 @@ def _place_axis(places: Sequence[int]) -> alt.X:
     ticks = list(places) if len(places) <= _MOST_LABELS else None
     axis = alt.Axis(values=ticks, format="d", tickMinStep=1) if ticks else alt.Axis(format="d", tickMinStep=1)
     scale = alt.Scale(nice=False, zero=False, domain=[min(places) - 0.5, max(places) + 1])
-    return alt.X("place:Q", scale=scale, axis=axis, title="trace, in the order of the table")
+    return alt.X("place:Q", scale=scale, axis=axis, title="trace, in table order")
 
 
 def _point(row: SweepRow, place: int, shares: bool) -> dict[str, Any] | None:
@@ -129,7 +129,7 @@ def sweep_document(found: Sweep) -> Document:
     """What the traces reach, and what bounds each."""
     clocks = "; ".join(dict.fromkeys(clock_text(row.gmac_per_s) for row in found.rows if row.gmac_per_s))
     seconds = f"GMAC/s are {clocks}. " if clocks else ""
-    told = f"Cycles and rates are of the calls that each trace holds. {seconds}Empty: not known."
+    told = f"Cycles and rates cover the calls in each trace. {seconds}Empty: unknown."
     return Document(
         title=counted_text(len(found.rows), "trace"),
         heading=f"Sweep over {counted_text(len(found.rows), 'trace')} of AI Engine tiles",
@@ -153,7 +153,7 @@ def _table(rows: Sequence[SweepRow]) -> TableBlock:
         column("MAC/cycle", Format.RATE, lambda row: row.mac_per_cycle, total=True),
         column("of peak", Format.SHARE, lambda row: row.utilisation),
         column(
-            "GMAC/s of a core", Format.TEXT, lambda row: gmac_text(row.gmac_per_s) if row.gmac_per_s else "", wide=True
+            "GMAC/s per core", Format.TEXT, lambda row: gmac_text(row.gmac_per_s) if row.gmac_per_s else "", wide=True
         ),
         column("in calls", Format.SHARE, lambda row: row.in_calls),
         column("largest stall", Format.TEXT, _stall, wide=True),

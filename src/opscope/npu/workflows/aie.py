@@ -154,7 +154,7 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
 
     terms, place = _terms(request), Path(path)
     if place.is_dir():
-        raise NotFoundError("it is a directory, not a trace", where=place, hint="name the trace in it")
+        raise NotFoundError("a directory, not a trace", where=place, hint="name the trace inside it")
     traces, sha256 = read_tiles(place, _slots(request))
     _on(terms.said.device, traces, place)
     whole = all(warning.code != "truncated" for warning in traces.all_warnings)
@@ -169,7 +169,7 @@ def _on(device: AieDevice | None, traces: TileTraceSet, path: Path) -> None:
     beyond = next((tile for tile in traces.tiles if tile.column >= device.array_columns), None)
     if beyond is not None:
         problem = f"tile {beyond.tile} is in the trace, {device.name} has columns 0 to {device.array_columns - 1}"
-        raise MismatchError(problem, where=path, hint="check --arch and --hwid against the device that was traced")
+        raise MismatchError(problem, where=path, hint="check --arch and --hwid against the traced device")
 
 
 def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
@@ -177,7 +177,7 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
     analysis, path = tiles.analysis, tiles.analysis.trace.path
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
-        hint = "trace a core as well, with INSTR_EVENT_0 and INSTR_EVENT_1"
+        hint = "also trace a core, with INSTR_EVENT_0 and INSTR_EVENT_1"
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
     if not any(row.calls.paired for row in cores):
         from opscope.core.tracebacks import nothing_known
@@ -190,7 +190,7 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
     row, col = tiles.request.row, tiles.request.col
     if row is not None and col is not None and len(cores) > row * col:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"
-        return MismatchError(problem, where=path, hint="check --row and --col against the design that was traced")
+        return MismatchError(problem, where=path, hint="check --row and --col against the traced design")
     if not analysis.trace.complete:
         cut = next(found for found in analysis.findings if found.rule == "truncated")
         return IncompleteError(f"part of the trace is missing: {cut.title}", where=path, hint=cut.next_step)
@@ -304,7 +304,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
         if count is not None and not 0 <= count <= _MOST_ITERATIONS:
             raise UsageError(f"{count} is not a number of iterations", where=name, hint="give a number from 0")
     if cores is not None and min(cores) < 1:
-        raise UsageError(f"{cores[0]} x {cores[1]} cores cannot be", where="--row --col", hint=_SIZES)
+        raise UsageError(f"{cores[0]} x {cores[1]} cores is impossible", where="--row --col", hint=_SIZES)
     rows, columns = cores or (1, 1)
     made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, (rows, columns))
     own = aie_devices().named(request.arch or request.hwid or "")
@@ -334,8 +334,8 @@ def _model(request: TilesRequest) -> CostModel | None:
     if request.predicted is None:
         return given
     if given is not None:
-        hint = "give the file, or the numbers by --predicted-step and the others"
-        raise UsageError("the numbers of the cost model are in the file already", where="--predicted", hint=hint)
+        hint = "give the file, or the numbers with --predicted-step and the other options"
+        raise UsageError("the file already has the cost model's numbers", where="--predicted", hint=hint)
     return read_stream_model(request.predicted)
 
 

@@ -99,8 +99,8 @@ def written_analysis(path: Path) -> TilesAnalysis | None:
     try:
         return from_json(file_bytes(path), TilesAnalysis)
     except msgspec.MsgspecError as error:
-        hint = "write it again with opscope aie TRACE --out DIR"
-        raise TraceFormatError(f"not an analysis of tiles: {error}", where=path, hint=hint) from error
+        hint = "rewrite it with opscope aie TRACE --out DIR"
+        raise TraceFormatError(f"not an AI Engine analysis: {error}", where=path, hint=hint) from error
 
 
 def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesComparisonResult:
@@ -138,16 +138,16 @@ def _side_of(path: str | Path) -> TilesTraces:
     if not Path(path).exists():
         raise NotFoundError("no such file or directory", where=path)
     if not is_tiles(path):
-        hint = "compare traces of AI Engine tiles with each other"
-        raise MismatchError("it is not a trace of AI Engine tiles, the other side is", where=path, hint=hint)
+        hint = "compare AI Engine traces with each other"
+        raise MismatchError("not an AI Engine trace, but the other side is", where=path, hint=hint)
     return tiles_side(path)
 
 
 def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
     found = compared_tiles(baseline, candidate)
     if found is None:
-        problem = "a side has no period of calls: INSTR_EVENT_0 and INSTR_EVENT_1 of two calls are needed"
-        hint = "of raw words compare the directories that opscope aie --slots ... --out DIR writes"
+        problem = "a side has no call period: it needs INSTR_EVENT_0 and INSTR_EVENT_1 of two calls"
+        hint = "for raw words, compare the directories that opscope aie --slots ... --out DIR writes"
         raise EmptyTraceError(problem, where=f"{baseline.side.path}, {candidate.side.path}", hint=hint)
     return found
 
@@ -175,7 +175,7 @@ def check_tiles(
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
     if problems and not force:
-        hint = "capture both in the same way, or let them be compared anyway with --force"
+        hint = "capture both in the same way, or compare them anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
     return shown_as(TilesGateResult, gate_tiles(_compared(*sides), limit, problems))

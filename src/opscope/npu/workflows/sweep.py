@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _RUN = re.compile(r"(?:\A|/)([^/]{1,80})-gemm_(\d{1,9})_(\d{1,9})_(\d{1,9})-(\d{1,4})_row_(\d{1,4})_col/")
 _TRACE = re.compile(r"(?:\A|/)trace_mm_(\d{1,9})_(\d{1,9})_(\d{1,9})\.json(?:\.gz|\.zst)?\Z")
-_FROM_NAMES = "sizes of the whole product are those in the published tool's names of directories and traces"
+_FROM_NAMES = "sizes of the whole product come from the published tool's directory and trace names"
 
 
 class _Together(NamedTuple):
@@ -175,6 +175,6 @@ def sweep_problem(swept: Swept) -> OpscopeError | None:
         return None
     first = (failed or cut)[0]
     problem = first.problem or "part of the trace is missing"
-    count = f"{len(failed)} of {len(swept.sweep.rows)} traces have no figures, {len(cut)} are cut off"
+    count = f"{len(failed)} of {len(swept.sweep.rows)} traces have no figures, {len(cut)} are truncated"
     hint = swept.error.hint if swept.error else "write or copy the trace again"
     return IncompleteError(f"{count}; the first: {first.label}: {problem}", hint=hint)

@@ -307,9 +307,9 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
     def disturbance(self) -> str:
         """What shows that other work disturbed the measurement: ceilings may be too low. Empty when nothing does."""
         if self.unsteady() > DISTURBED:
-            return f"{share_text(self.unsteady())} of the ceilings scattered"
+            return f"{share_text(self.unsteady())} of the ceilings were unstable"
         if self.cpu_share is not None and self.cpu_share < UNDISTURBED_CPU_SHARE:
-            return f"other work had the processor for {share_text(1 - self.cpu_share)} of the time"
+            return f"other programs used the CPU for {share_text(1 - self.cpu_share)} of the time"
         return ""
 
     def dispatch_ns(self) -> float | None:

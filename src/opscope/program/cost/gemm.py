@@ -110,7 +110,7 @@ class Tiling(msgspec.Struct, frozen=True):
         if uneven:
             return ", ".join(uneven)
         if self.outputs_per_core is None:
-            return f"{self.outputs} output tiles cannot be shared out evenly among {self.rows} x {self.columns} cores"
+            return f"{self.outputs} output tiles cannot be divided evenly among {self.rows} x {self.columns} cores"
         return None
 
     def elements(self, operand: Operand) -> int:
@@ -125,7 +125,7 @@ class Tiling(msgspec.Struct, frozen=True):
         were added up.
         """
         if dtype not in _BITS:
-            raise UsageError(f"the type of operands '{dtype}' is not known", hint=f"one of {', '.join(_BITS)}")
+            raise UsageError(f"unknown operand type '{dtype}'", hint=f"one of {', '.join(_BITS)}")
         known = _BITS[dtype]
         widths = known + _OUTPUT_BITS[dtype] if operand is Operand.C else known
         return tuple(dict.fromkeys((self.elements(operand) * bits + 7) // 8 for bits in widths))
@@ -147,7 +147,7 @@ def tiling(
     for name, value in zip(("rows", "columns"), cores, strict=True):
         _check(name, value, MOST_CORES)
     if cores[0] * cores[1] > MOST_CORES:
-        raise UsageError(f"{cores[0]} x {cores[1]} cores are more than any array has", hint=_SIZES)
+        raise UsageError(f"{cores[0]} x {cores[1]} cores exceed every array", hint=_SIZES)
     if whole is None:
         return Tiling(*tile, rows=cores[0], columns=cores[1])
     for name, value, part in zip("MKN", whole, tile, strict=True):
@@ -157,11 +157,11 @@ def tiling(
     return Tiling(*tile, *whole, *cores)
 
 
-_SIZES = "M, K, N are the sizes of the whole product, m, k, n those of one call, row and col the cores that compute"
+_SIZES = "M, K, N are the sizes of the whole product; m, k, n those of one call; row and col the compute cores"
 
 
 def _check(name: str, value: int, most: int) -> None:
     if value < 1:
         raise UsageError(f"{name} = {value} is not a size: it must be at least 1", hint=_SIZES)
     if value > most:
-        raise UsageError(f"{name} = {value} cannot be: the most is {most}", hint=_SIZES)
+        raise UsageError(f"{name} = {value} is too large: the maximum is {most}", hint=_SIZES)

@@ -51,7 +51,7 @@ _NAMES = {
     IsaClass.AVX512: "AVX-512",
     IsaClass.OTHER: "another instruction set",
     IsaClass.SCALAR: "scalar",
-    IsaClass.UNKNOWN: "instruction set not known",
+    IsaClass.UNKNOWN: "instruction set unknown",
 }
 
 

@@ -54,10 +54,10 @@ def eligibility(node: XnnNode, values: Mapping[int, XnnValue]) -> Eligibility | 
     names = (*node.inputs[:_FACTORS], *node.outputs[:1])
     types = tuple(values[name].dtype.name for name in names if name in values)
     if form is Form.CONVOLUTION and _single_channels(node):
-        return _open(form, types, "whether the library takes it as depthwise was not tried")
+        return _open(form, types, "unknown whether the library handles it as depthwise")
     found = next((rule for rule in RULES if rule.form is form and _fits(rule, types)), None)
     if found is None:
-        return _open(form, types, "no rule is known for these number types")
+        return _open(form, types, "no known rule for these number types")
     name = found.types_name or " x ".join(types[:_FACTORS])
     return Eligibility(found.verdict, form, name, found.reason, found.source, found.tried, found.advice)
 

@@ -52,7 +52,7 @@ def whole_scale(call: OperatorCall) -> Broken | None:
         raise NotKnownError
     if value == 1:
         return None
-    return Broken("it is taken only when the second operand is not scaled", f"alpha is {value}")
+    return Broken("XNNPACK supports it only if the second operand is not scaled", f"alpha is {value}")
 
 
 def last_dimension(call: OperatorCall) -> Broken | None:
@@ -60,7 +60,7 @@ def last_dimension(call: OperatorCall) -> Broken | None:
     rank, place = len(call.shape(0)), call.number(1)
     if place in {-1, rank - 1}:
         return None
-    return Broken("it is taken along the last dimension only", f"dimension {place} of {_first(call)}")
+    return Broken("XNNPACK supports it only along the last dimension", f"dimension {place} of {_first(call)}")
 
 
 def trailing(call: OperatorCall) -> Broken | None:
@@ -68,21 +68,21 @@ def trailing(call: OperatorCall) -> Broken | None:
     place = call.number(1)
     if place in {-1, len(call.shape(0))}:
         return None
-    return Broken("a dimension is added after the last one only", f"dimension {place} of {_first(call)}")
+    return Broken("XNNPACK adds a dimension only after the last one", f"dimension {place} of {_first(call)}")
 
 
 def image_mean(call: OperatorCall) -> Broken | None:
     """The mean of an image, its dimensions kept."""
     rank = len(call.shape(0))
     if rank != _IMAGE:
-        return Broken("a mean is taken of tensors with four dimensions only", f"it has {rank}: {_first(call)}")
+        return Broken("XNNPACK supports mean only with four dimensions", f"it has {rank}: {_first(call)}")
     if call.has(3):
-        return Broken("a mean is taken only without a number type of its own", "dtype is given")
+        return Broken("XNNPACK supports mean only without dtype", "dtype is given")
     dims = sorted(place % rank for place in call.numbers(1)) if call.has(1) else list(range(rank))
     if dims != [2, 3]:
-        return Broken("a mean is taken over the last two dimensions only", f"dimensions {dims}")
+        return Broken("XNNPACK supports mean only over the last two dimensions", f"dimensions {dims}")
     if not call.is_set(2):
-        return Broken("a mean is taken only with keepdim=True", "keepdim is False")
+        return Broken("XNNPACK supports mean only with keepdim=True", "keepdim is False")
     return None
 
 
@@ -93,13 +93,13 @@ def square(call: OperatorCall) -> Broken | None:
         raise NotKnownError
     if isinstance(value, int) and value == _SQUARE:
         return None
-    return Broken("a power is taken only when its exponent is the integer 2", f"the exponent is {value!r}")
+    return Broken("XNNPACK supports pow only with the integer exponent 2", f"the exponent is {value!r}")
 
 
 def several(call: OperatorCall) -> Broken | None:
     """Two tensors or more."""
     count = len(set(call.tensors_at(0)))
-    return Broken("two tensors or more are joined", f"there is {count}") if count < 2 else None  # noqa: PLR2004 - a pair
+    return Broken("XNNPACK concatenates only two or more tensors", f"it has {count}") if count < 2 else None  # noqa: PLR2004 - a pair
 
 
 def no_cropping(call: OperatorCall) -> Broken | None:
@@ -107,23 +107,23 @@ def no_cropping(call: OperatorCall) -> Broken | None:
     padding = call.numbers(1)
     if min(padding, default=0) >= 0:
         return None
-    return Broken("padding is taken only when it is not negative", f"{list(padding)}")
+    return Broken("XNNPACK supports only non-negative padding", f"{list(padding)}")
 
 
 def plain_slice(call: OperatorCall) -> Broken | None:
     """A slice without steps, of fixed shapes."""
     step = call.number(4)
     if step != 1:
-        return Broken("a slice is taken with step 1 only", f"the step is {step}")
-    found = _dynamic(call, "a slice is taken only when its shapes are fixed")
+        return Broken("XNNPACK supports slice only with step 1", f"the step is {step}")
+    found = _dynamic(call, "XNNPACK supports slice only with fixed shapes")
     if found is None and not all(elements(call.shape_of(n)) for n in (*call.inputs[:1], *call.outputs)):
-        return Broken("a slice is taken only when nothing is empty", _first(call))
+        return Broken("XNNPACK supports slice only without empty tensors", _first(call))
     return found
 
 
 def fixed_shapes(call: OperatorCall) -> Broken | None:
     """Shapes that cannot differ between calls."""
-    return _dynamic(call, "it is taken only when its shapes are fixed")
+    return _dynamic(call, "XNNPACK supports it only with fixed shapes")
 
 
 def _dynamic(call: OperatorCall, text: str) -> Broken | None:
@@ -138,7 +138,7 @@ def fixed_view(call: OperatorCall) -> Broken | None:
     try:
         call.numbers(1)
     except NotKnownError:
-        text = "a reshape is taken only when its sizes are numbers"
+        text = "XNNPACK supports reshape only with constant sizes"
         return Broken(text, "a size is computed at run time", Cause.DYNAMIC_SHAPE)
     return None
 
@@ -148,7 +148,7 @@ def same_order(call: OperatorCall) -> Broken | None:
     orders = [call.tensor(number).dim_order for number in (*call.inputs[:1], *call.outputs[:1])]
     if len(orders) < 2 or not all(orders) or orders[0] == orders[1]:  # noqa: PLR2004 - the input's and the output's
         return None
-    return Broken("a copy is taken only when the order in memory stays", f"from {orders[0]} to {orders[1]}")
+    return Broken("XNNPACK supports copies only with unchanged memory order", f"from {orders[0]} to {orders[1]}")
 
 
 def same_type(call: OperatorCall) -> Broken | None:
@@ -156,24 +156,24 @@ def same_type(call: OperatorCall) -> Broken | None:
     source, target = (call.tensor(n).dtype.name for n in (*call.inputs[:1], *call.outputs[:1]))
     if source == target:
         return None
-    return Broken("a conversion of number types is not taken", f"from {source} to {target}")
+    return Broken("XNNPACK does not support number type conversion", f"from {source} to {target}")
 
 
 def not_half(call: OperatorCall) -> Broken | None:
     """Another number type than fp16."""
     kinds = {call.tensor(number).dtype.name for number in call.outputs}
-    return Broken("GELU is not taken in half precision", "float16") if "float16" in kinds else None
+    return Broken("XNNPACK does not support GELU in half precision", "float16") if "float16" in kinds else None
 
 
 def average(call: OperatorCall) -> Broken | None:
     """Average pooling as XNNPACK computes it."""
     if call.is_set(4):
-        return Broken("pooling is taken only without ceil_mode", "ceil_mode is True")
+        return Broken("XNNPACK supports pooling only without ceil_mode", "ceil_mode is True")
     if call.is_set(5) and any(call.listed(3)):
-        return Broken("average pooling is taken only when padding does not count", "count_include_pad is True")
+        return Broken("XNNPACK supports average pooling only with count_include_pad=False", "count_include_pad is True")
     kernel = _pair(call.listed(1))
     if call.has(6) and call.number(6) != kernel[0] * kernel[1]:
-        return Broken("average pooling is taken only with its own divisor", f"divisor_override is {call.number(6)}")
+        return Broken("XNNPACK does not support divisor_override", f"divisor_override is {call.number(6)}")
     return None
 
 
@@ -182,8 +182,8 @@ def maximum(call: OperatorCall) -> Broken | None:
     kernel = _pair(call.listed(1))
     stride = _pair(call.listed(2) or kernel)
     if stride[0] > kernel[0] or stride[1] > kernel[1]:
-        return Broken("pooling is taken only when the stride is no longer than the window", f"{stride} and {kernel}")
-    return _dynamic(call, "pooling with ceil_mode is taken only when its shapes are fixed") if call.is_set(5) else None
+        return Broken("XNNPACK supports pooling only if the stride is at most the window", f"{stride} and {kernel}")
+    return _dynamic(call, "XNNPACK supports pooling with ceil_mode only with fixed shapes") if call.is_set(5) else None
 
 
 def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
@@ -197,13 +197,13 @@ def batch_norm(call: OperatorCall) -> Broken | None:
     rank = len(call.shape(0))
     if rank in {2, 3, 4}:
         return None
-    return Broken("batch normalisation is taken of tensors with two to four dimensions", f"it has {rank}")
+    return Broken("XNNPACK supports batch normalisation only with two to four dimensions", f"it has {rank}")
 
 
 def maximum_of_image(call: OperatorCall) -> Broken | None:
     """Data of four dimensions."""
     rank = len(call.shape(0))
-    return None if rank == _IMAGE else Broken("a maximum is taken of four dimensions only", f"it has {rank}")
+    return None if rank == _IMAGE else Broken("XNNPACK supports max only with four dimensions", f"it has {rank}")
 
 
 def stored(weight: int, bias: int | None = None) -> Condition:
@@ -214,7 +214,7 @@ def stored(weight: int, bias: int | None = None) -> Condition:
             for number in call.tensors_at(place) if place is not None else ():
                 value = call.tensor(number)
                 if value.data_buffer <= 0 and not value.external:
-                    text = f"it is taken only when its {name} are stored with the model"
+                    text = f"XNNPACK supports it only if its {name} are stored with the model"
                     return Broken(text, f"{described(call, number)} is computed or given", Cause.COMPUTED_WEIGHTS)
         return None
 
@@ -225,5 +225,5 @@ def convolution(call: OperatorCall) -> Broken | None:
     """A filter of one or two dimensions that is stored."""
     rank = len(call.shape(1))
     if rank > _IMAGE:
-        return Broken("convolutions in one and two dimensions are taken", f"the filter has {rank} dimensions")
+        return Broken("XNNPACK supports only 1D and 2D convolutions", f"the filter has {rank} dimensions")
     return stored(1, 2)(call)

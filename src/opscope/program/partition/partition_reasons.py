@@ -58,10 +58,10 @@ class PortableReasons:
             return None
         name = self._plan.called(step)
         if name.startswith(_WRITES_NUMBERS) and not name.startswith(_MOVES_TENSORS):
-            return PortableReason(Cause.SIZES, "it computes with sizes and holds no tensor", None, _LIST)
+            return PortableReason(Cause.SIZES, "it computes sizes, not tensors", None, _LIST)
         rule = RULES.get(name)
         if rule is None:
-            return PortableReason(Cause.NO_RULE, "the partitioner has no rule for it", None, _LIST)
+            return PortableReason(Cause.NO_RULE, "not supported by XNNPACK", None, _LIST)
         call = OperatorCall(self._plan, step, None, self._integers)
         return self._refused(call, rule) or self._elsewhere(instruction) or self._left(rule)
 
@@ -82,13 +82,13 @@ class PortableReasons:
         """Whether the partitioner never saw it: it looks at the operators of the method itself."""
         if instruction not in self._nested:
             return None
-        text = "operators inside branches, loops and maps are not looked at"
+        text = "the partitioner skips operators inside branches, loops and maps"
         source = "exir/backend/canonical_partitioners/config_partitioner.py"
         return PortableReason(Cause.NESTED, text, f"a jump passes over instruction {instruction} or repeats it", source)
 
     def _left(self, rule: OperatorRule) -> PortableReason:
         if not self._lowered:
-            text = "nothing of this method is delegated to XNNPACK: it was probably exported without its partitioner"
+            text = "nothing in this method is delegated to XNNPACK: it was probably exported without the partitioner"
             return PortableReason(Cause.NOT_LOWERED, text)
         if rule.inferred:
             return PortableReason(Cause.NO_RULE, rule.inferred, None, f"{_PLACE}/config/{rule.file}")
@@ -100,17 +100,17 @@ def _tensors_refused(call: OperatorCall, rule: OperatorRule) -> PortableReason |
     inputs = call.inputs
     for number in (*inputs, *(call.outputs if rule.results else ())):
         if call.tensor(number).dtype.name not in rule.dtypes:
-            text = f"tensors of {' and '.join(sorted(rule.dtypes, reverse=True))} are taken"
+            text = f"XNNPACK supports only {' and '.join(sorted(rule.dtypes, reverse=True))}"
             return PortableReason(Cause.NUMBER_TYPE, text, described(call, number), _COMMON)
     other = next((n for n in inputs if call.tensor(n).dtype != call.tensor(inputs[0]).dtype), None)
     if other is not None:
         evidence = f"{described(call, inputs[0])} and {described(call, other)}"
-        return PortableReason(Cause.MIXED_TYPES, "inputs of one number type are taken", evidence, _COMMON)
+        return PortableReason(Cause.MIXED_TYPES, "XNNPACK requires inputs of one number type", evidence, _COMMON)
     for number in inputs:
         if not elements(call.tensor(number).sizes):
-            return PortableReason(Cause.EMPTY, "empty tensors are not taken", described(call, number), _COMMON)
+            return PortableReason(Cause.EMPTY, "XNNPACK rejects empty tensors", described(call, number), _COMMON)
         if call.tensor(number).dynamism is Dynamism.UNBOUNDED:
-            text = "sizes that depend on data are not taken"
+            text = "XNNPACK does not support data-dependent sizes"
             return PortableReason(Cause.DYNAMIC_SHAPE, text, described(call, number), _COMMON)
     return None
 

@@ -55,7 +55,7 @@ RULES: dict[str, OperatorRule] = {
         "max_pool2d.default",
         condition=conditions.maximum,
         results=False,
-        inferred="pooling that returns indices is not taken",
+        inferred="XNNPACK does not support pooling that returns indices",
     ),
     "aten::_native_batch_norm_legit_no_training.out": OperatorRule(
         "_native_batch_norm_legit_no_training.default", _NODE, conditions.batch_norm

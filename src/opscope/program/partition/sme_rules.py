@@ -66,9 +66,9 @@ _QP8_QC4W = Kernels(
     "f32_qai8dxp1vlx8_qsi4cxp4vlx8_1vlx4vl_sme2_mopa, f32_qai8dxp1x4_qsi4cxp4vlx4_1x4vl_sme2_sdot",
 )
 
-_ONE_SCALE = "the packed int8 product needs a scale for each channel of the weights"
-_PER_CHANNEL = "quantise weights with a scale for each channel"
-_NO_PACKING = "the library packs no data of these types"
+_ONE_SCALE = "the packed int8 product needs per-channel weight scales"
+_PER_CHANNEL = "quantise weights per channel"
+_NO_PACKING = "the library does not pack these types"
 
 RULES: tuple[SmeRule, ...] = (
     SmeRule(Form.PRODUCT, ("fp32", "fp32", "fp32"), "PF32", _F32),
@@ -78,9 +78,9 @@ RULES: tuple[SmeRule, ...] = (
         Form.PRODUCT,
         ("fp16", "fp32", "fp16"),
         "F16",
-        reason="its weights are stored in fp32, as the exporter does for convolutions, and the packed fp16 product "
+        reason="its weights are fp32, as the exporter stores them for convolutions, but the packed fp16 product "
         "needs fp16",
-        advice="write convolutions of one element as linear layers, or export them in fp32 or int8",
+        advice="write 1x1 convolutions as linear layers, or export in fp32 or int8",
     ),
     SmeRule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), "PQS8, QC8W", _QS8),
     SmeRule(Form.PRODUCT, ("qint8", "qint8", "qint8"), "QS8", reason=_ONE_SCALE, advice=_PER_CHANNEL),
@@ -92,15 +92,15 @@ RULES: tuple[SmeRule, ...] = (
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp32"),
         "QP8, F32, QB4W",
-        reason="kernels for weights with a scale per block use dot products and i8mm only",
+        reason="kernels for per-block weight scales use only dot products and i8mm",
         source="src/configs/gemm-config.c, init_qp8_f32_qb4w_gemm_config",
-        advice="give 4-bit weights one scale a channel, or use 8 bits",
+        advice="use per-channel scales for 4-bit weights, or use 8 bits",
     ),
     SmeRule(
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp16"),
         "QD8, F16, QB4W",
-        reason="the library packs only for fp32 results; on CPUs with SME it refused to load a model with this "
+        reason="the library packs only for fp32 results; on CPUs with SME it refuses to load a model with this "
         "operator",
         source="src/subgraph.c, xnn_subgraph_optimize_packed_lhs; src/subgraph/rewrites/cvt_to_fp32.cc",
         advice="keep the data in fp32",
@@ -127,14 +127,14 @@ RULES: tuple[SmeRule, ...] = (
         Form.CONVOLUTION,
         ("qdint8", "qcint8", "*"),
         "QD8, QC8W",
-        reason="of data quantised at run time the library packs those of matrix products only",
+        reason="for data quantised at run time, the library packs only matrix products",
         advice="quantise convolutions statically",
     ),
     SmeRule(
         Form.DEPTHWISE,
         ("*", "*", "*"),
         "",
-        reason="a depthwise convolution is not a matrix product: the library has vector kernels for it only",
+        reason="depthwise convolutions are not matrix products: the library has only vector kernels for them",
         source="src/subgraph/depthwise-convolution-2d.c",
     ),
     SmeRule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), "PQS8, QS8, QC8W", _QS8),
@@ -142,14 +142,14 @@ RULES: tuple[SmeRule, ...] = (
         Form.DECONVOLUTION,
         ("fp32 fp16 qdint8", "*", "*"),
         "",
-        reason="of transposed convolutions the library packs the data of static int8 only",
-        advice="quantise it statically, or enlarge the image and convolve it",
+        reason="for transposed convolutions, the library packs only static int8",
+        advice="quantise it statically, or use upsampling and a convolution",
     ),
     SmeRule(
         Form.ATTENTION,
         ("*", "*", "*"),
         "",
-        reason="how the library takes this node apart was not tried",
+        reason="how the library splits this node was not tested",
         source="backends/xnnpack/runtime/XNNCompiler.cpp of ExecuTorch",
         tried=False,
         known=False,

@@ -214,10 +214,10 @@ _WEIGHT = {"Convert": 0, "Copy": 0, "StaticReshape": 0, "StaticConstantPad": 1, 
 def _unreadable(graph: XnnGraph) -> str | None:
     """Why a graph cannot be followed."""
     if graph.unknown_values or any(node.kind not in _KNOWN for node in graph.nodes):
-        return "the payload has nodes or values of a kind newer than this version of opscope"
+        return "the payload has node or value kinds newer than this opscope"
     known = graph.by_id()
     if any(name not in known for node in graph.nodes for name in (*node.inputs, *node.outputs)):
-        return "a node names a value that the payload does not have"
+        return "a node refers to a missing value"
     if any(len(node.inputs) < _LEAST_INPUTS.get(node.kind, 1) or not node.outputs for node in graph.nodes):
         return "a node has too few inputs or outputs"
     return f"the payload has more than {_LARGEST:,} nodes" if len(graph.nodes) > _LARGEST else None
@@ -302,7 +302,7 @@ def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMat
         return _unknown(names, f"{problem}, and there are too many events to align")
     candidates, doubt = align(graph, events)
     if doubt:
-        return _unknown(names, f"{problem}, and events do not fit the nodes: {doubt}")
+        return _unknown(names, f"{problem}, and events do not match the nodes: {doubt}")
     rows = zip(candidates, events, strict=True)
     return DelegateMatch(tuple(_candidate(graph, found, event) for found, event in rows), None, problem)
 
@@ -311,11 +311,11 @@ def _strange(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
     """What no rewrite can explain: convolutions and products are never added or joined, others never invented."""
     products = sum(1 for node in graph.nodes if node.kind in _PRODUCTS)
     if products != sum(1 for event in events if event.operator in _PRODUCT_NAMES):
-        return "there is another number of convolutions and matrix products"
+        return "the number of convolutions and matrix products differs"
     kinds = {kind for node in graph.nodes for kind in possible_kinds(node)}
     known = {folded(name) for kind in kinds for name in OPERATORS.get(kind, ())} | _ADDED
     invented = next((event.operator for event in events if event.operator not in known), None)
-    return None if invented is None else f"no node can have been {invented!r}"
+    return None if invented is None else f"no node can be {invented!r}"
 
 
 def _candidate(graph: XnnGraph, found: tuple[int, ...], name: EventName) -> EventNodes:

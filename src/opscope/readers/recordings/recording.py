@@ -84,7 +84,7 @@ _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[Iterable[str]], Recording]]
 # What these programs record into can only be read by themselves.
 _BINARY = {
     b"PERFILE2": "print it as text: perf script -i FILE > FILE.txt, or simpleperf report-sample -i FILE -o FILE.txt",
-    b"SIMPLEPERF": "leave --protobuf out: simpleperf report-sample -i FILE -o FILE.txt",
+    b"SIMPLEPERF": "leave out --protobuf: simpleperf report-sample -i FILE -o FILE.txt",
 }
 
 
@@ -99,7 +99,7 @@ def read_recording(path: Path) -> Recording:
     with limited(path):
         found = _parse(bytes(inflated(file_bytes(path), path)), path)
     if not found.functions:
-        hint = "record for longer, with a higher frequency, or of the process that runs the model"
+        hint = "record longer, at a higher frequency, or the process that runs the model"
         raise EmptyTraceError("the recording holds no samples", where=path, hint=hint)
     return found
 
@@ -107,12 +107,12 @@ def read_recording(path: Path) -> Recording:
 def _parse(data: bytes, path: Path) -> Recording:
     hint = next((hint for magic, hint in _BINARY.items() if data.startswith(magic)), None)
     if hint:
-        raise TraceFormatError("this is what the profiler records into", where=path, hint=hint)
+        raise TraceFormatError("this is the profiler's raw recording", where=path, hint=hint)
     head = data[:_HEAD].decode("utf-8", "replace")
     if is_xctrace(head):
         return parse_xctrace(data, path)
     parse = next((parse for sniff, parse in _TEXTS if sniff(head)), None)
     if parse is None:
         hint = "known: text of perf script, simpleperf report and report-sample, sample, and XML of xctrace export"
-        raise TraceFormatError("not a recording of a profiler", where=path, hint=hint)
+        raise TraceFormatError("not a profiler recording", where=path, hint=hint)
     return parse(data.decode("utf-8", "replace").splitlines())

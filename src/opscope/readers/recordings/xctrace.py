@@ -54,7 +54,7 @@ class _Rows:
         if self._open and self._open[-1].tag not in {"node", "trace-query-result"}:
             self._open[-1].children.append(element)
         if len(self._open) == _DEEPEST:
-            raise TraceFormatError("elements are nested too deep for an export of xctrace", where=self._path)
+            raise TraceFormatError("elements are nested too deeply for an xctrace export", where=self._path)
         self._open.append(element)
         if "id" in attributes:
             self._known[attributes["id"]] = element
@@ -69,7 +69,7 @@ class _Rows:
             self._open[-1].text += text
 
     def refuse(self, *_: object) -> None:
-        raise TraceFormatError("the file has a document type, which no export of xctrace has", where=self._path)
+        raise TraceFormatError("the file has a document type, which xctrace exports never have", where=self._path)
 
     def _row(self, row: _Element) -> None:
         cells = {child.tag: self._resolved(child) for child in row.children}

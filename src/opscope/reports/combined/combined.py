@@ -211,17 +211,17 @@ def combined_markdown(report: CombinedReport) -> str:
 
 
 _EACH = (
-    "Each speedup is over the bundle's own baseline. Latencies of different bundles are shown side by side; only "
-    "series of versions are tested against each other."
+    "Each speedup is relative to the bundle's own baseline. Latencies of different bundles are shown side by side; "
+    "only versions in a series are tested against each other."
 )
 _SERIES = (
-    "The bundles were measured one after the other and are not paired: drift of the machine is in the difference "
-    "but not in the interval. Each line is a separate test. Machines are identified by CPU, system and target; "
-    "bundles hold no serial number."
+    "The bundles were measured one after another and are not paired: machine drift affects the difference but not "
+    "the interval. Each line is a separate test. Machines are identified by CPU, system and target; bundles "
+    "contain no serial number."
 )
 _SHARED = (
-    "Share of each platform's own latency, and the operator's speedup there; the largest differences in share. Nothing "
-    "is tested here: small differences may be noise."
+    "Share of each platform's own latency, and the operator's speedup there, sorted by difference in share. Not "
+    "tested: small differences may be noise."
 )
 
 
@@ -234,7 +234,7 @@ def combined_document(report: CombinedReport) -> Document:
     missing_of = [f"{bundle.label}: {'; '.join(bundle.missing)}" for bundle in report.bundles if bundle.missing]
     rows = [(bundle, own) for bundle in report.bundles for own in bundle.configurations]
     first: list[Block] = [
-        Details("Each bundle in a sentence", [answers]) if folded else answers,
+        Details("Summary of each bundle", [answers]) if folded else answers,
         Section("Comparison", [_comparison(rows, several=len(models) > 1), Sentence(_EACH, Tone.DIM)]),
     ]
     if missing_of:
@@ -292,16 +292,16 @@ def _interval_of(line: _Line) -> tuple[float, float] | str | None:
 def _sections(report: CombinedReport, *, folded: bool) -> Iterator[Section]:
     if report.series:
         parts = [block for one in report.series for block in _series(one)]
-        yield Section("Versions in order of time", [*parts, Sentence(_SERIES, Tone.DIM)], "versions", "Versions")
+        yield Section("Versions over time", [*parts, Sentence(_SERIES, Tone.DIM)], "versions", "Versions")
     parts = [_of_bundle(bundle, folded=folded) for bundle in report.bundles if bundle.shown]
     yield Section("Bottleneck of each platform", [_bottlenecks(report.bundles), *parts], "bottlenecks", "Bottlenecks")
     if report.programs:
         parts = [block for program in report.programs for block in _shared(program)]
-        yield Section("Layers that behave differently between platforms", parts, "layers", "Layers")
+        yield Section("Layers that differ most across platforms", parts, "layers", "Layers")
 
 
 def _series(series: VersionSeries) -> Iterator[Block]:
-    yield Sentence(f"{series.model} on {series.machine}, {threads_text(series.threads)}; each against the first.")
+    yield Sentence(f"{series.model} on {series.machine}, {threads_text(series.threads)}; each compared with the first.")
     first = series.versions[0]
     yield table(
         series.versions,
@@ -321,8 +321,10 @@ def _bottlenecks(bundles: Sequence[CombinedBundle]) -> TableBlock:
     return table(
         bundles,
         column("bundle", Format.NAME, lambda one: one.label),
-        column("before acceleration", Format.TEXT, _before_text),
-        column("now", Format.TEXT, lambda one: one.bottleneck.category.value if one.bottleneck else NOT_KNOWN),
+        column("largest before", Format.TEXT, _before_text),
+        column(
+            "largest after", Format.TEXT, lambda one: one.bottleneck.category.value if one.bottleneck else NOT_KNOWN
+        ),
         column("share", Format.SHARE, lambda one: one.bottleneck.share if one.bottleneck else None),
         column("ms", Format.MS, lambda one: one.bottleneck.time_ns if one.bottleneck else None),
         column("limit if removed", Format.RATIO, lambda one: one.bottleneck.limit if one.bottleneck else None),
@@ -381,12 +383,12 @@ def _layer_and_name(row: TopOperator) -> TableCell:
 
 
 def _shared(program: SharedProgram) -> Iterator[Block]:
-    absent = f", of which {program.unmatched} are not on every platform" if program.unmatched else ""
+    absent = f"; {program.unmatched} are not on every platform" if program.unmatched else ""
     counted = f"{units.counted_text(len(program.operators), 'operator')} matched by their place in the program{absent}."
     yield Sentence(f"{program.model}, sha256 {program.sha256[:12]}: {counted}")
     rows = _differing(program)
     if not rows:
-        yield Sentence("No operator's share differs by half a percent of the latency or more.")
+        yield Sentence("No operator's share differs by 0.5 % of the latency or more.")
         return
     yield table(
         rows,
@@ -418,7 +420,7 @@ def _how_measured(report: CombinedReport, rows: Sequence[_Line]) -> Section:
         column("software", Format.TEXT, lambda line: _software(line[0])),
         column("what limits its quality", Format.TEXT, lambda line: _concerns(line[0])),
     )
-    limits_told = Details("What limits the figures of each bundle", [Bullets(limits_of)])
+    limits_told = Details("What limits each bundle's figures", [Bullets(limits_of)])
     return Section("How each was measured", [how, limits_told], "measured", "Measured")
 
 

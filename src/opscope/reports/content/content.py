@@ -51,7 +51,7 @@ _ALIKE = 0.02
 NOT_BETWEEN = "between-process spread unknown"
 """Why one process a side decides nothing."""
 _MOST_BESIDE = 3
-_LATENCY = "latency, the sum"
+_LATENCY = "total"
 SHORTEST_NS = 1_000
 """Operators that take less are one line of a table: in milliseconds they would read as nothing."""
 
@@ -155,7 +155,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         return unread or any(self.has_lost(result.variant.name) for result in self.variants)
 
     def has_lost(self, name: str) -> bool:
-        """Whether a variant was measured, and a bug in opscope leaves no result of it."""
+        """Whether a variant was measured, and a bug in opscope prevented a result of it."""
         measured = any(own.variant == name and (own.ok or own.is_unread) for own in self.manifest.repetitions)
         result = self.result(name)
         return measured and result is not None and result.analysis is None
@@ -245,7 +245,7 @@ def _headline(content: ReportContent) -> Headline:
 def _of_nothing(content: ReportContent) -> Headline:
     bugs = content.bugs
     if bugs:
-        return Headline("What was measured is not known because of a bug in opscope", plain(bugs[0], 600))
+        return Headline("The results are unknown because of a bug in opscope", plain(bugs[0], 600))
     return Headline("Nothing was measured: every repetition failed", "see the failures below")
 
 
@@ -324,7 +324,7 @@ def switched_off(content: ReportContent, ladder: VariantLadder) -> str:
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    why = NOT_BETWEEN if one_process_a_side(content) else f"too few rounds, {FEWEST_ROUNDS} decide"
+    why = NOT_BETWEEN if one_process_a_side(content) else f"add rounds (--rounds {FEWEST_ROUNDS})"
     change = _change(result, "slower with it" if short != baseline else "slower", why)
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
@@ -337,7 +337,7 @@ def side_latencies(end: EndToEnd) -> tuple[float, float]:
 def unit_of(analysis: Analysis) -> str:
     """What the headline is of."""
     if is_of_calls(analysis):
-        return "call of a method on average"
+        return "method call on average"
     return "inference on average" if analysis.statistic == "mean" else "inference"
 
 
@@ -371,21 +371,21 @@ def _why_alone(content: ReportContent) -> str:
         return plain(content.not_compared[0], 600)
     others = [result for result in content.variants if result.analysis is not None]
     if len(others) > 1:
-        return f"of {plain(others[0].variant.name, 60)}; which of {len(others)} variants is the baseline is not known"
+        return f"of {plain(others[0].variant.name, 60)}; unknown which of {len(others)} variants is the baseline"
     if lacking := [result.variant.name for result in content.variants if result.analysis is None]:
-        return f"there is no result of {plain(lacking[0], 60)} to compare with"
+        return f"no result of {plain(lacking[0], 60)} to compare with"
     return "there is no second variant"
 
 
 def _change(result: EndToEnd, slower: str, undecided: str) -> str:
     told = speedup_text(result)
     if result.verdict is Verdict.FASTER:
-        return f"{told} as fast"
+        return f"{told} faster"
     if result.verdict is Verdict.SLOWER:
         return f"{slower}, {told}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"no ratio: {result.reason}" if result.reason else f"{told}, undecidable: {undecided}"
+    return f"no ratio: {result.reason}" if result.reason else f"{told}, inconclusive: {undecided}"
 
 
 def speedup_text(result: EndToEnd) -> str:
@@ -398,7 +398,7 @@ def no_difference_text(result: EndToEnd) -> str:
     words = verdict_text(Verdict.NO_DIFFERENCE)
     if result.excluded_beyond is None or result.excluded_beyond > _WIDE:
         return words
-    return f"{words}, a change beyond {share_text(result.excluded_beyond)} is ruled out"
+    return f"{words}; a change beyond {share_text(result.excluded_beyond)} is ruled out"
 
 
 def trust_text(comparison: Comparison) -> str:
@@ -540,7 +540,7 @@ def counted_together(counts: Sequence[int | None]) -> int | None:
 
 def counted_text_of(work: Work | None) -> str:
     """What instructions beside times are, as one sentence; empty where nobody counted them."""
-    return f"Instructions are exact, and no time: counted by {work.counter} on {work.processor}." if work else ""
+    return f"Instructions are exact counts, not time: {work.counter}, {work.processor}." if work else ""
 
 
 def _summed_up(found: Unrolled, instructions: int | None) -> OperatorRow:
@@ -590,7 +590,7 @@ def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | 
 
 def no_split_sentence(content: ReportContent) -> str:
     """Why the latency is not split into operators; empty when it is."""
-    lost = "a bug in opscope leaves no result" if content.shown is None and content.bugs else None
+    lost = "a bug in opscope prevented a result" if content.shown is None and content.bugs else None
     reason = content.manifest.left_out.trace or _refused(content) or lost
     return f"No split into operators and categories: {plain(reason, 600)}." if reason else ""
 
@@ -621,20 +621,23 @@ def missing(content: ReportContent) -> list[str]:
     lines = []
     left = len(manifest.pending()) - len(manifest.failures())
     if left:
-        lines.append(f"{left} planned repetitions were not run: the experiment was interrupted; --resume finishes it")
+        lines.append(
+            f"{counted_text(left, 'planned repetition')} did not run: the experiment was interrupted; "
+            "--resume finishes it"
+        )
     for repetition in manifest.failures():
         failure = repetition.failure
         reason = failure.message if failure else ""
         lines.append(f"round {repetition.round} of {repetition.variant} failed: {reason}")
     for name in (result.variant.name for result in content.variants if result.analysis is None):
         lost = content.has_lost(name)
-        lines.append(f"{name} has no result{': it was measured, and opscope has a bug' if lost else ''}")
+        lines.append(f"{name} has no result{': it was measured, but opscope has a bug' if lost else ''}")
     return lines
 
 
 def _how_timed(content: ReportContent) -> str:
     if content.manifest.left_out.trace:
-        return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of the caller"
+        return f"{no_split_sentence(content).removesuffix('.')}; latencies are the caller's"
     shown = content.shown
     if shown is None or shown.traced is None:
         return "latencies were measured with event tracing on, which typically costs 1 to 4 %, more for tiny operators"
@@ -672,7 +675,7 @@ def _resources(manifest: Manifest, result: VariantResult) -> Resources:
 
 def _how_classified(content: ReportContent) -> str:
     if content.shown and content.shown.program:
-        return "operators are classified by the program where they are attributed exactly, else by name"
+        return "operators are classified by the program if attributed exactly, else by name"
     return "operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM"
 
 

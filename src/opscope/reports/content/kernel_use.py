@@ -89,12 +89,12 @@ def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str
     if not uses:
         return f"{name}: no convolution or product in a delegate"
     known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
-    whole = str(len(uses)) if short else _products(len(uses))
+    whole = str(len(uses)) if short else products_text(len(uses))
     parts = [text for level in _ORDER if (text := _of_level(level, known, whole))]
     unknown = len(uses) - len(known)
     if not parts:
-        return f"{name}: which kernels ran its {_products(unknown)} is not known"
-    return f"{name}: {'; '.join([*parts, *([f'of {unknown} it is not known'] if unknown else [])])}"
+        return f"{name}: unknown which kernels ran its {products_text(unknown)}"
+    return f"{name}: {'; '.join([*parts, *([f'{unknown} unknown'] if unknown else [])])}"
 
 
 def variant_text(name: str, off: str) -> str:
@@ -118,7 +118,8 @@ def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> 
     return f"no SME kernel can run {len(own)} of {whole}"
 
 
-def _products(count: int) -> str:
+def products_text(count: int) -> str:
+    """So many convolutions and products."""
     return "1 convolution or product" if count == 1 else f"{count} convolutions and products"
 
 

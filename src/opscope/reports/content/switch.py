@@ -41,7 +41,7 @@ def _emulated(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
 
 
 def _beside(mechanism: Mechanism) -> str:
-    return f"{mechanism.value} with all features on, against a run without it"
+    return f"{mechanism.value} with all features on, compared with a run without it"
 
 
 def control_text(mechanism: Mechanism, control: Comparison) -> str:
@@ -52,7 +52,7 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         ratio = f"{ratio} (95 % interval {ratio_text(1 / end.ci95[1])} to {ratio_text(1 / end.ci95[0])})"
     verdicts = {
         Verdict.NO_DIFFERENCE: "no difference detected",
-        Verdict.UNDECIDABLE: "undecidable: too few rounds",
+        Verdict.UNDECIDABLE: "inconclusive: add rounds",
         Verdict.WITHHELD: end.reason or "withheld",
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
@@ -65,16 +65,16 @@ def _counted(proof: MaskProof) -> str:
     places = counted_text(proof.sites or 0, _SITES[proof.mechanism])
     where = f"{places}, {_executed(proof)}" if proof.mechanism is Mechanism.TRAP else places
     answers = counted_text(proof.masked or 0, "answer")
-    told = f"features were switched off by {proof.mechanism.value}: {where} in a process, {answers} with fewer features"
+    told = f"features hidden by {proof.mechanism.value}: {where} per process, {answers} with fewer features"
     if proof.sites_outside:
-        return f"{told}; {counted_text(proof.sites_outside, 'place')} outside of known functions not switched"
+        return f"{told}; {counted_text(proof.sites_outside, 'place')} outside known functions not switched"
     return told
 
 
 def _executed(proof: MaskProof) -> str:
     if proof.sites_executed is None:
-        return f"executed {proof.executions} times"
-    return f"{proof.sites_executed} of them executed, {proof.executions} times"
+        return f"executed {counted_text(proof.executions or 0, 'time')}"
+    return f"{proof.sites_executed} of them executed, {counted_text(proof.executions or 0, 'time')}"
 
 
 def _proof(manifest: Manifest) -> MaskProof | None:

@@ -147,7 +147,7 @@ class TableBlock(Block):
     def rest(self, most: int) -> str:
         """What is said of the rows behind the first ``most``; nothing where there are none."""
         more = len(self.rows) - most
-        elsewhere = self.fold.elsewhere if self.fold else "pages and JSON have all"
+        elsewhere = self.fold.elsewhere if self.fold else "see the HTML report or JSON"
         return f"The table has {units.counted_text(more, 'more row')}: {elsewhere}." if more > 0 else ""
 
     @property
@@ -216,7 +216,7 @@ _VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.SLOWER: "slower",
     Verdict.NO_DIFFERENCE: "no difference detected",
-    Verdict.UNDECIDABLE: "undecidable",
+    Verdict.UNDECIDABLE: "inconclusive",
     Verdict.WITHHELD: "withheld",
 }
 _FORMATS: dict[Format, Callable[[float], str]] = {

@@ -102,7 +102,7 @@ def _deep(cell: TableCell) -> str:
 def _map(block: CellMap) -> str:
     """A small map, its colours as bold text; of a large one its size."""
     if any(block.left_out) or len(block.rows) * len(block.columns) > _MOST_CELLS:
-        return f"Pages have a map of {block.size}; {block.elsewhere}.\n"
+        return f"The HTML page has a map of {block.size}; {block.elsewhere}.\n"
     heads = [block.down, *block.columns]
     lines = [[_name(name), *map(_map_cell, cells)] for name, cells in block.rows]
     ruler = f"|---|{'---:|' * len(block.columns)}\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, grade_left
-from opscope.core.units import time_text
+from opscope.core.units import counted_text, time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
 _LONG = 300
+_AT_MOST = "at most, "
+"""How a basis begins that says what a saving cannot exceed."""
 _MORE = re.compile(r"; |, (?:or|and|else|so that) |: (?=it |up to )| \((?=\d+ of )")
 """Where a text goes on with another step, or with details."""
 
@@ -28,7 +30,7 @@ def in_short(text: str) -> str:
 def sentence(told: Message) -> str:
     """A message in one sentence; of a finding its title, of a warning and a concern also what to do."""
     if told.kind is MessageKind.CONCERN:
-        return f"{plain(told.title, _LONG)} (do: {plain(told.next_step, _LONG)})"
+        return f"{plain(told.title, _LONG)} (try: {plain(told.next_step, _LONG)})"
     if told.kind is MessageKind.WARNING and told.next_step:
         return f"{told.title}; {told.next_step}"
     if told.kind is MessageKind.LIMIT:
@@ -54,7 +56,7 @@ def finding_parts(told: Message) -> FindingParts | None:
     first, *rest = told.evidence.split("; ")
     more = "; ".join(rest)
     details = [f"{more[:1].upper()}{more[1:]}."] if rest else []
-    details += [f"Usual: {told.context}."] if told.context else []
+    details += [f"Typical: {told.context}."] if told.context else []
     recipe = f" (recipe: {told.recipe})" if told.recipe else ""
     return FindingParts(
         told.title, told.place or "", _saving(told), first, f"{told.next_step}{recipe}", " ".join(details)
@@ -66,7 +68,10 @@ def _saving(told: Message) -> str:
         return ""
     ends = told.saving_ci95_ns
     between = f" [{time_text(ends[0])} to {time_text(ends[1])}]" if ends else ""
-    return f"would save {time_text(told.saving_ns)}{between}{f', {told.saving_basis}' if told.saving_basis else ''}"
+    saved, basis = f"{time_text(told.saving_ns)}{between}", told.saving_basis or ""
+    if basis.startswith(_AT_MOST):
+        return f"could save up to {saved} {basis.removeprefix(_AT_MOST)}"
+    return f"would save {saved}{f', {basis}' if basis else ''}"
 
 
 def grade_text(grade: Grade) -> str:
@@ -85,8 +90,8 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
     worst, rest = quality.reasons[0], len(quality.reasons) - 1
     why = plain(in_short(worst.title), _LONG)
     # Where the grade says not to trust, the step comes before all findings: measure_again.
-    do = f" (do: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
-    more = f"; {rest} more in the report" if rest else ""
+    do = f" (try: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
+    more = f"; {counted_text(rest, 'more reason')} in the report" if rest else ""
     return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}"
 
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 
 from opscope.analysis.findings.message import MessageKind, Severity
 from opscope.core.stats.effect import Verdict
+from opscope.core.units import time_text
 from opscope.reports.document.blocks import (
     LEFT,
     Beside,
@@ -72,9 +73,9 @@ def _brief_message(told: Message, _number: int) -> list[RenderableType]:
     if parts is None:
         mark = "note: " if told.kind is MessageKind.WARNING else ""
         return [Text(f"{mark}{plain(in_short(told.title), LONG)}", style="dim")]
-    saving, step = parts.saving.partition(",")[0].partition(" [")[0], in_short(parts.next_step)
-    title = Text(f"{plain(parts.title, LONG)}{f' ({saving} at most)' if saving else ''}", "bold")
-    return [title, Text(f"next: {plain(step, LONG)}")]
+    saving = f" (could save up to {time_text(told.saving_ns)})" if told.saving_ns else ""
+    title = Text(f"{plain(parts.title, LONG)}{saving}", "bold")
+    return [title, Text(f"next: {plain(in_short(parts.next_step), LONG)}")]
 
 
 def _message(told: Message, number: int) -> list[RenderableType]:

@@ -223,7 +223,7 @@ def _operator_lines(operators: Sequence[Operator]) -> list[KeyValue]:
             ("kind", first.kind),
             ("attribution", ", ".join(dict.fromkeys(operator.attribution.value for operator in operators))),
             ("multiply-accumulates", _sum(operator.macs for operator in operators)),
-            ("bytes moved at least", _sum(operator.bytes for operator in operators)),
+            ("minimum bytes moved", _sum(operator.bytes for operator in operators)),
             ("fused", ", ".join(name for operator in operators for name in operator.fused)),
         ]
     )
@@ -250,7 +250,7 @@ def _facts(method: str, analysis: Analysis | None, placed: Placed | None) -> dic
             "measured": layer(analysis.variant or analysis.trace.path),
             "latency": unit(analysis.headline_ns),
             "at the nodes": f"{unit(_time(shown))} of {len(shown)} operators",
-            "of it at calls of delegates, for no single node": unit(_time(inside)),
+            "of it at delegate calls, not at single nodes": unit(_time(inside)),
             "not shown: the framework's own time": f"{unit(_time(framework))} ({share_text(_share(framework))})",
             "not shown: operators without a node": unit(_time(left)),
         }

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 _LONGEST = 200
-_NO_MODULE = "module not known"
-_CALLS = "calls of delegates"
+_NO_MODULE = "module unknown"
+_CALLS = "delegate calls"
 
 
 class KeyValue(msgspec.Struct, frozen=True):
@@ -231,7 +231,7 @@ class _Walk:
         backend = self._plan.called(step)
         call = _call_name(backend, number)
         known = [("instruction", number), ("nodes", len(graph.nodes)), ("schema", graph.identifier)]
-        known += [("holds", "time of this call that belongs to no single node")]
+        known += [("holds", "time of this call outside any single node")]
         self._add(self._node(instruction_id(number), f"{backend} call", attributes(known)), (_CALLS,), call)
         inside = _Payload(self._method, graph, number)
         given = dict(zip(graph.arguments(), step.arguments, strict=False))

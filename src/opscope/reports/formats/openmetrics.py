@@ -64,24 +64,24 @@ class Sample(NamedTuple):
 
 
 FAMILIES = (
-    Family("opscope_measurement", "info", "", "What was measured, on what."),
+    Family("opscope_measurement", "info", "", "Model that was measured, and the machine."),
     Family("opscope_latency_seconds", "summary", "seconds", "Duration of an inference. Quantile 0 is the minimum."),
     Family("opscope_median_latency_seconds", "gauge", "seconds", "Median duration of an inference."),
     Family("opscope_median_bound_seconds", "gauge", "seconds", "Ends of the median's 95 % interval."),
-    Family("opscope_processes", "gauge", "", "Processes that were measured."),
+    Family("opscope_processes", "gauge", "", "Number of measured processes."),
     Family("opscope_category_seconds", "gauge", "seconds", "Mean self time of an inference by category of operators."),
-    Family("opscope_backend_seconds", "gauge", "seconds", "Mean self time of an inference by who computed it."),
+    Family("opscope_backend_seconds", "gauge", "seconds", "Mean self time of an inference by backend."),
     Family("opscope_operators", "gauge", "", "Operators of the program that ran, by backend."),
-    Family("opscope_tracing_cost_ratio", "gauge", "ratio", "Duration with event tracing over that without."),
+    Family("opscope_tracing_cost_ratio", "gauge", "ratio", "Ratio of traced to untraced duration."),
     Family("opscope_peak_memory_bytes", "gauge", "bytes", "Largest resident memory of a process, median of processes."),
     Family("opscope_load_seconds", "gauge", "seconds", "Loading the program, median of processes."),
     Family("opscope_first_inference_seconds", "gauge", "seconds", "The first inference, median of processes."),
-    Family("opscope_speedup_ratio", "gauge", "ratio", "Latency of the baseline over that of the candidate."),
+    Family("opscope_speedup_ratio", "gauge", "ratio", "Ratio of baseline to candidate latency."),
     Family("opscope_speedup_bound_ratio", "gauge", "ratio", "Ends of the speedup's 95 % interval."),
     Family("opscope_verdict", "stateset", "", "Whether the candidate is faster than the baseline."),
-    Family("opscope_quality", "stateset", "", "How far the figures can be trusted."),
+    Family("opscope_quality", "stateset", "", "Measurement quality."),
     Family("opscope_findings", "gauge", "", "Findings by severity."),
-    Family("opscope_repetitions", "gauge", "", "Planned repetitions by what became of them."),
+    Family("opscope_repetitions", "gauge", "", "Planned repetitions by outcome."),
 )
 
 

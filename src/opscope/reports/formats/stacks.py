@@ -93,7 +93,7 @@ def _by_module(analysis: Analysis) -> _Maker:
         if _is_framework(operator):
             return (method, *_own(operator))
         if operator.module is None:
-            return method, Frame("module not known"), _leaf(operator)
+            return method, Frame("module unknown"), _leaf(operator)
         parts = operator.module.split(".") if operator.module else []
         paths = [".".join(parts[: count + 1]) for count in range(len(parts))]
         return (method, *(_module(path, types.get((operator.method, path))) for path in paths), _leaf(operator))

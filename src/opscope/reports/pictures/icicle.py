@@ -64,7 +64,7 @@ def by_module(analysis: Analysis) -> IcicleBox | None:
     for row in analysis.operators:
         own = outside if row.module is None else _branch(top, row.module).rows
         own.append(row)
-    loose = _holder("in no module", "the framework, and operators whose module is not known", map(_bare, outside))
+    loose = _holder("outside any module", "the framework, and operators of unknown module", map(_bare, outside))
     return _holder("one inference", "", [*_inside(top, "", types), *([loose] if loose.time_ns else [])])
 
 

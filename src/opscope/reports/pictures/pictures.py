@@ -30,7 +30,7 @@ _WIDTH = 440
 _ADDRESSES = 66 << 30
 """What V8 in vl-convert 1.9 reserves when it begins: 64.5 GiB, half of which it gives back."""
 _MOST_POINTS = 240
-_MORE_ADDRESSES = "allow more addresses (ulimit -v unlimited), and bound memory with --max-memory"
+_MORE_ADDRESSES = "allow more address space (ulimit -v unlimited), and limit memory with --max-memory"
 # Fonts of a browser are a little wider than those the labels were measured with.
 _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
@@ -166,7 +166,7 @@ def undrawable() -> str:
     left = addresses_left()
     if left is None or left >= _ADDRESSES:
         return ""
-    return f"pictures take {_ADDRESSES >> 30} GiB of addresses, though little memory, and ulimit -v allows fewer"
+    return f"pictures need {_ADDRESSES >> 30} GiB of address space (but little memory), more than ulimit -v allows"
 
 
 def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:

@@ -68,7 +68,7 @@ def _expected(content: ReportContent) -> list[str]:
     off = content.result(content.primary.baseline.label) if content.primary else None
     switched = off.variant.ablated if off else None
     if switched is None:
-        return [f"Expected, if it was SME2 that was switched: {CONTEXT}."]
+        return [f"Expected if SME2 was switched: {CONTEXT}."]
     return [f"Expected: {CONTEXT}."] if SME & set(switched) else []
 
 
@@ -85,7 +85,12 @@ def _unhelped(content: ReportContent) -> list[str]:
     ]
     if not rows:
         return []
-    return [f"Delegated and above {share_text(LEAST_SHARE)}, and not faster: {', '.join(map(_named, rows[:_TOP]))}."]
+    return [
+        (
+            f"Delegated operators above {share_text(LEAST_SHARE)} that are not faster: "
+            f"{', '.join(map(_named, rows[:_TOP]))}."
+        )
+    ]
 
 
 def _named(row: OperatorRow) -> str:

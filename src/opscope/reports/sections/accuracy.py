@@ -16,9 +16,9 @@ _UNDEFINED = "not defined"
 
 
 _NOTE = (
-    "Relative to the largest magnitude of the baseline's output; RMS relative to that of the baseline. NaN and "
-    "infinite values are counted on baseline and candidate, and left out of the other columns. Figures are of the "
-    "inputs that ran, and of no others."
+    "Differences are relative to the largest magnitude of the baseline's output, RMS to the baseline's RMS. NaN "
+    "and infinite values are counted separately and excluded from the other columns. Figures hold only for the "
+    "inputs that ran."
 )
 
 
@@ -84,15 +84,15 @@ def _inputs(count: int) -> str:
 
 def _nonfinite(outputs: list[OutputDifference]) -> list[str]:
     return [
-        f"Output {own.output} has NaN or infinite values: {own.baseline_nonfinite:,} of {own.values:,} on the baseline "
-        f"and {own.candidate_nonfinite:,} on the candidate; {_unlike(own.unlike_nonfinite)}"
+        f"Output {own.output} has NaN or infinite values: {own.baseline_nonfinite:,} of {own.values:,} in the "
+        f"baseline and {own.candidate_nonfinite:,} in the candidate; {_unlike(own.unlike_nonfinite)}"
         for own in outputs
         if own.baseline_nonfinite or own.candidate_nonfinite
     ]
 
 
 def _unlike(count: int) -> str:
-    return f"{counted_text(count, 'value')} not the same on both sides" if count else "they are the same on both"
+    return f"{counted_text(count, 'value')} differing between the sides" if count else "the same on both sides"
 
 
 def _top1_sentences(found: Top1) -> list[str]:

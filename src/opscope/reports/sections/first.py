@@ -228,7 +228,7 @@ def _shares(analysis: Analysis) -> Iterator[HeadlineFigure]:
         yield HeadlineFigure("portable", share_text(portable), of)
     moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
     yield HeadlineFigure(
-        "data movement", share_text(moving), f"{of}, inputs and outputs with it" if analysis.copies else of
+        "data movement", share_text(moving), f"{of}, including inputs and outputs" if analysis.copies else of
     )
 
 
@@ -246,18 +246,19 @@ def _in_short(content: ReportContent) -> list[Bullets]:
         return []
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:
-        return [Bullets(["Slow now: not known, the trace holds no operator."])]
+        return [Bullets(["Bottleneck: unknown, the trace contains no operators."])]
     most = limit_without(largest.share)
-    limit = f"; without it an inference would be {ratio_text(most)} as fast at most" if most else ""
-    now = f"Slow now: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
+    rest = content.shown.headline_ns * (1 - largest.share)
+    limit = f"; without it: {time_text(rest)} ({ratio_text(most)} faster)" if most else ""
+    now = f"Bottleneck: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
     before = largest_before(content.primary)
     if before is None:
         return [Bullets([now])]
     name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
     same = before[0] is largest.category
-    told = f"{name} is still the largest, {shares[0]} before and {shares[1]} now."
+    told = f"{name} still dominates: {shares[0]} before, {shares[1]} after."
     if not same:
-        told = f"the largest was {before[0].value}, {shares[0]}; now it is {name}, {shares[1]}."
+        told = f"{before[0].value} dominated before ({shares[0]}); {name} dominates after ({shares[1]})."
     return [Bullets([f"What changed: {told}"], wide=same), Bullets([now], wide=not same)]
 
 

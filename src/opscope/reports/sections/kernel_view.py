@@ -15,6 +15,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, range_text, rate_text, ratio_of_times, ratio_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, top_operators
+from opscope.reports.content.kernel_use import products_text
 from opscope.reports.document.blocks import Closing, Format, Sentence, TableCell, Tone, column, table
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def kernel_sentences(content: ReportContent) -> list[str]:
     heavy = [row for row in kernel_rows(content) if row.category in HEAVY and row.backend != "portable"]
     lines = [*_by_names(content, heavy), *_by_switching(content)]
     if not any(row.kernel for row in heavy):
-        lines.append("Which microkernel ran is not known: neither the trace nor the delegate records it.")
+        lines.append("The microkernel is unknown: neither the trace nor the delegate records it.")
     if content.kernel_logs:
         lines.append("The log lists kernels that were registered; it does not show which ran.")
     return lines
@@ -167,13 +168,13 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if packed:
         lines.append(
             f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "
-            "names with packed number types (PF16, PF32, PQS8): XNNPACK chose kernels of the SME family for them. "
-            "SME and SME2 have the same names."
+            "names with packed number types (PF16, PF32, PQS8): XNNPACK chose SME-family kernels for them. SME and "
+            "SME2 have the same names."
         )
     if plain:
         lines.append(
-            f"Of {sum(row.count for row in plain)} convolutions and matrix products with {_shares(plain)} of the "
-            f"latency the name does not show the kernel. {_what_plain_means(content)}"
+            f"For {products_text(sum(row.count for row in plain))} with {_shares(plain)} of the "
+            f"latency, the name does not show the kernel. {_what_plain_means(content)}"
         )
     return lines
 
@@ -205,8 +206,8 @@ def _by_switching(content: ReportContent) -> list[str]:
     undecided = sum(1 for change in heavy if change.verdict is Verdict.UNDECIDABLE)
     excluded = sum(1 for change in heavy if shown_not_faster(change))
     open_ = len(heavy) - faster - undecided - excluded
-    rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is excluded)"] if excluded else []
-    rest += [f"of {open_} no difference is shown"] if open_ else []
-    rest += [f"{undecided} undecidable"] if undecided else []
+    rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is ruled out)"] if excluded else []
+    rest += [f"{open_} with no difference detected"] if open_ else []
+    rest += [f"{undecided} inconclusive"] if undecided else []
     told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
     return [f"Measured with and without the features, {'; '.join([told, *rest])}."]

@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import Block, TableBlock
 
 _HOW = (
-    "The latency of traced runs is the outermost event of an inference (in ExecuTorch Method::execute, in LiteRT "
-    "LiteRtRunCompiledModel or Interpreter.Invoke, in ONNX Runtime model_run); of untraced runs it is the call as "
-    "timed by the caller. Nested events are never added to it."
+    "For traced runs, latency is the outermost event of an inference (ExecuTorch: Method::execute; LiteRT: "
+    "LiteRtRunCompiledModel or Interpreter.Invoke; ONNX Runtime: model_run). For untraced runs, it is the call as "
+    "timed by the caller. Nested events are never added."
 )
-_COUNTED = "Outliers are counted, never left out; preempted untraced inferences are left out."
+_COUNTED = "Outliers are counted but kept; preempted untraced inferences are excluded."
 _COMPARED = (
-    "Latencies are what is typical of the medians of processes, and the speedup is their ratio; medians of all calls "
-    "stand above."
+    "Each latency is the typical process median, and the speedup is their ratio; the table above has medians of "
+    "all calls."
 )
 _PLANNED = (
-    "Medians over processes. The program plans {} for its tensors; payloads of delegates take {}; weights that the "
-    "file keeps in separate segments are not in that."
+    "Medians over processes. The program plans {} for its tensors; delegate payloads take {}, excluding weights in "
+    "separate segments of the file."
 )
 
 
@@ -60,7 +60,7 @@ def latency_section(content: ReportContent) -> Section:
     blocks: list[Block] = [variants_table(content)]
     if content.comparisons:
         blocks += [comparisons_table(content.comparisons), Sentence(_COMPARED, Tone.DIM)]
-    blocks += [Details("All statistics of latency", [_statistics(content)]), Sentence(_how_timed(content), Tone.DIM)]
+    blocks += [Details("All latency statistics", [_statistics(content)]), Sentence(_how_timed(content), Tone.DIM)]
     if content.shown:
         blocks.append(
             Beside(
@@ -144,14 +144,14 @@ def _statistics(content: ReportContent) -> TableBlock:
         "p95_ns",
         "p99_ns",
     )
-    heads = ("min", "max", "mean without 5 %", "without 10 %", "stdev", "MAD", "p75", "p95", "p99")
+    heads = ("min", "max", "mean, 5 % trimmed", "10 % trimmed", "stdev", "MAD", "p75", "p95", "p99")
     return table(
         [row for row in content.variants if row.analysis],
         column("variant, in ms", Format.NAME, lambda row: row.variant.name),
         *(column(head, Format.MS, _of(name), absent="not measured") for head, name in zip(heads, ms, strict=True)),
         column("CV", Format.SHARE, _of("cv"), absent="not measured"),
         column("outliers", Format.COUNT, lambda row: row.analysis.latency.outliers.count),
-        column("lie outside", Format.MS, _outlier_bounds),
+        column("outlier limits", Format.MS, _outlier_bounds),
     )
 
 
@@ -274,7 +274,7 @@ def order_sentence(calls: Sequence[str]) -> str:
         return ""
     runs = [(plain(name, 60), len(list(group))) for name, group in groupby(calls)]
     told = ", then ".join(name if count == 1 else f"{name} {count} times" for name, count in runs)
-    return f"Every process calls {told}, over and over; each call of a method gets the same inputs."
+    return f"Every process calls {told} repeatedly; each call of a method gets the same inputs."
 
 
 def _rate(value: float) -> str:

@@ -31,7 +31,7 @@ def reproduction_section(manifest: Manifest) -> Section:
     again = reproduction(manifest)
     blocks: list[Block] = [Code(again.command), Sentence(again.note)] if again else []
     answer = f"{manifest.plan.rounds} rounds, {counted_text(len(manifest.repetitions), 'repetition')}"
-    shown = blocks or [Sentence("How to run it again is not known.")]
+    shown = blocks or [Sentence("The command to rerun it is unknown.")]
     return Section("How to Reproduce", shown, "again", "What ran", answer, folded=True)
 
 
@@ -109,7 +109,7 @@ def machine_text(manifest: Manifest) -> str:
 def _cpus(environment: Environment) -> str:
     counts = (environment.usable_cpus, environment.logical_cpus)
     usable, logical = ("an unknown number" if count is None else count for count in counts)
-    granted = "" if environment.cpu_quota is None else f" (control groups grant the time of {environment.cpu_quota:g})"
+    granted = "" if environment.cpu_quota is None else f" (cgroups limit it to {environment.cpu_quota:g} CPUs)"
     return f"{usable} of {logical} CPUs{granted}"
 
 
@@ -145,7 +145,7 @@ def reproduction(manifest: Manifest) -> Reproduction | None:
     if request is not None and request.config is not None:
         words = list(_run_words(request.config, request))
         suffix = PurePath(request.config.file).suffix
-        note = f"The file as it was when this was measured is config{suffix} in the bundle."
+        note = f"The bundle keeps the file as it was at measurement time: config{suffix}."
     elif request is None and not all(_OF_PROFILE.fullmatch(v.name) and not v.affinity for v in manifest.variants):
         return None
     else:

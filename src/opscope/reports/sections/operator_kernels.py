@@ -51,7 +51,7 @@ KIND_TEXTS = {
 _COUNT = "count them: opscope kernels BUNDLE --count"
 _COUNTED = ".pte"
 """Suffix of the programs whose runtime lets calls be counted; the libraries of others hide their functions."""
-_BY_NAME = "Kernels are known by the names of the operators alone: calls cannot be counted in this runtime's library."
+_BY_NAME = "Kernels are known only from operator names: calls cannot be counted in this runtime's library."
 
 
 class UseCell(NamedTuple):
@@ -200,10 +200,10 @@ def _levels(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int,
 def _legend(columns: Sequence[KernelColumn]) -> str:
     kinds = {column.kind for column in columns}
     lines = {
-        EvidenceKind.COUNTED: "numbers are calls in the whole process, those of kernels that only pack data too, and 0 "
-        "is counted and not called",
+        EvidenceKind.COUNTED: "numbers are calls in the whole process, including kernels that only pack data; 0 means "
+        "counted but never called",
         EvidenceKind.SAMPLED: "samples are not calls; operators marked ? may have run between two samples",
-        EvidenceKind.REGISTERED: "present and absent: registered when the library was loaded, not what ran",
+        EvidenceKind.REGISTERED: "present and absent show registration when the library was loaded, not what ran",
     }
     told = "; ".join(text for kind, text in lines.items() if kind in kinds)
     return f"{told[:1].upper()}{told[1:]}." if told else ""
@@ -225,8 +225,9 @@ def cell_text(cell: KernelCell) -> str:
 
 
 _HOW_KNOWN = (
-    "Calls are per inference, of kernels that compute. Evidence is the strongest available: executed (counted or "
-    "sampled), selected (the library's choice, by the operator's name), eligible (possible by type and shape)."
+    "Calls are per inference and count compute kernels only. Evidence is the strongest available: executed "
+    "(counted or sampled), selected (the library's choice, by the operator's name), eligible (possible by type and "
+    "shape)."
 )
 
 
@@ -298,7 +299,7 @@ def levels_table(section: KernelSection) -> TableBlock:
 
 def kernels_first(section: KernelSection, on_the_device: str) -> list[Block]:
     """The first screen of a run on an emulated CPU: which kernels ran, and no time."""
-    unaccelerated = section.not_accelerated or ["Nothing is known to be."]
+    unaccelerated = section.not_accelerated or ["Nothing known."]
     steps = [*section.uncounted, f"Timings come from an emulator: {on_the_device}."]
     return [
         Section("Convolutions and products by kernel", [by_operator_table(section)]),

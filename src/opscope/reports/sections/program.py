@@ -58,7 +58,7 @@ def _measured(ceilings: Ceilings) -> str:
     if not ceilings.drift or not failed:
         return text
     reasons = ", ".join(f"{plain(check.ceiling)} {_share(check)}" for check in failed)
-    return f"{text} Those of {_moment(ceilings.drift.kept_since)} no longer held: {reasons} of the kept rate."
+    return f"{text} Those of {_moment(ceilings.drift.kept_since)} no longer held: {reasons} of the stored rate."
 
 
 def _reused(ceilings: Ceilings, drift: Drift | None) -> str:
@@ -67,7 +67,7 @@ def _reused(ceilings: Ceilings, drift: Drift | None) -> str:
         return text
     ratios = sorted(check.ratio for check in drift.checks if check.ratio is not None)
     tolerances = sorted(check.tolerance for check in drift.checks)
-    figures = f"{len(ratios)} of them reached {_range(ratios)} of their kept rates (tolerance {_range(tolerances)})"
+    figures = f"{len(ratios)} of them reached {_range(ratios)} of their stored rates (tolerance {_range(tolerances)})"
     return f"{text} A probe of {drift.seconds:.1f} s after these runs agrees: {figures}."
 
 
@@ -99,7 +99,7 @@ def layers_section(analysis: Analysis) -> Section:
     rows, hidden = module_rows(analysis.modules)
     if not rows:
         why = _no_layers(analysis.program) if analysis.program else "there is no program"
-        blocks.append(Sentence(f"Modules and lines are not known: {why}."))
+        blocks.append(Sentence(f"Modules and lines are unknown: {why}."))
     else:
         blocks += [
             _modules(analysis, rows),
@@ -143,7 +143,7 @@ def _steps(module: ModuleTime) -> str:
 def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
     if not hidden[0]:
         return []
-    told = f"{hidden[0]} smaller modules are omitted; their self time is {share_text(hidden[1])} of the latency."
+    told = f"{counted_text(hidden[0], 'smaller module')} omitted; self time: {share_text(hidden[1])} of the latency."
     return [Sentence(f"{told} All are in analysis.json.", Tone.DIM)]
 
 
@@ -174,13 +174,16 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
     ]
     answer = ""
     if analysis.program is None:
-        blocks.append(Sentence("Why operators were not delegated is not known: there is no program beside the traces."))
+        blocks.append(Sentence("Unknown why operators were not delegated: there is no program next to the traces."))
     else:
         blocks += [*_not_delegated(analysis), _calls(analysis), _layout(analysis)]
-        counted = counted_text(len(analysis.delegates), "call"), counted_text(len(analysis.portable), "operator")
+        counted = (
+            counted_text(len(analysis.delegates), "delegate call"),
+            counted_text(len(analysis.portable), "operator"),
+        )
         tax = share_text(sums(analysis.layout)[1])
-        answer = f"{counted[0]} of delegates, layout tax {tax}, {counted[1]} not delegated"
-    return Section("Portable against Delegated", blocks, "delegates", "Delegates", answer, folded=True)
+        answer = f"{counted[0]}, layout tax {tax}, {counted[1]} not delegated"
+    return Section("Portable vs Delegated", blocks, "delegates", "Delegates", answer, folded=True)
 
 
 def _not_delegated(analysis: Analysis) -> list[Block]:
@@ -228,18 +231,18 @@ def _calls(analysis: Analysis) -> Section:
     )
     told = f"Entering and leaving delegates, and tracing them, took {took}."
     more = len(calls) - _MOST_DELEGATES
-    rest = [Sentence(f"{more} shorter calls are in analysis.json.", Tone.DIM)] if more > 0 else []
+    rest = [Sentence(f"See analysis.json for {counted_text(more, 'shorter call')}.", Tone.DIM)] if more > 0 else []
     return Section("Delegate calls", [Sentence(told, Tone.DIM), rows, *rest])
 
 
 def _layout(analysis: Analysis) -> Section:
-    title, known = "The layout tax", attributed_share(analysis.coverage)
+    title, known = "Layout tax", attributed_share(analysis.coverage)
     if not analysis.layout:
         told = (
-            f"None, as far as {share_text(known)} of delegate time is attributed: no transpose or conversion was "
+            f"None in the {share_text(known)} of delegate time that is attributed: no transpose or conversion was "
             "added at delegate boundaries or inside delegates."
         )
-        return Section(title, [Sentence(told if known else "Not known: no operator of a delegate is attributed.")])
+        return Section(title, [Sentence(told if known else "Unknown: no delegated operator is attributed.")])
     tax, share = sums(analysis.layout)
     shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     rows = table(
@@ -254,15 +257,15 @@ def _layout(analysis: Analysis) -> Section:
         sortable=True,
     )
     left, rest = len(analysis.layout) - len(shown), share - sums(shown)[1]
-    hidden = [Sentence(f"{counted_text(left, 'shorter one')} left out, {share_text(rest)} of the latency.", Tone.DIM)]
-    told = f"Moving and converting data that is not in the model: {_of_latency(tax, share)}."
+    hidden = [Sentence(f"{counted_text(left, 'shorter one')} omitted, {share_text(rest)} of the latency.", Tone.DIM)]
+    told = f"Data movement and conversion that is not in the model: {_of_latency(tax, share)}."
     return Section(title, [Sentence(told), rows, *(hidden if left else [])])
 
 
 _HOW_LIMITED = (
-    "A ceiling is the best rate that the same library reached here with the same features and threads. An operator is "
-    "limited by arithmetic or memory when the ceiling accounts for at least half of its time. An operator of whole "
-    "microseconds has an interval, not a figure."
+    "A ceiling is the best rate that the same library reached here with the same features and threads. An operator "
+    "is limited by arithmetic or memory when the ceiling accounts for at least half of its time. An operator timed "
+    "in whole microseconds has an interval instead of a figure."
 )
 
 
@@ -283,14 +286,14 @@ def roofline_section(analysis: Analysis) -> Section | None:
     )
     blocks: list[Block] = [
         Sentence(f"{told}{time_text(found.placed_ns)}. {where}"),
-        picture("operators under their ceilings", lambda: _drawn_roofline(analysis)),
+        picture("operators below their ceilings", lambda: _drawn_roofline(analysis)),
         Beside([bounds], [Sentence(_HOW_LIMITED, Tone.DIM)]),
         Details(
-            "The operators with most headroom, and the ceilings they are compared with",
+            "Operators with the most headroom, and their ceilings",
             [_headroom(analysis), _ceilings(found.operators)],
         ),
     ]
-    return Section("How far from this machine's limit", blocks, "roofline", "Roofline", answer, folded=True)
+    return Section("Distance from this machine's limit", blocks, "roofline", "Roofline", answer, folded=True)
 
 
 def _drawn_roofline(analysis: Analysis) -> str | None:
@@ -349,7 +352,7 @@ def _no_layers(program: ProgramInfo) -> str:
         return f"the export record (.etrecord) cannot be used: {program.etrecord_problem}"
     if program.etrecord is not None:
         return "the export record (.etrecord) names none for these operators"
-    return "there is no export record (.etrecord) beside the program"
+    return "there is no export record (.etrecord) next to the program"
 
 
 def coverage_sentence(analysis: Analysis) -> str:
@@ -372,10 +375,10 @@ def coverage_sentence(analysis: Analysis) -> str:
 
 _SHORTFALLS = {
     Shortfall.PORTABLE: "portable kernel, without vectors",
-    Shortfall.LITTLE_WORK: "little work in each call",
+    Shortfall.LITTLE_WORK: "little work per call",
     Shortfall.CHANNELS: "output channels do not fill the kernel's tile",
     Shortfall.MOVES: "gathers or scatters its elements",
-    Shortfall.SHAPE: "perhaps its shape, or other work on the machine",
+    Shortfall.SHAPE: "possibly its shape, or other load on the machine",
 }
 _UNITS = {RateUnit.MACS: "GMAC/s", RateUnit.ELEMENTS: "billion elements/s", RateUnit.BYTES: "GB/s"}
 
@@ -435,7 +438,7 @@ def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
 
 
 def _name_and_reason(row: PortableTime) -> tuple[str, str]:
-    why = row.reason or "not known: all known rules are met"
+    why = row.reason or "unknown: all known rules are met"
     return row.name, f"{why} ({row.evidence})" if row.evidence else why
 
 

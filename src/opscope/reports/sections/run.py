@@ -75,7 +75,7 @@ def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) ->
     if not rivals:
         return f"Best: {told}"
     names = ", ".join(row.variant for row in rivals)
-    return f"Lowest median: {told}; no difference is shown to {names}"
+    return f"Lowest median: {told}; no difference detected to {names}"
 
 
 def _slower(found: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
@@ -100,7 +100,9 @@ def _notes(rows: Sequence[ThreadSweepRow], slower: AbstractSet[str]) -> list[str
     notes = []
     for row in rows:
         if row.variant in slower and row.speedup * _SLOWER < 1:
-            notes.append(f"{row.variant} is slower than with fewer threads ({ratio_text(row.speedup)}): they contend")
+            notes.append(
+                f"{row.variant} is slower than with fewer threads ({ratio_text(row.speedup)}): threads contend"
+            )
         elif row.efficiency < _EFFICIENT:
             notes.append(f"{row.variant} reaches {share_text(row.efficiency)} of ideal scaling")
     return notes

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import Block, TableBlock
 
 _ROWS, _TOP = 12, 8
-_WHOLE = "latency, the sum"
+_WHOLE = "total"
 
 
 _NOTE = (
-    "Savings of all rows add up to the difference of the two latencies. Intervals and verdicts are for the means "
-    "of all traced processes, whichever times are shown; they include the truncation to whole microseconds, and "
-    "verdicts are corrected for the number of operators."
+    "Savings of all rows add up to the difference between the two latencies. Intervals and verdicts use the means "
+    "of all traced processes, whichever times are shown. They include truncation to whole microseconds; verdicts "
+    "are corrected for the number of operators."
 )
 
 
@@ -49,7 +49,7 @@ def shift_blocks(comparison: Comparison, *, told: bool = False) -> list[Block]:
     detailed = [changes_table(comparison, detailed=True), Sentence(_NOTE, Tone.DIM)]
     return [
         steps if told else Beside([steps], [Bullets(shift_sentences(comparison))]),
-        Details("The operators that changed most, with intervals and verdicts", detailed),
+        Details("Operators that changed most, with intervals and verdicts", detailed),
     ]
 
 
@@ -152,7 +152,7 @@ def _closing(
     """What joins the split of a change to the change of the headline, which is the last line."""
     if others:
         before, after = (sum(side or 0.0 for side in own) for own in zip(*map(_both, others), strict=True))
-        yield _closing_line(comparison, f"{len(others)} others", before, after)
+        yield _closing_line(comparison, counted_text(len(others), "other"), before, after)
     for row in comparison.shift.outside:
         if copies or row.category is None:
             yield _closing_line(comparison, row.name, row.baseline_ns, row.candidate_ns)
@@ -193,10 +193,10 @@ def shift_sentences(comparison: Comparison) -> list[str]:
     if found.before and found.after:
         lines.append(f"Largest kind before: {_top(found.before)}. After: {_top(found.after)}.")
     parts = (
-        _moved(found.faster, "became faster"),
-        _moved(found.slower, "became slower"),
-        _moved(found.undecided, "inconclusive with so few rounds"),
-        _moved(found.unchanged, "with no change shown, framework time included"),
+        _moved(found.faster, "faster"),
+        _moved(found.slower, "slower"),
+        _moved(found.undecided, "inconclusive (too few rounds)"),
+        _moved(found.unchanged, "with no change detected, including framework time"),
         _moved(found.unmatched, "without a counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
@@ -204,17 +204,16 @@ def shift_sentences(comparison: Comparison) -> list[str]:
     now = sides[0] / sides[1] if sides[1] else None
     if found.limit is not None and now is not None:
         lines.append(
-            "If the operators that became faster took no time at all, the candidate would be "
-            f"{ratio_text(found.limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
-            f"{ratio_text(now)} now."
+            f"If the faster operators took no time at all, the candidate would be at most {ratio_text(found.limit)} "
+            f"faster than the baseline (Amdahl's law); it is {ratio_text(now)} now."
         )
     if comparison.end_to_end.verdict not in _SHOWN:
         return lines
     first = next((row for row in found.remaining if row.limit is not None and row.time_ns > 0), None)
     if first is not None and first.limit is not None:
         lines.append(
-            f"Of what remains, {first.category.value} dominates, {share_text(first.share)}; without it the "
-            f"candidate would be {ratio_text(first.limit)} as fast as it is."
+            f"{first.category.value} dominates the rest ({share_text(first.share)}); without it, the candidate would "
+            f"be {ratio_text(first.limit)} faster."
         )
     return lines
 

@@ -61,7 +61,7 @@ def measured_ceilings(
 def ceilings_response(code: int | None, request: CeilingsRequest, answer: Path, log: Path) -> Ceilings:
     """The ceilings that a process answered with."""
     if code is None:
-        raise RunError(f"measuring ceilings was ended after {CEILINGS_LIMIT:.0f} s")
+        raise RunError(f"measuring ceilings timed out after {CEILINGS_LIMIT:.0f} s")
     response = read_answer(code, answer, log, CEILINGS_LIMIT, CeilingsAnswer)
     if isinstance(response, Failure):
         raise RunError(f"measuring ceilings failed: {response.message}")
@@ -71,7 +71,7 @@ def ceilings_response(code: int | None, request: CeilingsRequest, answer: Path, 
         raise kind(f"measuring ceilings failed: {response.error or 'no result'}")
     done = (mask and mask.cleared, ceilings.cleared, ceilings.threads)
     if done != (request.clear, request.clear or [], request.threads):
-        raise FeatureError("ceilings were measured with other features or threads than asked")
+        raise FeatureError("ceilings were measured with features or threads other than requested")
     return ceilings
 
 

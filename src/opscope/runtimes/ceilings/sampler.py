@@ -59,7 +59,7 @@ OPENING_PATIENCE = 20
 """Likewise where opening a model takes longer than measuring it."""
 
 _BILLION = 1_000_000_000
-_LATE = "not measured: the time for measuring ceilings was up"
+_LATE = "not measured: the time limit for ceilings was reached"
 
 
 class ProbeRunner(Protocol):
@@ -147,7 +147,7 @@ def _opened(
     if all(probe.meant(operator) for operator in runner.operators):
         return _Trial(candidate, runner)
     runner.delete()
-    return f"no kernel of its own: runs as {', '.join(dict.fromkeys(runner.operators))}"
+    return f"no separate kernel: runs as {', '.join(dict.fromkeys(runner.operators))}"
 
 
 def _sampled(trial: _Trial[GraphT] | str, share: float, clock: Callable[[], int]) -> _Trial[GraphT] | str:

@@ -102,7 +102,7 @@ class EmulatorCounter(WorkCounter):
         for option, bits in (("--sve-bits", sve_bits), ("--sme-bits", sme_bits)):
             if bits not in LENGTHS:
                 raise UsageError(
-                    f"vectors have no {bits} bits", where=option, hint=f"one of {', '.join(map(str, LENGTHS))}"
+                    f"vectors cannot have {bits} bits", where=option, hint=f"one of {', '.join(map(str, LENGTHS))}"
                 )
         emulator = find_emulator()
         if emulator.doubt:
@@ -139,7 +139,7 @@ class EmulatorCounter(WorkCounter):
     def _rows(self, executed: ExecutedParts, clock: Path) -> list[Counter[str]]:
         read = next((block for block in executed.marks if _READ_WORD in block.words), None)
         if read is None:
-            raise TraceFormatError(f"the log of {self.name} tells of no read of the clock")
+            raise TraceFormatError(f"the log of {self.name} has no clock read")
         aside = _places(clock, read)
         rows = []
         for part in executed.parts:
@@ -156,7 +156,7 @@ class EmulatorCounter(WorkCounter):
         if block not in self._sums:
             expected = self._sme_bits if block.streaming else self._sve_bits
             if (block.vector_bits, block.tile_bits) != (expected, self._sme_bits):
-                problem = f"{self.name} states vectors of {block.vector_bits} bits where {expected} were asked for"
+                problem = f"{self.name} states vectors of {block.vector_bits} bits, but {expected} were requested"
                 raise TraceFormatError(problem)
             lengths = VectorLengths(block.vector_bits, block.tile_bits)
             self._sums[block] = Counter()
@@ -207,4 +207,4 @@ def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]
         os.close(held)
         thread.join()
     if errors:
-        raise TraceFormatError(f"the log of QEMU is not as it should be: {errors[0]}") from errors[0]
+        raise TraceFormatError(f"unexpected QEMU log: {errors[0]}") from errors[0]

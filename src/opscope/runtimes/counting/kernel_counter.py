@@ -37,7 +37,7 @@ _LIBRARY = re.compile(r"[\w.+-]{1,200}\Z", re.ASCII)
 _COMPILERS = ("aarch64-linux-gnu-gcc", "cc", "gcc", "clang")
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-Wall", "-Werror")
 _COMPILE_SECONDS = 60
-_HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu), or name one with OPSCOPE_CC"
+_HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu), or set OPSCOPE_CC"
 
 
 class Counter(NamedTuple):
@@ -92,10 +92,10 @@ def _machine(compiler: Sequence[str]) -> str:
 def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, ...]]:
     """The part of the source that is made for a library, and the kernels that it counts."""
     if symbols is None or symbols.machine != AARCH64 or not _LIBRARY.match(library.name):
-        raise FeatureError("kernels are counted in libraries for 64-bit Arm Linux only", where=library)
+        raise FeatureError("kernels can be counted only in libraries for 64-bit Arm Linux", where=library)
     kernels = tuple(sorted(name for name in symbols.called if _KERNEL.match(name) and name in symbols.defined))
     if not kernels or _INVOKE not in symbols.called or not symbols.defined.get(_INVOKE):
-        hint = "the library was built so that it calls its own functions directly; `perf record` can name its kernels"
+        hint = "the library calls its own functions directly; use `perf record` to name its kernels"
         raise FeatureError("its kernels cannot be counted: no call goes through the loader", where=library, hint=hint)
     names = "\n".join(f'  "{name}\\0"' for name in kernels)
     jumps = " \\\n".join(f"  KERNEL({number}, {name})" for number, name in enumerate(kernels))

@@ -47,7 +47,7 @@ def backend_library(target: RunTarget) -> Path:
     if backend is not None:
         return backend()
     kind = target.describe().kind
-    hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64; or give a recording of a profiler"
+    hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64; or give a profiler recording"
     raise FeatureError(f"kernels cannot be counted on the target {kind}", hint=hint)
 
 
@@ -61,7 +61,7 @@ def exported_kernels(library: Path) -> list[str]:
     """Names of kernels that a library exports."""
     symbols = read_symbols(file_bytes(library), library)
     if symbols is None:
-        hint = f"name the library that ran, such as {_LIBRARY}; symbols are read of 64-bit ELF files"
+        hint = f"name the library that ran, such as {_LIBRARY}; opscope reads symbols from 64-bit ELF files"
         raise TraceFormatError("not an ELF library", where=library, hint=hint)
     found = (parse_symbol(name) for name in sorted(symbols.functions))
     return list(dict.fromkeys(symbol.name for symbol in found if symbol))

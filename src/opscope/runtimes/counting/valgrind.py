@@ -83,7 +83,7 @@ class ValgrindCounter(WorkCounter):
         MissingDependencyError: Valgrind or iced-x86 is missing.
     """
 
-    processor = "x86-64 as Valgrind shows it, AVX2 at most"
+    processor = "x86-64 under Valgrind, up to AVX2"
     target = "native"
     hidden = "avx512"
 
@@ -94,8 +94,8 @@ class ValgrindCounter(WorkCounter):
     def check_machine(self, machine: str) -> None:
         """Valgrind shows a processor like the machine's."""
         if machine not in _MACHINES:
-            problem = f"instructions are counted on x86-64, and this is {machine}"
-            raise FeatureError(problem, hint="count on another machine, or 64-bit Arm with --target qemu-aarch64")
+            problem = f"instructions are counted on x86-64, but this is {machine}"
+            raise FeatureError(problem, hint="count on another machine, or count 64-bit Arm with --target qemu-aarch64")
 
     def run(self, target: RunTarget, job: Job, directory: Path, *, texts: bool) -> WorkRun:
         """Run a job with a dump before each read."""

@@ -94,7 +94,7 @@ def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
             words = [*command, *_FLAGS, str(_SOURCE), "-o", str(built), "-ldl"]
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
             if done.returncode:
-                raise MissingDependencyError(f"the clock cannot be built: {last_line(done.stderr)}", hint=hint)
+                raise MissingDependencyError(f"cannot build the clock: {last_line(done.stderr)}", hint=hint)
     return path
 
 

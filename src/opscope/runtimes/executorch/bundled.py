@@ -28,7 +28,7 @@ _METHOD, _CASES = 0, 1
 _INPUTS = 0
 _TYPE, _SIZES, _DATA, _ORDER = 0, 1, 2, 3
 _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4
-_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from where it was written"
+_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from the source"
 
 
 class BundledProgram(NamedTuple):

@@ -78,9 +78,9 @@ class CpuInfo:
         still_set = sorted(self.fields() & set(cleared))
         same_symbol = self.backend_loaded() and self.backend_shares_symbol()
         if loaded_before:
-            raise FeatureError("the XNNPACK backend was loaded before features were cleared: it has already chosen")
+            raise FeatureError("the XNNPACK backend loaded and chose its kernels before features were cleared")
         if still_set:
-            raise FeatureError(f"features were switched on again while the runtime was loaded: {', '.join(still_set)}")
+            raise FeatureError(f"loading the runtime switched features back on: {', '.join(still_set)}")
         if not same_symbol:
             raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
         return MaskProof(cleared, loaded_before, same_symbol, self.struct_size)
@@ -129,7 +129,7 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
     offsets = layout.offsets if layout else {}
     still_set = [field for field in fields if field in offsets and content[offsets[field]]]
     if still_set:
-        raise FeatureError(f"features are on anyway: {', '.join(still_set)}", where=path)
+        raise FeatureError(f"features are still on: {', '.join(still_set)}", where=path)
     return msgspec.structs.replace(proved, struct_size=size)
 
 

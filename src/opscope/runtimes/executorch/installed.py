@@ -55,7 +55,7 @@ def installed_runtime() -> InstalledRuntime:
         raise MissingDependencyError(problem, where=package, hint=install_command("executorch"))
     torch = _package("torch")
     if torch is None:
-        problem = f"torch is not installed, which executorch {found} needs to run models"
+        problem = f"torch is not installed, and executorch {found} needs it to run models"
         raise MissingDependencyError(problem, hint=install_command("executorch"))
     return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
 

@@ -63,8 +63,8 @@ def check_registered(program: Path, libraries: Sequence[Path], where: str) -> No
     missing = unregistered(program, libraries)
     if missing.backends:
         hint = (
-            "export the program for XNNPACK (opscope export), or run it on a build of executor_runner with that "
-            "backend: --target runner:PATH"
+            "export the program for XNNPACK (opscope export), or use an executor_runner built with that backend: "
+            "--target runner:PATH"
         )
         raise MissingDependencyError(
             f"the runtime of {where} has no backend {_listed(missing.backends)}, which the program calls",
@@ -79,10 +79,10 @@ def check_registered(program: Path, libraries: Sequence[Path], where: str) -> No
 def _how_to_get(operators: Sequence[str]) -> str:
     shipped = {library.namespace for library in EXTRA_KERNELS}
     if all(name.partition("::")[0] in shipped for name in operators):
-        return "the Python bindings of the executorch package have such operators: --target local"
+        return "use the Python bindings, which have these operators: --target local"
     return (
-        "build executor_runner with the library of these operators and run it with --target runner:PATH, or export "
-        "the program without them"
+        "build executor_runner with the library for these operators (--target runner:PATH), or export the program "
+        "without them"
     )
 
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 RECORD_SUFFIX = ".etrecord"
 DATA_SUFFIX = ".ptd"
 _SHOWN = 3
-_HOW = "name it with --data FILE.ptd; the exporter wrote it beside the program"
+_HOW = "name it with --data FILE.ptd; the exporter wrote it next to the program"
 _IDENTIFIER, _MAGIC = b"FT", b"FH01"
 _MAGIC_AT, _HEADER_AT, _HEADER_END = 8, 12, 48
 _NAMED_DATA, _KEY = 2, 0
-_HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from where it was written"
+_HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from the source"
 LOOP_CALLS = 16
 """Calls of the method that makes one token, behind one call of each other method."""
 
@@ -54,12 +54,12 @@ def program_data(program: Path, named: Path | None) -> Path | None:
     if named is not None:
         found = data_keys(named)
         if not needed and set(read_executable(program).backends()) <= {BACKEND}:
-            problem = f"{program.name} holds all its weights itself"
+            problem = f"{program.name} contains all its weights"
             raise UsageError(problem, where="--data", hint="leave it out")
         missing = [key for key in needed if key not in found]
         if missing:
             problem = f"it has no {_listed(missing)}, which {program.name} looks for"
-            raise MismatchError(problem, where=named, hint="name the .ptd that the same export wrote")
+            raise MismatchError(problem, where=named, hint="name the .ptd from the same export")
         return named
     return _beside(program, needed) if needed else None
 
@@ -71,8 +71,8 @@ def _beside(program: Path, needed: Sequence[str]) -> Path:
         return (own or fitting)[0]
     if fitting:
         names = ", ".join(path.name for path in fitting)
-        raise UsageError(f"several files hold the weights of {program.name}: {names}", where="--data", hint=_HOW)
-    problem = f"its weights are in another file, and no .ptd beside it has {_listed(needed)}"
+        raise UsageError(f"several files have the weights of {program.name}: {names}", where="--data", hint=_HOW)
+    problem = f"its weights are in another file, but no .ptd next to it has {_listed(needed)}"
     raise NotFoundError(problem, where=program, hint=_HOW)
 
 
@@ -210,8 +210,6 @@ def _check_numbers(plan: MethodPlan) -> None:
     read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
     for place, number in enumerate(plan.inputs):
         if plan.values[number] is None and number in read:
-            problem = (
-                f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
-            )
-            hint = "no runtime can be given it: export the program with a fixed number, or with a tensor"
+            problem = f"input {place} of {plan.name} is a variable number without an exported type"
+            hint = "no runtime can set it: export the program with a fixed number or a tensor"
             raise UsageError(problem, hint=hint)

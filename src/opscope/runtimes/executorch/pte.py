@@ -89,7 +89,7 @@ def _check_members(values: tuple[Value, ...], table: Tables) -> None:
         if isinstance(value, ValueList):
             least = -1 if value.kind is ListKind.OPTIONAL_TENSORS else 0
             if any(not least <= number < len(values) for number in value.members):
-                raise table.buffer.error(f"a list names a value that is not among the {len(values)}")
+                raise table.buffer.error(f"a list refers to a value outside the {len(values)}")
 
 
 def _tensors(tables: Tables) -> list[Value]:
@@ -99,7 +99,9 @@ def _tensors(tables: Tables) -> list[Value]:
         if min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS:
             raise tables.buffer.error(f"a tensor has the impossible shape {_listed(shape)}")
         if order and sorted(order) != list(range(len(shape))):
-            raise tables.buffer.error(f"{_listed(order)} is not an order of the {len(shape)} dimensions of a tensor")
+            raise tables.buffer.error(
+                f"{_listed(order)} is not a permutation of the {len(shape)} dimensions of a tensor"
+            )
     named = _extra(tables)
     columns = zip(
         map(program_type, numbers(tables, _SCALAR_TYPE, UINT8)),
@@ -241,11 +243,11 @@ def _delegates(delegates: Tables, places: DataPlaces) -> list[Delegate]:
 
 def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> Span:
     if location >= len(places):
-        raise delegates.buffer.error(f"the data of a delegate are at a place of unknown kind {location}")
+        raise delegates.buffer.error(f"a delegate's data has the unknown location kind {location}")
     known = places[location]
     if not 0 <= index < len(known):
         kind = places._fields[location]
-        raise delegates.buffer.error(f"a delegate's data are number {index} of {len(known)} ({kind})")
+        raise delegates.buffer.error(f"a delegate's data is number {index} of {len(known)} ({kind})")
     return known[index]
 
 
@@ -328,7 +330,7 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
     segments = tuple(Span(header.segment_base + offset, length) for offset, length in places)
     if any(span.offset + span.size > size for span in segments):
-        raise root.buffer.error("a segment reaches past the end of the file", size)
+        raise root.buffer.error("a segment extends past the end of the file", size)
     plans = nested(root, _EXECUTION_PLAN)[0]
     if not len(plans):
         raise TraceFormatError("the program has no method", where=where, hint=_HINT)
@@ -383,5 +385,5 @@ def _named_data(root: Tables, segments: int) -> dict[str, int]:
     table = nested(root, _NAMED)[0]
     found = dict(zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
     if any(segment >= segments for segment in found.values()):
-        raise root.buffer.error(f"named data are in a segment that does not exist, there are {segments}")
+        raise root.buffer.error(f"named data is in a missing segment; there are {segments}")
     return found

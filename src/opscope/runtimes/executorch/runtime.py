@@ -209,10 +209,10 @@ class ExecuTorch(Runtime):
 
         directory = models_directory(models)
         elsewhere = [
-            f"executorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}",
+            f"executorch:NAME, from ExecuTorch's example registry: {', '.join(BUILT_HERE)}",
             *(f"  with {needed}: {', '.join(names)}" for needed, names in NEEDS.items()),
-            "transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded",
-            "MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init --model writes one",
+            "transformers:CONFIGCLASS, such as transformers:BertConfig: small, random weights, no download",
+            "MODULE:CALLABLE or FILE.py:CALLABLE: your own function; opscope init --model writes one",
         ]
         own = [(mine.name, mine.summary) for mine in user_models(directory)]
         return KnownModels([(row.name, row.summary) for row in MODELS], directory, own, elsewhere)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from opscope.hosts.target_kinds import TargetKind
 
 
-_FROM_BINDINGS = f"{FROM_PYTHON} and torch, and loading the method counts in the first inference"
+_FROM_BINDINGS = f"{FROM_PYTHON} and torch; the first inference includes loading the method"
 
 
 def target_named(named: TargetName) -> RunTarget:
@@ -121,7 +121,7 @@ def _installed(name: str) -> str | None:
 def _executorch() -> Check:
     name, found = "executorch", _installed("executorch")
     if found is None:
-        lacks = "models (.pte) cannot be run, and models of PyTorch not exported: it is not installed"
+        lacks = "not installed: cannot run models (.pte) or export PyTorch models"
         return Check(name, State.NOTE, lacks, runtime_hint())
     try:
         runtime = installed_runtime()
@@ -129,9 +129,9 @@ def _executorch() -> Check:
         return problem_check(name, error)
     problem = loading_problem(str(runtime.features))
     if problem:
-        return Check(name, State.PROBLEM, f"{found} is installed and cannot be loaded: {problem}", runtime_hint())
+        return Check(name, State.PROBLEM, f"{found} is installed but cannot be loaded: {problem}", runtime_hint())
     if not runtime.traces:
-        limit = f"{found}: it writes no traces, so latency is measured and not split into operators"
+        limit = f"{found}: it writes no traces, so latency is not split into operators"
         return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")
     return _tried(name, found)
 
@@ -141,14 +141,14 @@ def _tried(name: str, found: str) -> Check:
     tried = TRIED[name]
     if found.partition("+")[0] in tried:
         return Check(name, State.OK, found)
-    return Check(name, State.NOTE, f"{found}: not tried with opscope; tried: {', '.join(tried)}")
+    return Check(name, State.NOTE, f"{found}: not tested with opscope; tested: {', '.join(tried)}")
 
 
 def _torch() -> Check:
     found = _installed("torch")
     if found is None:
         hint = f"to export models: {install_command('executorch')}"
-        return Check("torch", State.NOTE, "not installed: programs (.pte) can be profiled, models not exported", hint)
+        return Check("torch", State.NOTE, "not installed: can profile programs (.pte) but not export models", hint)
     return _tried("torch", found)
 
 
@@ -160,7 +160,7 @@ def _runner() -> Check:
         compiler = find_compiler()
     except MissingDependencyError as error:
         if local_obstacle():
-            return Check(name, State.PROBLEM, f"nothing runs programs here: {error.problem}", no_runner_hint())
+            return Check(name, State.PROBLEM, f"cannot run programs here: {error.problem}", no_runner_hint())
         limit = f"Python bindings: {error.problem}; each process takes over a second to start"
         return Check(name, State.NOTE, limit, error.hint or "")
     return Check(name, State.OK, f"native, built with {compiler.version}")

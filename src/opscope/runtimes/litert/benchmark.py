@@ -74,11 +74,11 @@ def table_of(report: BenchmarkReport, path: Path) -> EventTable:
     """The table of a report."""
     rows = [row for row in report.rows if row.number >= 0]
     if not rows:
-        hint = "run benchmark_model with --enable_op_profiling=true, and keep what it prints to its end"
-        raise EmptyTraceError("the report holds no operator of a run", where=path, hint=hint)
+        hint = "run benchmark_model with --enable_op_profiling=true, and keep its complete output"
+        raise EmptyTraceError("the report has no operators", where=path, hint=hint)
     every = [*rows, *report.inner]
     if len(every) > _MOST_ROWS or any(not 0 <= row.ns < _LONGEST for row in every):
-        raise TraceFormatError("the report has an impossible time", where=path, hint="it was cut off or edited")
+        raise TraceFormatError("the report has an impossible time", where=path, hint="it was truncated or edited")
     laid = _laid(rows, [row for row in report.inner if row.inner is not None])
     spent = sum(row.duration for row in laid if row.parent == 0)
     whole = max(report.inference_ns or 0, spent)
@@ -132,41 +132,41 @@ def _row(scope: Scope, name: str, backend: str, number: int, start: int, duratio
 
 
 def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int) -> list[TraceWarning]:
-    runs = counted_text(report.runs, "inference") if report.runs else "inferences whose number it does not tell"
+    runs = counted_text(report.runs, "inference") if report.runs else "an unknown number of inferences"
     spread = f"; {report.spread}" if report.spread else ""
     found = [
         TraceWarning(
             "averages_only",
-            f"the report holds averages of {runs}{spread}: how inferences differ is not known, nor percentiles",
+            f"the report has averages over {runs}{spread}: spread and percentiles are unknown",
             _PROFILE,
         )
     ]
     if report.inference_ns is None:
-        words = (
-            "the time of an inference is not in the file: the operators' times stand for it, without what lies between"
-        )
-        found.append(TraceWarning("no_stopwatch", words, "keep all that benchmark_model prints, not the tables alone"))
+        words = "the file lacks inference times: the sum of operator times is used, without gaps"
+        found.append(TraceWarning("no_stopwatch", words, "keep all output of benchmark_model, not only the tables"))
     if report.cut:
-        words = "the report is cut off behind a table: operators may be missing, and times are rounded to a microsecond"
-        found.append(TraceWarning("truncated", words, "keep all that benchmark_model prints, to its end"))
+        words = (
+            "the report is truncated after a table: operators may be missing, and times are rounded to a microsecond"
+        )
+        found.append(TraceWarning("truncated", words, "keep the complete output of benchmark_model"))
     if any(map(_is_delegate, report.rows)) and not report.inner:
-        words = "no operators of a delegate are in the report: it ends before them, or the delegate records none"
-        found.append(TraceWarning("no_delegate_operators", words, "keep all that benchmark_model prints, to its end"))
+        words = "the report has no delegate operators: it ends before them, or the delegate records none"
+        found.append(TraceWarning("no_delegate_operators", words, "keep the complete output of benchmark_model"))
     several = sum(row.calls > 1 for row in rows)
     if several:
-        words = f"{several} rows stand for several operators of one kind and number, in different parts of the model"
+        words = f"{counted_text(several, 'row')} for several operators of one kind in different parts of the model"
         found.append(TraceWarning("merged_rows", words, _PROFILE))
     if report.others:
-        words = f"operators of {report.others} further graphs are left out: their time is in those that call them"
+        words = f"operators of {counted_text(report.others, 'further graph')} excluded: callers include their time"
         found.append(TraceWarning("other_graphs", words, _PROFILE))
     if dropped:
-        words = f"{dropped} rows that are no operators are left out"
+        words = f"excluded {counted_text(dropped, 'row')} that list no operator"
         found.append(TraceWarning("no_operators_rows", words, "see the file for them"))
     found.append(
         TraceWarning(
             "quantised_durations",
-            f"durations were truncated to whole microseconds before they were averaged, {spent // MICRO} us in all",
-            "use them for operators that take longer",
+            f"durations were truncated to whole microseconds before averaging, {spent // MICRO} us in all",
+            "use them only for longer operators",
         )
     )
     return found

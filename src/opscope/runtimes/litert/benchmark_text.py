@@ -57,7 +57,7 @@ _COLUMNS = {
     "times called": "calls",
     "name": "name",
 }
-_TO_ITS_END = "keep what benchmark_model prints to its end; a log may lose lines, a file does not"
+_TO_ITS_END = "keep the complete output of benchmark_model; a log may lose lines, a file does not"
 
 
 class BenchmarkTextReader:
@@ -172,7 +172,7 @@ def _row_pattern(heading: str, where: str) -> str:
     columns = [_COLUMNS.get(name.strip().lower()) for name in names]
     whole = {"kind", "ms", "share", "calls", "name"} <= set(columns) and len(set(columns)) == len(columns)
     if None in columns or not whole or columns[-1] != "name":
-        raise TraceFormatError("a table has other columns than benchmark_model's", where=where, hint="it was edited")
+        raise TraceFormatError("a table has columns unknown to benchmark_model", where=where, hint="it was edited")
     between = r",\s*" if commas else r"\s+"
     # A kind ends behind a word, where no comma ends it: tried at each blank, a line of blanks takes time by its square.
     parts = {"kind": "(?P<kind>.*?)" if commas else r"(?P<kind>.*?)(?<!\s)", "name": "(?P<name>.*)"}
@@ -185,9 +185,7 @@ def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]
     """A row, its time by the milliseconds, and its share of the total in per cent."""
     found = re.match(pattern, line.lstrip())
     if found is None:
-        raise TraceFormatError(
-            "a row of a table does not fit its heading", where=where, hint="it was cut off or edited"
-        )
+        raise TraceFormatError("a table row does not match its header", where=where, hint="it was truncated or edited")
     calls = max(1, int(float(found["calls"])))
     ns = round(float(found["ms"]) * 1e6) * calls
     # A comma in a name would end a column: in CSV a tab stands for it.
@@ -205,7 +203,7 @@ def _joined(
     """The report."""
     run = {at: listed for at, listed in sections.items() if not at.initialisation}
     if problem := next(filter(None, map(_Listed.missing, run.values())), ""):
-        raise TraceFormatError(f"the report is cut off: {problem}", where=path, hint=_TO_ITS_END)
+        raise TraceFormatError(f"the report is truncated: {problem}", where=path, hint=_TO_ITS_END)
     main = run.get(_Section(), _Listed([], {}))
     wanted: Sequence[tuple[str, str]] = (("min", "shortest"), ("max", "longest"), ("std", "standard deviation"))
     told = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]

@@ -30,7 +30,7 @@ _TENSOR_TYPE_BYTES = 256  # more than the structure has in any version
 _ELEMENT_TYPE_BYTES, _MOST_DIMENSIONS = 4, 8
 _MOST_EVENTS = 1 << 20
 _KERNELS = {"xnnpack": 0, "none": 2}
-_STATUS = {1: "an argument is invalid", 2: "memory is short", 3: "a runtime failure", 5: "unsupported", 6: "not found"}
+_STATUS = {1: "an argument is invalid", 2: "out of memory", 3: "a runtime failure", 5: "unsupported", 6: "not found"}
 PLACEHOLDER = "<placeholder signature>"
 """What LiteRT calls the signature that it makes for a model without any."""
 DELEGATE = "xnnpack"
@@ -224,7 +224,7 @@ class CompiledModel:
         count = ctypes.c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         if not 0 <= count.value <= _MOST_EVENTS:
-            raise RunError(f"LiteRT's profiler tells of {counted_text(count.value, 'event')}")
+            raise RunError(f"LiteRT's profiler reports {counted_text(count.value, 'event')}")
         rows = (_Event * count.value)()
         self._call("LiteRtGetProfilerEvents", self._profiler, count, rows)
         return [
@@ -271,19 +271,19 @@ class CompiledModel:
 def check_status(status: int, function: str) -> None:
     """Raise what a function of the API reports."""
     if status:
-        raise RunError(f"LiteRT refused the model: {function} ended with {status} ({_STATUS.get(status, 'unknown')})")
+        raise RunError(f"LiteRT rejected the model: {function} returned {status} ({_STATUS.get(status, 'unknown')})")
 
 
 def check_events(events: Sequence[EventRow], wall_ns: int, unit_ns: int = MICRO) -> None:
     """Refuse events that do not fit the structures that they were read by; their times count so many nanoseconds."""
     if not any(row.type in INVOKE_TYPES for row in events):
-        raise RunError("LiteRT's profiler recorded no call of the model: its events are not as opscope knows them")
+        raise RunError("LiteRT's profiler recorded no model call: opscope does not know this event format")
     longest = wall_ns // unit_ns + _SLACK * MICRO // unit_ns
     for row in events:
         known = row.type in _EVENT_TYPES and row.tag.isprintable() and 0 <= row.source <= _MOST_SOURCES
         if not known or (row.type != _TELEMETRY and row.duration > longest):
             problem = f"an event {row.tag!r} of type {row.type} takes {row.duration} of {longest}"
-            raise RunError(f"LiteRT's events are not as opscope knows them: {problem}")
+            raise RunError(f"opscope does not know this LiteRT event format: {problem}")
 
 
 _EVENT_TYPES, _TELEMETRY, _MOST_SOURCES = frozenset((1, 2, 4, 8, 16, 32, 64)), 32, 16

@@ -102,7 +102,7 @@ def refusals(graph: TfliteSubgraph) -> dict[int, PortableReason]:
     read = {value for number in found for value in graph.operators[number].inputs}
     for value, number in once.items():
         if value in read:
-            found[number] = _because(Cause.OPTION, "an operator outside of the delegate reads it", None)
+            found[number] = _because(Cause.OPTION, "an operator outside the delegate reads it", None)
     return dict(sorted(found.items()))
 
 
@@ -111,16 +111,16 @@ def refusal(
 ) -> PortableReason | None:
     """Why the delegate does not take an operator; None when every known rule is met."""
     if operator.flex:
-        return _because(Cause.NO_RULE, "an operator of TensorFlow, which only the Flex delegate runs", operator.name)
+        return _because(Cause.NO_RULE, "a TensorFlow operator, which only the Flex delegate runs", operator.name)
     if operator.custom and operator.name not in MEDIAPIPE:
-        return _because(Cause.NO_RULE, "a custom operator, which the delegate does not know", operator.name)
+        return _because(Cause.NO_RULE, "a custom operator, unknown to the delegate", operator.name)
     if operator.name not in DELEGATED | MEDIAPIPE:
-        return _because(Cause.NO_RULE, "the XNNPACK delegate has no rule for it", None)
+        return _because(Cause.NO_RULE, "not supported by the XNNPACK delegate", None)
     least = _LEAST_INPUTS.get(operator.name, 1)
     if len(operator.inputs) < least or min(operator.inputs[:least]) < 0 or not operator.outputs:
-        return _because(Cause.OPTION, "an input or output that it needs is missing", None)
+        return _because(Cause.OPTION, "a required input or output is missing", None)
     if operator.options.activation not in _BOUNDS:
-        return _because(Cause.OPTION, "this fused activation is not taken", operator.options.activation)
+        return _because(Cause.OPTION, "this fused activation is not supported", operator.options.activation)
     given = [graph.tensors[number] for number in operator.inputs if number >= 0]
     made = [graph.tensors[number] for number in operator.outputs]
     return (
@@ -146,38 +146,40 @@ def _type_refused(
         quantised = name in _QUANTISED and tensor.quantisation is not None
         if name in _FLOATS or (quantised and operator.name not in _FLOAT_ONLY):
             continue
-        text = "tensors of float32 and quantised int8 and uint8 are taken"
-        text = "tensors of floating point are taken" if operator.name in _FLOAT_ONLY else text
+        text = "only float32 and quantised int8 and uint8 are supported"
+        text = "only floating point is supported" if operator.name in _FLOAT_ONLY else text
         return _because(Cause.NUMBER_TYPE, text, f"{tensor.name}: {name}")
     kinds = [tensor.dtype.name for tensor in data]
     if operator.name == "QUANTIZE" and _QUANTISED.issuperset(kinds) and len(set(kinds)) > 1:
-        return _because(Cause.NUMBER_TYPE, "integers are quantised again as the same type only", " to ".join(kinds))
+        return _because(Cause.NUMBER_TYPE, "integers can only be requantised to the same type", " to ".join(kinds))
     return None
 
 
 def _shape_refused(given: list[TfliteTensor], made: list[TfliteTensor]) -> PortableReason | None:
     empty = next((tensor for tensor in (*given, *made) if 0 in tensor.shape), None)
-    return _because(Cause.EMPTY, "empty tensors are not taken", empty.name) if empty else None
+    return _because(Cause.EMPTY, "empty tensors are not supported", empty.name) if empty else None
 
 
 def _option_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
     """Limits of single operators, as their functions check them."""
     given, made, options = len(operator.inputs), len(operator.outputs), operator.options
     if operator.name == "CONCATENATION" and given not in _JOINED:
-        return _because(Cause.OPTION, f"{_JOINED[0]} to {_JOINED[-1]} tensors are joined", f"{given} tensors")
+        return _because(Cause.OPTION, f"{_JOINED[0]} to {_JOINED[-1]} tensors can be concatenated", f"{given} tensors")
     if operator.name == "SPLIT" and made not in _PARTS:
-        return _because(Cause.OPTION, f"{_PARTS[0]} to {_PARTS[-1]} parts are taken", f"{made} parts")
+        return _because(Cause.OPTION, f"{_PARTS[0]} to {_PARTS[-1]} parts are supported", f"{made} parts")
     if operator.name == "SOFTMAX" and options.beta != 1.0:
-        return _because(Cause.OPTION, "a softmax without a factor is taken", f"beta {options.beta:g}")
+        return _because(Cause.OPTION, "softmax is supported only with beta 1", f"beta {options.beta:g}")
     return _stride_refused(graph, operator) if operator.name == "STRIDED_SLICE" else None
 
 
 def _stride_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
     if any(operator.options.masks[2:]):
-        return _because(Cause.OPTION, "a slice that keeps the number of dimensions is taken", None)
+        return _because(Cause.OPTION, "slice is supported only if it keeps the number of dimensions", None)
     strides = graph.tensors[operator.inputs[3]].values
     if strides is not None and set(strides) != {1}:
-        return _because(Cause.OPTION, "a slice of strides 1 is taken", f"strides {', '.join(map(str, strides))}")
+        return _because(
+            Cause.OPTION, "slice is supported only with stride 1", f"strides {', '.join(map(str, strides))}"
+        )
     return None
 
 
@@ -203,7 +205,9 @@ def _scale_refused(name: str, given: list[TfliteTensor], made: list[TfliteTensor
     wrong = next((ratio for ratio in ratios if not least <= ratio < most), None)
     if wrong is None:
         return None
-    return _because(Cause.OPTION, f"scales are {least:g} to {most:g} times that of the output", f"{wrong:.3g} times")
+    return _because(
+        Cause.OPTION, f"input scales must be {least:g} to {most:g} times the output scale", f"{wrong:.3g} times"
+    )
 
 
 def _weights_refused(
@@ -219,6 +223,6 @@ def _weights_refused(
             if place in fixed:
                 text, cause = "weights must be stored with the model", Cause.COMPUTED_WEIGHTS
             else:
-                text, cause = "its option must be stored", Cause.DYNAMIC_SHAPE
+                text, cause = "its option must be stored with the model", Cause.DYNAMIC_SHAPE
             return _because(cause, text, graph.tensors[number].name)
     return None

@@ -52,7 +52,7 @@ def installed_litert() -> InstalledLitert:
         raise _nothing_installed()
     package, found = _place(spec), _version(PACKAGE)
     if found not in KNOWN:
-        problem = f"ai-edge-litert {found} is installed; opscope knows the structures of {', '.join(KNOWN)}"
+        problem = f"ai-edge-litert {found} is installed; opscope supports {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
     library = _library(package, LIBRARY)
     if library is None:

@@ -50,7 +50,7 @@ class LiteRt(Runtime):
         found = None if here else self.target(named)
         needed = next((why for program in programs if (why := interpreter_needed(program, asked(program)))), None)
         if needed and not here:
-            problem = f"only LiteRT's Interpreter runs it, and that from Python: {needed}"
+            problem = f"only LiteRT's Interpreter runs it, from Python: {needed}"
             hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
             raise UsageError(problem, where=named.text, hint=hint)
         why = needed or self._unknown() if here else None
@@ -64,7 +64,8 @@ class LiteRt(Runtime):
             return None
         found = installed_interpreter()
         return (
-            f"the compiled-model API is known of {', '.join(KNOWN)}, and {found.package} {found.version} is installed"
+            f"the compiled-model API is supported for {', '.join(KNOWN)}, but {found.package} {found.version} is "
+            "installed"
         )
 
     def target_here(self) -> RunTarget:

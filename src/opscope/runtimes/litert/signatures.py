@@ -61,12 +61,12 @@ def check_callable(model: CallableModel, path: Path) -> None:
     """Refuse a model that the runtime of the wheel cannot run, with or without its delegate."""
     compiled = next((name for name in model.custom if name in _NPUS), None)
     if compiled:
-        problem = f"it was compiled for {_NPUS[compiled]}, which alone has its operator {compiled}"
-        raise UsageError(problem, where=path, hint="give the .tflite that the compiler of the NPU was given")
+        problem = f"it was compiled for {_NPUS[compiled]}, which alone supports its operator {compiled}"
+        raise UsageError(problem, where=path, hint="give the .tflite from before NPU compilation")
     flex = [name for name in model.custom if name.startswith(_FLEX)]
     if flex:
-        problem = f"it calls operators of TensorFlow itself, which LiteRT does not have: {', '.join(flex)}"
-        hint = "convert the model without SELECT_TF_OPS; opscope runs models of LiteRT's own operators"
+        problem = f"it calls TensorFlow operators, which LiteRT does not have: {', '.join(flex)}"
+        hint = "convert the model without SELECT_TF_OPS; opscope supports LiteRT's built-in operators only"
         raise UsageError(problem, where=path, hint=hint)
     unknown = [name for name in model.custom if name not in MEDIAPIPE | REGISTERED]
     if unknown:
@@ -112,7 +112,9 @@ def called_signatures(
             raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(told))}")
         for ours, theirs in ((own.inputs, there.inputs), (own.outputs, there.outputs)):
             if {one.name for one in ours} != set(theirs):
-                raise RunError(f"LiteRT names other inputs or outputs of {name!r} than the file: {', '.join(theirs)}")
+                raise RunError(
+                    f"LiteRT and the file disagree on the inputs or outputs of {name!r}: LiteRT has {', '.join(theirs)}"
+                )
         found[name] = CalledSignature(own, there)
     return found
 

@@ -221,7 +221,7 @@ def decode_tflite(data: bytes | memoryview, where: str) -> TfliteModel:
     root = FlatBuffer(data, where).root()
     version = numbers(root, _MODEL_VERSION, UINT32)[0]
     if version != VERSION:
-        raise root.buffer.error(f"version {version} of the schema is not known: opscope reads version {VERSION}")
+        raise root.buffer.error(f"unsupported schema version {version}: opscope reads version {VERSION}")
     buffers = _Buffers(root)
     graphs, _ = nested(root, _SUBGRAPHS)
     if not len(graphs):
@@ -265,7 +265,7 @@ class _Buffers:
 
     def _behind(self, offset: int, size: int) -> tuple[int, int]:
         if offset + size > self._raw.size:
-            raise self._raw.error("the data of a buffer reach past the end of the file", offset)
+            raise self._raw.error("a buffer's data extends past the end of the file", offset)
         return offset, size
 
 
@@ -375,7 +375,7 @@ def _operators(
         _check(tables, inputs[row], tensors, f"an input of operator {row}", -1)
         _check(tables, outputs[row], tensors, f"an output of operator {row}")
         if any(not 0 <= graph < graphs for graph in options[row].subgraphs):
-            raise tables.buffer.error(f"operator {row} runs a subgraph that is not there", int(tables.at[row]))
+            raise tables.buffer.error(f"operator {row} runs a missing subgraph", int(tables.at[row]))
         told = _of_mediapipe(bytes(own[row])) if codes[code][0] in MEDIAPIPE else options[row]
         found.append(TfliteOperator(*codes[code], inputs[row], outputs[row], told))
     return tuple(found)

@@ -37,7 +37,7 @@ INVOKE = "Invoke"
 """The event of a graph that runs: the one that is called, and those that its operators run."""
 COMPILED, INTERPRETER = "compiled", "interpreter"
 _ROOTS = {COMPILED: "LiteRtRunCompiledModel", INTERPRETER: "Interpreter.Invoke"}
-_DAMAGED = "the file was cut off or edited; run the model again"
+_DAMAGED = "the file was truncated or edited; run the model again"
 _LONGEST = 1 << 53
 _LATEST, _MOST = 1 << 62, 1 << 31
 _SLACK = 2 * MICRO
@@ -100,7 +100,7 @@ class LitertTraceReader:
             problem = f"times in units of {trace.unit_ns} ns by {trace.interface!r} are not known"
             raise TraceFormatError(problem, where=path, hint=_DAMAGED)
         if not trace.inferences:
-            raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; its log says more")
+            raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; see its log")
         try:
             return _table(trace)
         except InvariantError as error:
@@ -252,7 +252,7 @@ def _row(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid:
     first, last = parent.start, parent.start + parent.duration
     start = laid if began is None else min(max(began, first), last)
     if start + duration > last + _SLACK:
-        raise InvariantError(f"the event {event.tag!r} ends behind the one that it lies in")
+        raise InvariantError(f"the event {event.tag!r} ends after its parent")
     duration = min(duration, max(0, last - start))
     scope, backend = _KINDS.get(event.type, (Scope.CONTROL, None))
     number, graph = (
@@ -293,10 +293,10 @@ def columns_of(rows: Sequence[TraceRow], unit_ns: int = MICRO) -> dict[str, Valu
 
 def _warnings(rows: Sequence[TraceRow], unit_ns: int) -> list[TraceWarning]:
     if len(rows) == rows[-1].run + 1:
-        message = "the profiler recorded no event below the calls of the model"
-        return [TraceWarning("no_operators", message, "run it again with the LiteRT version that was tried")]
+        message = "the profiler recorded no events inside model calls"
+        return [TraceWarning("no_operators", message, "rerun with a tested LiteRT version")]
     if unit_ns == 1 and not any(row.scope is Scope.DELEGATE_OP for row in rows):
         return []
     who = "XNNPACK truncates durations of its operators" if unit_ns == 1 else "LiteRT truncates durations of operators"
-    message = f"{who} to whole microseconds; starts of a delegate's are not measured"
+    message = f"{who} to whole microseconds; delegate start times are not measured"
     return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]

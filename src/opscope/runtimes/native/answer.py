@@ -111,4 +111,4 @@ def _complaint(log: Path) -> str:
     """The last error that the runtime logged, for the end of a message."""
     lines = uncoloured(log.read_text(encoding="utf-8", errors="replace")).splitlines()
     errors = [line for line in lines if _ERROR.match(line)]
-    return f"; the runtime said: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""
+    return f"; runtime message: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""

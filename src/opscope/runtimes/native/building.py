@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SHARED = Path(__file__).with_name("cpp") / "runner.h"
 """What all runners share; the first argument of the compiler says where it lies."""
 _COMPILE_SECONDS, _START_SECONDS = 180, 60
-_CONSEQUENCE = "the native runner cannot be built"
+_CONSEQUENCE = "cannot build the native runner"
 COMPILER_HINT = (
     "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 )
-_ELSEWHERE = f"name another directory in {VARIABLE}, or use --target local"
+_ELSEWHERE = f"set {VARIABLE} to another directory, or use --target local"
 
 
 def host_architecture() -> str | None:
@@ -64,7 +64,7 @@ def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path) -> None
     """Compile under another name, see that it starts, and put it in its place in one step."""
     with made_in_place(path) as built:
         compile_to(built, compiler, flags)
-        _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
+        _must([str(built), "--help"], _START_SECONDS, "the native runner was built but does not start")
 
 
 def compile_to(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
@@ -78,9 +78,9 @@ def _must(command: Sequence[str], seconds: float, problem: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise MissingDependencyError(f"the compiler {problem}: no end after {seconds} s", hint=hint) from None
+        raise MissingDependencyError(f"the compiler {problem}: not finished after {seconds} s", hint=hint) from None
     except PermissionError:
-        reason = "nothing may be executed where it is kept"
+        reason = "its directory does not allow execution"
         raise MissingDependencyError(f"the compiler {problem}: {reason}", where=command[0], hint=_ELSEWHERE) from None
     if done.returncode:
         words = _complaint(done.stderr) or f"exit code {done.returncode}"

@@ -55,7 +55,7 @@ def check_architecture(arch: str) -> None:
     """Refuse an architecture for which no folder can be made."""
     if arch not in _LOADERS:
         problem = f"there is no prebuilt runtime for Linux on {arch}"
-        raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the Python of the device")
+        raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the device's Python")
 
 
 def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> RuntimeFolder:
@@ -79,7 +79,7 @@ def _system_file(compiler: Compiler, name: str) -> Path:
     command = [*compiler.command, f"-print-file-name={name}"]
     told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(told).is_absolute() or not Path(told).exists():
-        hint = "install the C and C++ libraries of that compiler (Debian: libc6-dev-arm64-cross for aarch64)"
+        hint = "install that compiler's C and C++ libraries (Debian: libc6-dev-arm64-cross for aarch64)"
         raise MissingDependencyError(f"the compiler has no {name}", where=shlex.join(compiler.command), hint=hint)
     return Path(told).parent / name
 

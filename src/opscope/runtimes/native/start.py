@@ -136,7 +136,7 @@ class RunnerStarter(Generic[Answer]):
 
     def _foreign(self, log: Path) -> DeviceError:
         problem = f"the device cannot run programs for {self._program.arch}{log_tail(log)}"
-        hint = "is its system of that architecture? A directory that forbids programs is avoided with ?dir=PATH"
+        hint = "check its architecture; if its directory does not allow execution, use ?dir=PATH"
         return DeviceError(problem, where=self._host.name, hint=hint)
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 SHORT_SECONDS = 60.0
 """That a runner may take for what it tells without a measurement."""
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
-_NO_RUNNER = "on this machine a model runs from Python, too: --target local"
+_NO_RUNNER = "on this machine, you can also run from Python: --target local"
 
 
 class WheelRunner(NamedTuple):
@@ -136,7 +136,7 @@ class WheelJobs(ABC, Generic[Answer]):
             heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, SHORT_SECONDS))
         if isinstance(heard, Failure) or heard.processor is None:
             reason = heard.message if isinstance(heard, Failure) else "the runner reported none"
-            raise RunError(f"the features of the CPU cannot be read: {reason}", hint=_NO_RUNNER)
+            raise RunError(f"cannot read the CPU's features: {reason}", hint=_NO_RUNNER)
         arch = self._program.arch
         return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {}, fixed_fields(heard.processor))
 
@@ -159,7 +159,7 @@ class WheelJobs(ABC, Generic[Answer]):
         except (OpscopeError, OSError) as error:
             return ended_by(error)
         except (ValueError, IndexError) as error:
-            return ended_by(RunError(f"what the runner left does not fit the model: {error}"))
+            return ended_by(RunError(f"the runner's output does not match the model: {error}"))
 
     @abstractmethod
     def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
@@ -186,7 +186,7 @@ class WheelTarget(RunnerTarget):
     @classmethod
     def on(cls, device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> WheelTarget:
         """On a device, sent with all it needs."""
-        otherwise = f"{cls.runner.title} models run on devices of Linux and Android"
+        otherwise = f"{cls.runner.title} models run on Linux and Android devices"
         made = functools.partial(program_for, device, lambda arch: cls.runner.folder(arch, cache), otherwise)
         return cls(device, made, versions or {}, None)
 
@@ -214,7 +214,7 @@ class WheelTarget(RunnerTarget):
         if kind is SSH:
             if parse_address(address).python:
                 hint = "leave out ?python=: opscope sends its own runner"
-                raise UsageError(f"a Python of a device runs no {title} models", where=named.text, hint=hint)
+                raise UsageError(f"a device's Python cannot run {title} models", where=named.text, hint=hint)
             return cls.on(ssh_device(address))
         if kind is ADB:
             return cls.on(phone_device(address), versions=PHONE_VERSIONS)

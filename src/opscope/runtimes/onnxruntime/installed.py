@@ -64,7 +64,7 @@ def native_library() -> tuple[str, Path]:
     numbers = _NUMBERS.match(found.version)
     oldest = ".".join(map(str, _OLDEST))
     if numbers is None or not _OLDEST <= (int(numbers[1]), int(numbers[2])) < (_OLDEST[0] + 1, 0):
-        problem = f"onnxruntime {found.version} is installed; its C API is known of {oldest} and later 1.x"
+        problem = f"onnxruntime {found.version} is installed; its C API is supported for {oldest} and later 1.x"
         raise MissingDependencyError(problem, where=found.library.parent, hint=hint)
     library = next((file for file in sorted(found.library.parent.glob(_WITH_C_API)) if file.is_file()), None)
     if library is None:

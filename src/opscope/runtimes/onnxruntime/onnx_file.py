@@ -162,8 +162,8 @@ def is_onnx(path: Path) -> bool:
 def read_onnx(path: Path) -> OnnxModel:
     """The program of a file."""
     if is_ort(path):
-        problem = "it is in ONNX Runtime's own format (.ort), whose operators were fused when it was written"
-        raise UsageError(problem, where=path, hint="give the .onnx that it was made from")
+        problem = "it is in ONNX Runtime's own format (.ort), which has fused operators"
+        raise UsageError(problem, where=path, hint="give the original .onnx")
     if not is_onnx_program(head_of(path, _HEAD)) and other_file(path) is not None:
         raise not_recognised(path, "not an ONNX model", "give an .onnx file")
     with limited(path):
@@ -178,7 +178,7 @@ def decode_onnx(data: memoryview, where: str) -> OnnxModel:
         raise TraceFormatError("it is not an ONNX model: it has no version or no graph", where=where)
     opsets = dict(map(_opset, found.messages(8)))
     if not opsets:
-        raise TraceFormatError("it does not say which versions its operators have: it is cut off", where=where)
+        raise TraceFormatError("it has no operator set versions: it is truncated", where=where)
     return OnnxModel(
         version=version,
         producer=f"{found.text(2)} {found.text(3)}".strip(),
@@ -195,11 +195,11 @@ def external_paths(model: OnnxModel, path: Path) -> list[Path]:
     for name in model.external_files():
         file = path.parent / name
         if leads_out(name) or file.resolve() != home / name:
-            problem = f"it names {name!r} for its weights, which is not a file beside it"
-            raise UsageError(problem, where=path, hint="save the model with its weights in one file beside it")
+            problem = f"it names {name!r} for its weights, which is not a file next to it"
+            raise UsageError(problem, where=path, hint="save the model with its weights in one file next to it")
         if not file.is_file():
-            problem = f"its weights are in {name}, which is not beside it"
-            raise UsageError(problem, where=path, hint=f"copy them, so that {file} is there")
+            problem = f"its weights are in {name}, which is not next to it"
+            raise UsageError(problem, where=path, hint=f"copy them to {file}")
         found.append(file)
     return found
 
@@ -256,7 +256,7 @@ def _function(message: WireMessage) -> str:
 
 def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
     if depth > _DEEPEST:
-        raise message.error(f"graphs lie in each other more than {_DEEPEST} deep")
+        raise message.error(f"graphs are nested more than {_DEEPEST} deep")
     found = _Members(message)
     weights = (*map(_weight, found.messages(5)), *map(_sparse, found.messages(15)))
     stored = {one.name for one in weights}
@@ -366,9 +366,9 @@ def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ..
     if len(shape) > _MOST_DIMENSIONS:
         raise message.error(f"a stored tensor has {counted_text(len(shape), 'dimension', ',')}")
     if any(size < 0 for size in shape):
-        raise message.error("a stored tensor has a size below 0")
+        raise message.error("a stored tensor has a negative size")
     if math.prod(shape) > _MOST_ELEMENTS:
-        raise message.error("a stored tensor has more elements than any machine can hold")
+        raise message.error("a stored tensor has impossibly many elements")
     return shape
 
 

@@ -63,8 +63,8 @@ def session_choice(options: Mapping[str, str] | None) -> SessionChoice:
         raise UsageError(f"{threads!r} is not a number of threads", where=INTER_OP_THREADS, hint="for example 2")
     for name in given:
         if "." not in name:
-            hint = did_you_mean(name, OWN) or "entries of a session have names with a dot, as mlas.disable_kleidiai"
-            raise UsageError(f"there is no session option {name!r}", where="session_options", hint=hint)
+            hint = did_you_mean(name, OWN) or "session entries have names with a dot, such as mlas.disable_kleidiai"
+            raise UsageError(f"unknown session option {name!r}", where="session_options", hint=hint)
     chosen = tuple(name.strip() for name in providers.split(",") if name.strip())
     return SessionChoice(level, int(threads), mode == _MODES[1], chosen or (CPU,), given)
 

@@ -68,10 +68,10 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
     signature, given = signature_of(model, path), model.graph
     if installed:
         session, words = _session(path, signature)
-        ran = f"one inference was run, unmeasured, for the shapes of tensors, with {words}"
+        ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
         operators = [_planned(one) for one in node_facts(given, session) if one.node.written]
     else:
-        ran = "nothing was run: with onnxruntime installed, work and shapes are known"
+        ran = "nothing ran: install onnxruntime for work and shapes"
         operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
     found = method_preflight(
         METHOD,
@@ -97,7 +97,7 @@ def _session(path: Path, signature: Signature) -> tuple[SessionGraph, str]:
             if outcome.failure is None:
                 return read_session_graph(Path(directory) / GRAPH), ", ".join(input_words(named, asked))
             problem = problem or outcome.failure.message
-    raise RunError(f"ONNX Runtime does not run it: {problem}", where=path)
+    raise RunError(f"ONNX Runtime cannot run it: {problem}", where=path)
 
 
 def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
@@ -147,20 +147,20 @@ def _eligibility(one: NodeFacts, op: str) -> Eligibility | None:
     """Whether MLAS gives a product to a kernel of SME; None for what is no product."""
     types = one.facts.dtype or "unknown"
     if one.node.op == _DYNAMIC:
-        reason = "needs SME2, constant weights and symmetric ones"
+        reason = "needs SME2 and constant, symmetric weights"
         return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, reason, "qgemm_kleidiai.cpp", tried=False)
     if op in _INTEGERS:
         form = Form.CONVOLUTION if "Conv" in op else Form.PRODUCT
-        reason = "MLAS multiplies integers with kernels of NEON"
+        reason = "MLAS multiplies integers with NEON kernels"
         return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, reason, "qgemm.cpp, MlasGemmBatch", tried=False)
     if op in _CONVOLUTIONS and one.main is not None:
         return _convolution(one, one.main, types)
     if op in _PRODUCTS and types == "float":
-        reason = "MLAS gives matrix products in fp32 to KleidiAI"
+        reason = "MLAS runs fp32 matrix products with KleidiAI"
         return Eligibility(SmeSupport.ELIGIBLE, Form.PRODUCT, types, reason, _GEMM, tried=False)
     if one.facts.cost is None or not one.facts.cost.macs:
         return None
-    return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, f"{op}, {types}", "no rule is known", None, tried=False)
+    return Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, f"{op}, {types}", "no known rule", None, tried=False)
 
 
 def _convolution(one: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
@@ -168,10 +168,10 @@ def _convolution(one: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
     shape, taps = one.facts.shape or (), one.filter[2:]
     if form is Form.DEPTHWISE or types != "float":
         reason = "grouped" if form is Form.DEPTHWISE else f"in {types}"
-        told = f"MLAS gives convolutions in fp32 without groups to KleidiAI; this one is {reason}"
+        told = f"MLAS runs fp32 convolutions without groups with KleidiAI; this one is {reason}"
         return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, told, _PACKED, tried=False)
     if len(shape) == _IMAGE and shape[0] == 1 and taps and min(taps) >= _LEAST_TAPS:
-        told = "MLAS gives convolutions in fp32 with a batch of 1 and filters of 3 x 3 or more to KleidiAI"
+        told = "MLAS runs fp32 convolutions with batch 1 and filters of at least 3 x 3 with KleidiAI"
         return Eligibility(SmeSupport.ELIGIBLE, form, types, told, _PACKED, tried=False)
-    told = "a batch of 1 and filters of 3 x 3 or more are taken; of others it depends on the release"
+    told = "batch 1 and filters of at least 3 x 3 are supported; others depend on the release"
     return Eligibility(SmeSupport.UNKNOWN, form, types, told, _PACKED, tried=False)

@@ -38,7 +38,7 @@ _MICROSECOND = 1_000
 _LARGEST = 1 << 50
 _ADDS_UP = 0.8
 """Part of a run below which its nodes do not account for it."""
-_HINT = "write it again with SessionOptions.enable_profiling, and end it with InferenceSession.end_profiling()"
+_HINT = "rewrite it with SessionOptions.enable_profiling, and end it with InferenceSession.end_profiling()"
 
 
 class _Arguments(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class OnnxRuntimeProfileReader:
         rows, unreadable = _rows(data, path)
         tree = _tree(rows)
         if not any(event.scope is Scope.EXECUTE for event in tree.events):
-            hint = "run the session before end_profiling(); the profile of a crashed process ends before its run does"
+            hint = "run the session before end_profiling(); a crashed process leaves an incomplete profile"
             raise EmptyTraceError(
                 f"no model_run among its {counted_text(len(rows), 'row', ',')}", where=path, hint=hint
             )
@@ -134,7 +134,7 @@ def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         rows, unreadable = _lines(data)
     if not rows:
-        raise TraceFormatError("not a profile of ONNX Runtime: no row can be read", where=path, hint=_HINT)
+        raise TraceFormatError("not an ONNX Runtime profile: no readable row", where=path, hint=_HINT)
     for number, row in enumerate(rows):
         if not (0 <= row.ts < _LARGEST and 0 <= row.dur < _LARGEST):
             problem = f"row {number:,} ({row.name[:40]!r}) has an impossible time: ts {row.ts}, dur {row.dur}"
@@ -306,7 +306,7 @@ def _instructions(tree: _Tree, method: Sequence[str | None]) -> list[int]:
 
 
 def _warnings(rows: Sequence[_Row], tree: _Tree, unreadable: int | None) -> list[TraceWarning]:
-    truncated = "starts and durations are whole microseconds: they were truncated"
+    truncated = "start times and durations are truncated to whole microseconds"
     return [
         TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
         *_cut_off(unreadable),
@@ -320,7 +320,7 @@ def _warnings(rows: Sequence[_Row], tree: _Tree, unreadable: int | None) -> list
 def _cut_off(unreadable: int | None) -> list[TraceWarning]:
     if unreadable is None:
         return []
-    message = f"the file was cut off or edited: {counted_text(unreadable, 'line')} cannot be read"
+    message = f"the file was truncated or edited: {counted_text(unreadable, 'line')} cannot be read"
     return [TraceWarning("truncated", message, _HINT)]
 
 
@@ -332,12 +332,12 @@ def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
     beside = sum(any(run.ts <= event.row.ts <= run.end for run in runs) for event in lost[:1_000])
     if beside:
         message = (
-            f"{len(lost):,} nodes ran in other threads than their run, as of ORT_PARALLEL: their times may overlap"
+            f"{counted_text(len(lost), 'node', ',')} outside the thread of the run (ORT_PARALLEL): times may overlap"
         )
-        hint = "they are not part of the split; profile with ExecutionMode.ORT_SEQUENTIAL"
+        hint = "they are excluded from the split; profile with ExecutionMode.ORT_SEQUENTIAL"
         return [TraceWarning("parallel_nodes", message, hint)]
-    message = f"{len(lost):,} nodes are outside of any run"
-    return [TraceWarning("unfinished_inference", message, "the run did not end; they are counted nowhere")]
+    message = f"{counted_text(len(lost), 'node', ',')} outside any run"
+    return [TraceWarning("unfinished_inference", message, "the run did not end; they are not counted")]
 
 
 def _other_rows(rows: Sequence[_Row]) -> list[TraceWarning]:
@@ -345,8 +345,8 @@ def _other_rows(rows: Sequence[_Row]) -> list[TraceWarning]:
     if not found:
         return []
     listed = ", ".join(f"{count:,} {name[:40]}" for name, count in sorted(found.items()))
-    hint = "they run beside the nodes that started them, and are not part of the split"
-    return [TraceWarning("device_rows", f"rows of an accelerator are left out: {listed}", hint)]
+    hint = "they run alongside the nodes that started them and are excluded from the split"
+    return [TraceWarning("device_rows", f"accelerator rows are excluded: {listed}", hint)]
 
 
 def _overlapping(tree: _Tree) -> list[TraceWarning]:
@@ -354,7 +354,7 @@ def _overlapping(tree: _Tree) -> list[TraceWarning]:
     beside = sum(start < end for (_, end), (start, _) in pairwise(runs))
     if not beside:
         return []
-    message = f"{beside:,} of {len(runs):,} runs began before the one before had ended: they slowed each other down"
+    message = f"{beside:,} of {len(runs):,} runs overlapped the previous one: they slowed each other down"
     return [TraceWarning("concurrent_runs", message, "call the session from one thread to measure its latency")]
 
 
@@ -369,8 +369,6 @@ def _shortfall(tree: _Tree) -> list[TraceWarning]:
     share = statistics.median(shares) if shares else 1.0
     if share >= _ADDS_UP or not any(spent.values()):
         return []
-    message = (
-        f"the nodes account for {share_text(share)} of a run: the rest is the runtime's, and the cost of profiling"
-    )
-    hint = "do not read shares of so short a run; measure it without profiling, and see what it takes then"
+    message = f"the nodes account for {share_text(share)} of a run: the rest is runtime and profiling overhead"
+    hint = "do not use shares of such a short run; measure it without profiling"
     return [TraceWarning("nodes_do_not_add_up", message, hint)]

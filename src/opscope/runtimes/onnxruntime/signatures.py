@@ -32,7 +32,7 @@ def signature_of(model: OnnxModel, path: Path) -> Signature:
     for one in model.graph.inputs:
         if one.dtype is None or one.dtype.name in _NOT_GIVEN or one.dtype.bits is None:
             kind = one.dtype.name if one.dtype else "no tensor"
-            raise UsageError(f"its input {one.name!r} is {kind}, and opscope gives tensors of numbers", where=path)
+            raise UsageError(f"its input {one.name!r} is {kind}, but opscope provides only numeric tensors", where=path)
     return Signature(METHOD, tuple(map(_planned, model.graph.inputs)), tuple(map(_planned, model.graph.outputs)))
 
 

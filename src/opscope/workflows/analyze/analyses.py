@@ -95,4 +95,4 @@ def compare_any(
 
 def of_tiles(function: str, path: str | Path) -> UsageError:
     """The error of a function that was given traces of tiles, which names the one that takes them."""
-    return UsageError("traces of AI Engine tiles", where=path, hint=f"call opscope.{function}_tiles")
+    return UsageError("AI Engine traces", where=path, hint=f"call opscope.{function}_tiles")

@@ -60,12 +60,12 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
             word = str(getattr(value, "value", value))
             known = known_words(name, rows)
             if not known:
-                hint = "modules are known with an export record (.etrecord) only" if name == "module" else None
+                hint = "modules are known only with an export record (.etrecord)" if name == "module" else None
                 raise wrong(file, f"{place}.{name}", f"no operator of the candidate has a known {name}", hint)
             if word not in known:
                 problem = f"the candidate has no operator of {name} {shown(value)}"
                 raise wrong(file, f"{place}.{name}", problem, did_you_mean(word, known))
-        raise wrong(file, place, f"no operator of the candidate is all of this: {describe(budget)}")
+        raise wrong(file, place, f"no operator of the candidate matches all of this: {describe(budget)}")
 
 
 def _given(budget: Budget, names: tuple[str, ...]) -> list[str]:
@@ -121,7 +121,7 @@ def check_any(
     if not (is_tiles(candidate) or is_tiles(against)):
         return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
     if budget is not None:
-        raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
+        raise UsageError("budgets limit operators, and AI Engine traces have none", where="--budget")
     return check_tiles(candidate, against, threshold=threshold, force=force)
 
 
@@ -143,7 +143,7 @@ def check_sides(
     sides = side_of(against, warmup), side_of(candidate, warmup)
     problems = mismatches(*sides)
     if problems and not force:
-        hint = "measure both on one machine in the same way, or let them be compared anyway with --force"
+        hint = "measure both on one machine in the same way, or compare anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     comparison = comparison_of(*sides)
     limits = _budgets(budgets, file, sides, comparison) if file else []
@@ -206,7 +206,7 @@ def check_kinds(candidate: str, against: str, models: Path | None = None) -> boo
     if not Path(other.partition("#")[0]).exists():
         return True  # then it is a misspelt program, which is said where it is looked for
     hint = (
-        "give the program that was measured there, and both run interleaved; or measure this one like the other with "
-        f"{shell_command(['opscope', 'profile', program])} --out DIR, and check that bundle"
+        "give the program measured there to run both interleaved; or measure this one in the same way with "
+        f"{shell_command(['opscope', 'profile', program])} --out DIR and check that bundle"
     )
-    raise UsageError(f"{program} is a program, and {other} was measured before", where="--against", hint=hint)
+    raise UsageError(f"{program} is a program, and {other} is already measured", where="--against", hint=hint)

@@ -41,7 +41,7 @@ def inspect(
     if summary is None:
         return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
     if program or etrecord:
-        problem = "a program is given for traces, and this is none"
+        problem = "a program applies only to traces, and this is not a trace"
         raise UsageError(problem, where=place, hint="leave out --program and --etrecord")
     return summary
 

@@ -46,8 +46,8 @@ def _runtime(path: Path) -> Runtime:
     from opscope.runtimes.registry import RUNTIMES
 
     if path.is_dir():
-        hint = "name the program; in a bundle it is in the directory model"
-        raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
+        hint = "name the program; in a bundle it is in model/"
+        raise NotFoundError("a directory, not a program", where=path, hint=hint)
     mapped_file(path)
     found = next((one for one in RUNTIMES if one.holds(path)), None)
     if found is None:

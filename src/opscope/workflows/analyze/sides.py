@@ -50,7 +50,7 @@ def program_files(program: str | Path | None, etrecord: str | Path | None) -> Pr
     """The files of a program that the user named, None when there are none."""
     if program is None:
         if etrecord is not None:
-            raise UsageError("a record is of no use without its program", where="--etrecord", hint="add --program")
+            raise UsageError("an export record needs its program", where="--etrecord", hint="add --program")
         return None
     return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
 
@@ -93,7 +93,7 @@ def unhashed_note(path: str | Path) -> str | None:
         return None
     if all(found.stated for found in Bundle.open(directory).record_hashes()):
         return None
-    return f"{directory}: written before times without tracing were hashed, so a change of them cannot be told"
+    return f"{directory}: written before opscope hashed untraced times, so changes to them cannot be detected"
 
 
 def is_kit(directory: Path) -> bool:

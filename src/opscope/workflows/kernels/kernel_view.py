@@ -102,7 +102,7 @@ def _found(paths: Sequence[str | Path]) -> _Found:
             found.sources.extend(own)
             found.bundles.append((bundle, label))
             counted = any(source.column.kind is EvidenceKind.COUNTED for source in own)
-            found.notes.extend([] if counted else [f"{path}: no kernels were counted; --count does that"])
+            found.notes.extend([] if counted else [f"{path}: no kernels counted; use --count"])
     return found
 
 
@@ -127,7 +127,7 @@ def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence
     known = {each.value: each for each in IsaClass}
     for name in isa:
         if name not in known:
-            raise UsageError(f"no instruction set {name!r}", where="--isa", hint=did_you_mean(name, known))
+            raise UsageError(f"unknown instruction set {name!r}", where="--isa", hint=did_you_mean(name, known))
     return KernelFilter(tuple(known[name] for name in isa), tuple(dtypes), tuple(operators))
 
 
@@ -166,7 +166,7 @@ def count_kernels(
     bundle_sources(bundle, label)
     where = target or recorded_target(bundle.manifest, bundle.path)
     if where.describe().kind != bundle.manifest.target.kind:
-        raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels are counted there only")
+        raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels can only be counted there")
     counted = counted_library(backend_library(where), cache)
     runs = []
     with where.reserved(), bundle.locked():
@@ -206,8 +206,8 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
     if is_kernel_log(head):
         return log_source(read_kernel_log(path), variant, str(path))
-    hint = "give a bundle, a run of the Arm kit, a kernels.counts, a log of XNNPACK, or a recording as text"
-    raise TraceFormatError("nothing in it is about kernels", where=path, hint=hint)
+    hint = "give a bundle, an Arm kit run, a kernels.counts, an XNNPACK log, or a recording as text"
+    raise TraceFormatError("it has no kernel data", where=path, hint=hint)
 
 
 def _head(path: Path) -> bytes:

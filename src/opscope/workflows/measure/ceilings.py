@@ -128,7 +128,7 @@ class _Earlier:
                 probes.append(self._target.ceilings_again(drift_sample(kept)))
                 drift = drift_of(kept, probes, _text(clock))
         except OpscopeError as error:
-            return drift, f"the probe of kept ceilings failed: {error}"
+            return drift, f"the probe of stored ceilings failed: {error}"
         return drift, ""
 
     def keep(self, variant: Variant, found: Ceilings) -> str:
@@ -137,11 +137,11 @@ class _Earlier:
         What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
         """
         if found.disturbance():
-            return f"not kept for later runs: {found.disturbance()}"
+            return f"not stored for later runs: {found.disturbance()}"
         try:
             self._cache.keep(self._key(variant), found)
         except StorageError as error:
-            return f"not kept for later runs: {error.problem}"
+            return f"not stored for later runs: {error.problem}"
         return ""
 
     def _key(self, variant: Variant) -> CeilingsKey:
@@ -154,7 +154,7 @@ def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
         identity = target.identity()
         return (_Earlier(target, identity, CeilingsCache()) if identity else None), ""
     except OpscopeError as error:
-        return None, f"ceilings of earlier runs cannot be used: {error.problem}"
+        return None, f"cannot use ceilings of earlier runs: {error.problem}"
 
 
 def _noted(found: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:

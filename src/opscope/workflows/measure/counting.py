@@ -90,7 +90,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     bundle = Bundle.open(Path(model)) if is_bundle(Path(model)) else None
     if bundle is not None and (inputs or dims or methods):
         where = "--input" if inputs else "--dim" if dims else "--methods"
-        raise UsageError("a bundle says itself what its model was given", where=where, hint="leave it out")
+        raise UsageError("a bundle records its own inputs", where=where, hint="leave it out")
     asked = Experiment(
         name="count",
         model=str(model if bundle is None else _measured_program(bundle)),
@@ -192,7 +192,7 @@ def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
         return EmulatorCounter(sve_bits, sme_bits)
     if target != ValgrindCounter.target:
         hint = f"{ValgrindCounter.target}, or {EmulatorCounter.target}"
-        raise UsageError(f"instructions are not counted on {target}", where="--target", hint=hint)
+        raise UsageError(f"opscope cannot count instructions on {target}", where="--target", hint=hint)
     return ValgrindCounter()
 
 
@@ -204,7 +204,9 @@ def _steps(
         return []
     chosen = chosen_switch(target)
     if chosen.mechanism is not Mechanism.CPUINFO:
-        problem = f"features of this runtime are switched off by {chosen.mechanism.value}, which Valgrind does not run"
+        problem = (
+            f"this runtime's features are switched off by {chosen.mechanism.value}, which does not work under Valgrind"
+        )
         raise FeatureError(problem, hint="leave out --ablate and --ladder")
     probed = chosen.probe
     fields = frozenset(probed.fields)
@@ -213,7 +215,7 @@ def _steps(
         fields -= set(isa.cleared_fields(probed.arch, [counter.hidden], fields))
     hidden = here.difference(group.name for group in isa.present(probed.arch, fields)).intersection(ablate)
     if hidden:
-        problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not show it to programs"
+        problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not expose it to programs"
         raise FeatureError(problem, where="--ablate", hint="leave it out")
     offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
     return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]

@@ -92,11 +92,11 @@ def check_runtime(experiment: Experiment) -> None:
     used = [runtime_of(model) for model in experiment.all_models]
     if experiment.against is not None and len(set(used)) > 1:
         problem = "the two models run in different runtimes"
-        hint = "measure both in one file, see the page compare-two-runtimes; or profile each, and compare the bundles"
+        hint = "measure both in one file (see the page compare-two-runtimes), or profile each and compare the bundles"
         raise UsageError(problem, where=experiment.model, hint=hint)
     _check_options(experiment, used)
     if experiment.data is not None and not used[0].takes_data:
-        problem = f"a {used[0].suffix} says itself where its weights are"
+        problem = f"a {used[0].suffix} names its own weights file"
         raise UsageError(problem, where="--data", hint="leave it out")
     listed = experiment.variants or experiment.against is not None
     if used[0].chooses_delegate and experiment.delegate == "both" and listed:
@@ -111,7 +111,7 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
     wrong = next((name for name in named if not of[name].chooses_delegate), None)
     if wrong or (experiment.delegate is not None and not any(one.chooses_delegate for one in used)):
         able = " or ".join(f"a {one.title} model ({one.suffix})" for one in RUNTIMES if one.chooses_delegate)
-        problem = f"only {able} runs with and without its delegate"
+        problem = f"only {able} runs with and without a delegate"
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
     asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
     for model, delegate in asked or [(experiment.model, experiment.delegate)]:
@@ -120,7 +120,7 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
     wrong = next((v.name for v in experiment.variants if v.options and not of[v.name].has_options), None)
     if wrong or (experiment.session_options and not any(one.has_options for one in used)):
         able = " or ".join(f"a model of {one.title} ({one.suffix})" for one in RUNTIMES if one.has_options)
-        problem = f"only {able} has options of a session"
+        problem = f"only {able} has session options"
         where = f"session_options of {wrong}" if wrong else "session_options"
         raise UsageError(problem, where=where, hint="leave them out")
     for runtime in used:
@@ -154,8 +154,8 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
 
 def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> None:
     if sources[0] is None and experiment.data is not None:
-        hint = "leave it out: opscope exports programs that hold their weights themselves"
-        raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
+        hint = "leave it out: opscope exports programs that contain their weights"
+        raise UsageError("only a .pte has separate weights", where="--data", hint=hint)
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
@@ -307,7 +307,7 @@ def _check_unlike(programs: Sequence[_Program]) -> None:
     for program in programs:
         earlier = found.setdefault(sha256_of(program.files[0]), program.model)
         if earlier != program.model:
-            hint = "name two programs, or measure the one with `opscope profile`"
+            hint = "name two different programs, or measure this one with `opscope profile`"
             raise UsageError(f"{program.model} is the same program as {earlier}", where=program.model, hint=hint)
 
 
@@ -377,7 +377,7 @@ def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
     """Why the target traces nothing, as one sentence; None where it does."""
     reason = target.capabilities().untraceable
     if reason and not settings.untraced:
-        raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
+        raise MissingDependencyError(reason, hint="leave out --traced-only: it can only run untraced here")
     return reason
 
 
@@ -410,10 +410,10 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
         hint = shell_command(["opscope", "profile", manifest.model.source, "--out", str(path), "--resume"])
-        raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
+        raise UsageError(f"the bundle is for {manifest.model.source}, not for {model}", where=path, hint=hint)
     others = [own.source for own in manifest.programs.values()]
     if against is not None and against not in others:
-        problem = f"the bundle is of {manifest.model.source} against {' and '.join(others) or 'nothing'}"
+        problem = f"the bundle is for {manifest.model.source} against {' and '.join(others) or 'nothing'}"
         raise UsageError(f"{problem}, not against {against}", where=path, hint="choose another --out")
     for own in manifest.models.values():
         _check_unchanged(bundle, own)
@@ -444,7 +444,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     if begun != variants:
         names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
-        problem = f"the bundle has other variants than the file asks for: {names}; asked for: {now}"
+        problem = f"the bundle's variants differ from the file's: {names}; requested: {now}"
         raise BundleError(problem, where=path, hint=hint)
     plan, each = manifest.plan, len(manifest.plan.calls) or 1
     asked = {

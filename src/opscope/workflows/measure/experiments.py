@@ -198,10 +198,10 @@ def _reported(bundle: Bundle, target: RunTarget) -> tuple[ReportContent, list[Pa
             check_reported(content, bundle.path, bundle.path)
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
-        hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
+        hint = "see the logs next to the manifest; `opscope doctor` checks this machine"
         left = len(bundle.manifest.pending()) - len(failures)
         if left > 0:
-            hint = f"{hint}; {left} more processes were not tried, --keep-going tries them"
+            hint = f"{hint}; skipped {left} more {'process' if left == 1 else 'processes'}, --keep-going tries them"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     enter("writing reports")
     return content, write_reports(bundle.path, content, REPORT_FORMATS)
@@ -224,12 +224,12 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
     """That integer inputs were drawn, and how to give others."""
     drawn = drawn_integers(bundle.path / bundle.manifest.model.program, bundle.manifest.plan)
     if drawn:
-        told = "integer inputs were drawn at random from 0 and 1, since the model states no range"
+        told = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
         yield f"{told}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
     if bundle.manifest.request is not None and bundle.manifest.request.guess_inputs:
         given = ", ".join(own.source for own in bundle.manifest.plan.inputs if own.source)
         if given:
-            yield f"sizes and integers were guessed where none were given, and the time is that of these: {given}"
+            yield f"missing sizes and integers were guessed, and the latency is for these values: {given}"
 
 
 def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
@@ -238,7 +238,7 @@ def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
         if lock.beside:
             yield f"measured at the same time as {'; '.join(lock.beside)}: figures may be wrong, measure again alone"
         if lock.problem:
-            yield f"another run could not be kept away: {lock.problem}"
+            yield f"could not lock out other runs: {lock.problem}"
 
 
 def _run_rounds(bundle: Bundle, settings: ExperimentSettings, target: RunTarget, means: Means, rest: Rest) -> None:

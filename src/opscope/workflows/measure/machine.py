@@ -146,7 +146,7 @@ def _models(able: Sequence[Runtime]) -> Check:
         hint = (
             f"{install_command('executorch')}; for others: {', '.join(one.name for one in RUNTIMES[1:])} in its place"
         )
-        return Check("models", State.PROBLEM, "no runtime runs models here; traces can be analysed", hint)
+        return Check("models", State.PROBLEM, "no runtime can run models here; opscope can still analyse traces", hint)
     return Check("models", State.OK, f"ready for {', '.join(f'{one.suffix} ({one.title})' for one in able)}")
 
 
@@ -164,7 +164,7 @@ def _space(directory: Path) -> Check:
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < _SPACE_LIMIT:
-        return Check("disk", State.PROBLEM, text, "free some space: a bundle takes 10 MB to 1 GB")
+        return Check("disk", State.PROBLEM, text, "free some space: a bundle needs 10 MB to 1 GB")
     return Check("disk", State.OK, text)
 
 
@@ -184,7 +184,7 @@ def temporary_cache() -> str | None:
     return f"{found.temporary}: the cache is {found.directory} until this machine restarts; {_ACTION}"
 
 
-_ACTION = f"name a directory that lasts in {VARIABLE}"
+_ACTION = f"set {VARIABLE} to a persistent directory"
 
 
 def _cache() -> list[Check]:
@@ -201,5 +201,5 @@ def _c_library() -> list[Check]:
     other = other_c_library()
     if other is None:
         return []
-    found = f"this Python {other}: the runtime's wheels are for glibc, so traces can be analysed, models not run"
-    return [Check("C library", State.NOTE, found, "use a Python of a system with glibc")]
+    found = f"this Python {other}: the runtime's wheels need glibc, so opscope can analyse traces but not run models"
+    return [Check("C library", State.NOTE, found, "use Python on a system with glibc")]

@@ -61,9 +61,9 @@ def model_checks(model: str, target: str) -> list[Check]:
         except UsageError as error:
             return [found, problem_check("one inference", error)]
     told = inputs_in_words(source, plan)
-    hint = f"add --guess-inputs, or put in your own: {told.line}"
+    hint = f"add --guess-inputs, or give your own: {told.line}"
     inputs = Check("inputs", State.NOTE if told.line else State.OK, told.declared, hint if told.line else "")
     if failure is None:
         return [found, inputs, Check("one inference", State.OK, "runs, all CPU features on, 1 thread")]
-    hint = "give inputs that the model takes by --input" if told.line else ""
+    hint = "give inputs that the model accepts with --input" if told.line else ""
     return [found, inputs, Check("one inference", State.PROBLEM, failure.message, hint)]

@@ -32,13 +32,13 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
 
 def _program_in(directory: Path) -> Path:
     if is_bundle(directory):
-        hint = "opscope report rewrites its reports; name its program, in the directory model, to measure it again"
-        raise UsageError("it is a bundle, not a model", where=directory, hint=hint)
+        hint = "opscope report rewrites its reports; to measure again, name its program in model/"
+        raise UsageError("a bundle, not a model", where=directory, hint=hint)
     known = {suffix for one in RUNTIMES for suffix in one.suffixes}
     with storage_errors(directory):
         found = sorted(file for file in directory.iterdir() if file.suffix in known)
     if not found:
-        hint = "opscope export MODEL --out DIRECTORY writes one; or name a model: `opscope models` lists them"
+        hint = "write one with opscope export MODEL --out DIRECTORY, or name a model: `opscope models` lists them"
         *most, last = (one.suffix for one in RUNTIMES)
         raise NotFoundError(f"no program ({', '.join(most)} or {last}) in the directory", where=directory, hint=hint)
     if len(found) > 1:

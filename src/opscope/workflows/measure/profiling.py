@@ -144,7 +144,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     if given:
         kind = "is exported" if runtime_of(source) is EXPORTER else "is converted"
         problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"
-        hint = "leave it out; for another type convert or export the model again: opscope export MODEL --dtype TYPE"
+        hint = "leave it out; for another type, convert or export the model again: opscope export MODEL --dtype TYPE"
         raise UsageError(problem, where="--dtype", hint=hint)
 
 
@@ -177,11 +177,11 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     """The registered name or the path of the program; a module is exported first."""
     if isinstance(model, str | Path):
         if inputs is not None:
-            hint = "leave them out: they are drawn from the seed, in the shapes that the program declares"
-            raise UsageError("inputs are for PyTorch modules", where="inputs", hint=hint)
+            hint = "leave them out: they come from the seed, in the program's declared shapes"
+            raise UsageError("only PyTorch modules take inputs", where="inputs", hint=hint)
         return str(model)
     if inputs is None:
-        hint = "give a tensor or a tuple of tensors of the shapes to export for"
+        hint = "give a tensor or a tuple of tensors with the shapes to export for"
         raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
     checked_settings(settings)
     check_free(out)
@@ -198,7 +198,7 @@ def checked_settings(settings: Settings) -> Settings:
     if problem := settings.limit_problem():
         raise UsageError(problem[0], where="--max-rounds", hint=problem[1])
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
-        raise UsageError("none must be given alone", where="--ablate", hint="--ablate none switches nothing off")
+        raise UsageError("none must be the only value", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:
-        raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
+        raise UsageError("the ladder chooses what to switch off", where="--ladder", hint="leave out --ablate")
     return settings

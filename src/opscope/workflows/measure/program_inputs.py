@@ -36,7 +36,7 @@ INPUTS = "inputs.npz"
 
 
 _INTEGERS = ("int", "uint")
-BUNDLED = "input of the bundled program"
+BUNDLED = "bundled program's input"
 """Source of an input that came with its program."""
 
 
@@ -66,8 +66,8 @@ def with_inputs(
 def check_no_inputs(experiment: Experiment) -> None:
     """Refuse inputs of a runner that takes none."""
     if any(asked_inputs(experiment)) or experiment.dim or experiment.guess_inputs:
-        hint = "leave out options of inputs, or run it with --target local or native"
-        raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
+        hint = "leave out input options, or use --target local or native"
+        raise UsageError("your own runner makes its own inputs, all ones", where="--input", hint=hint)
 
 
 def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
@@ -82,10 +82,10 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     if list(calls) != plan.calls:
         told = [" ".join(own) or "the only method" for own in (plan.calls, calls)]
         raise _unlike(
-            programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones by --methods"
+            programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones with --methods"
         )
     sides = [declared_inputs(program, plan.calls) for program in programs]
-    hint = "export both for the same inputs, or name some that fit both by --input"
+    hint = "export both for the same inputs, or give inputs that fit both with --input"
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {counted_text(len(sides[0]), 'input')}, there are {len(sides[1])}", hint)
     texts = [
@@ -112,7 +112,7 @@ def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchErr
 def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
     """What inputs an experiment asks for; empty where it asks for none."""
     if experiment.inputs is not None and experiment.input:
-        raise UsageError("there is --inputs, too", where="--input", hint="leave out one of the two")
+        raise UsageError("--inputs is also given", where="--input", hint="leave out one of the two")
     if experiment.inputs is not None:
         return read_input_file(Path(experiment.inputs))
     return [parse_input(text) for text in experiment.input]
@@ -179,8 +179,8 @@ def _check_sizes(
     found = runtime_of(program).open_inputs(lacking)
     if found:
         line = _line(program, inputs, asked, sizes)
-        hint = f"add --guess-inputs, which takes usual sizes, or copy them and put in your own: {line}"
-        raise UsageError(f"sizes of its inputs are open: {_declared(found)}", where=program, hint=hint)
+        hint = f"add --guess-inputs to use typical sizes, or copy these and edit them: {line}"
+        raise UsageError(f"its inputs have dynamic sizes: {_declared(found)}", where=program, hint=hint)
 
 
 def _line(

@@ -44,7 +44,7 @@ def check_agreement(bundle: Bundle, experiment: Experiment, named: Collection[st
     """
     for option, found in _contradictions(bundle, experiment, named):
         if found is not None and option in named:
-            hint = "leave the option out, since the bundle says it, or begin a new one with another --out"
+            hint = "leave the option out (the bundle has it), or begin a new one with another --out"
             problem = f"the bundle in {bundle.path} was begun with {found.recorded}, not with {found.asked}"
             raise UsageError(problem, where=option, hint=hint)
 
@@ -69,11 +69,11 @@ def _contradictions(
     yield "--warmup", _unlike([str((plan.warmup or 0) // each)], str(experiment.warmup))
     yield "--seed", _unlike([str(plan.seed)], str(experiment.seed))
     yield "--timeout", _unlike([f"{plan.timeout_seconds:g}"], f"{experiment.timeout:g}")
-    timed = "runs without tracing, too" if plan.timed_order else "traced runs only"
+    timed = "untraced runs too" if plan.timed_order else "traced runs only"
     yield "--traced-only", _unlike([timed], "traced runs only")
     yield "--dtype", dtype_contradiction(manifest, experiment)
     if request is not None:
-        yield "--models", _unlike([request.models or "the usual directory"], str(experiment.models))
+        yield "--models", _unlike([request.models or "the default directory"], str(experiment.models))
     if "--methods" in named:
         program = bundle.path / manifest.model.program
         yield "--methods", calls_contradiction(manifest, runtime_of(program).calls(program, experiment.methods))
@@ -186,7 +186,7 @@ def data_contradiction(manifest: Manifest, experiment: Experiment) -> Contradict
     now = sha256_of(Path(experiment.data))
     if now == recorded:
         return None
-    kept = f"{model.data} (sha256 {recorded[:_HASH]})" if model.data else "no weights apart"
+    kept = f"{model.data} (sha256 {recorded[:_HASH]})" if model.data else "no separate weights"
     return Contradiction(kept, f"{experiment.data} (sha256 {now[:_HASH]})")
 
 

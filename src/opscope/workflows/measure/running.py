@@ -193,7 +193,7 @@ def _analysed(asked: Experiments) -> RunReport:
         return RunReport(str(asked.file), found, [], list(asked.notes))
     if timed and not there:
         hint = "run it first, or name the directory with --out"
-        raise NotFoundError("there is no bundle of any experiment of the file", where=asked.out, hint=hint)
+        raise NotFoundError("no experiment of the file has a bundle", where=asked.out, hint=hint)
     notes = [*asked.notes, *(f"{e.name}: there is no bundle in {asked.out}" for e in timed if e not in there)]
     results = []
     for experiment in there:
@@ -214,10 +214,10 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     for experiment in asked.experiments:
         if experiment.needs_worker:
             hint = (
-                f"say where it is: [devices.{experiment.device}] and below it, for example, "
+                f"give its target: [devices.{experiment.device}] and below it, for example, "
                 'target = "ssh:HOST"; or name the scheduler whose workers own it: --scheduler ADDRESS'
             )
-            problem = f"nothing says where the device {experiment.device} is"
+            problem = f"no target given for the device {experiment.device}"
             raise UsageError(problem, where=f"{asked.file}: devices", hint=hint)
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
@@ -243,7 +243,7 @@ _OF_ONE_DEVICE = (DeviceError, FeatureError)
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet."""
     if not create(path, text.encode()):
-        raise BundleError("there is something already", where=path, hint="choose another --out")
+        raise BundleError("it already exists", where=path, hint="choose another --out")
 
 
 def read_experiments(file: Path) -> Experiments:

@@ -101,7 +101,7 @@ def _run(
         failures = stated.failures | {variant.name: error.problem}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
     except ValueError:
-        failures = stated.failures | {variant.name: "the sizes of its outputs depend on the input"}
+        failures = stated.failures | {variant.name: "its output sizes depend on the input"}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
     else:
         buffer = io.BytesIO()

@@ -54,7 +54,7 @@ def shared_inputs(
     calls = runtime_of(place.program).calls(place.program, experiment.methods)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
         told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
-        problem = f"it calls {told[0]}, {first.name} calls {told[1]}: a round of calls is not the same work"
+        problem = f"it calls {told[0]}, {first.name} calls {told[1]}: the rounds do different work"
         raise MismatchError(problem, where=place.program.name, hint="name programs with the same methods")
     asked = wished_inputs(experiment, place.program, calls)
     sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)

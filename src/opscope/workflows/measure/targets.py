@@ -78,7 +78,7 @@ def _device(target: RunTarget) -> list[Check]:
     try:
         environment = target.environment()
     except OpscopeError as error:
-        seen = Check("device", State.OK, "it answers, and is not in use")
+        seen = Check("device", State.OK, "it responds and is not in use")
         return [seen, *_settings(able.host, None), *_storage(able.host), problem_check("runtime", error)]
     state = target.conditions()
     return [
@@ -113,7 +113,7 @@ def _other(runtime: Runtime, named: TargetName) -> list[Check]:
 
 def _runtime(environment: Environment, able: Capabilities) -> str:
     if able.is_build:
-        return f"a build of yours, {environment.versions[BUILD]}"
+        return f"your own build, {environment.versions[BUILD]}"
     return f"{EXPORTER.package()} {environment.versions.get(EXPORTER.package(), 'of an unknown version')}"
 
 
@@ -130,7 +130,7 @@ def _storage(host: Host | None) -> list[Check]:
     room = "" if found.free is None else f", {size_text(found.free)} free"
     action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
     if not found.writable:
-        return [Check("storage", State.PROBLEM, f"{found.directory} cannot be written to: {found.said}", action)]
+        return [Check("storage", State.PROBLEM, f"{found.directory} is not writable: {found.said}", action)]
     small = found.free is not None and found.free < _SPACE_LIMIT
     return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
 
@@ -148,7 +148,7 @@ def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
 def settings_check(restored: Mapping[str, str | None]) -> Check:
     """Settings of an Android device that an earlier run had left changed, and that were put back."""
     if not restored:
-        return Check("settings", State.OK, "no setting was left changed by an earlier run")
+        return Check("settings", State.OK, "no earlier run left settings changed")
     told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
     return Check("settings", State.OK, f"restored to the state before an earlier run: {told}")
 
@@ -157,7 +157,7 @@ def _thermal(phone: PhoneState) -> list[Check]:
     if phone.thermal_status is None:
         return [Check("thermal state", State.NOTE, "cannot be read: throttling would go unnoticed")]
     if phone.thermal_status >= _THROTTLED:
-        action = "let it cool down, without its case, before measuring"
+        action = "let it cool down out of its case before measuring"
         return [Check("thermal state", State.NOTE, f"status {phone.thermal_status}: it throttles", action)]
     return [Check("thermal state", State.OK, f"status {phone.thermal_status}: it does not throttle")]
 
@@ -167,7 +167,7 @@ def _battery(phone: PhoneState) -> list[Check]:
         return []
     text = f"{phone.battery_percent} %, {'plugged in' if phone.plugged else 'not plugged in'}"
     if not phone.plugged and phone.battery_percent < _LOW_BATTERY:
-        return [Check("battery", State.NOTE, text, "charge it: systems save power when it is low")]
+        return [Check("battery", State.NOTE, text, "charge it: devices save power at low battery")]
     return [Check("battery", State.OK, text)]
 
 
@@ -177,10 +177,10 @@ def _emulated(target: RunTarget) -> list[Check]:
     found = find_emulator()
     state = State.NOTE if found.doubt else State.OK
     return [
-        Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
+        Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 correctly", "install QEMU 11.1"),
         Check("runtime", State.OK, f"{_runtime(target.environment(), target.capabilities())} for aarch64"),
         switching_check(lambda: chosen_switch(target).probe),
-        Check("times", State.NOTE, "an emulated CPU gives valid results, never valid timings"),
+        Check("times", State.NOTE, "an emulated CPU gives valid results but meaningless timings"),
     ]
 
 
@@ -232,7 +232,7 @@ def phone_name(target: str | None, remote_device: str | None, power: str | None)
     name = target
     if remote_device is not None:
         if target not in {None, ADB.name}:
-            raise UsageError("it is an Android device", where="--remote-device", hint="leave out --target")
+            raise UsageError("an Android device", where="--remote-device", hint="leave out --target")
         name = f"{ADB.name}:{remote_device}"
     if power is None:
         return name
@@ -248,12 +248,12 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
     named = next((one.device for one in asked.experiments if one.device and not one.needs_worker), None)
     if named:
-        hint = f'leave it out, and name the address in the file: [devices.{named}] and below it target = "{name}"'
-        raise UsageError("the devices of the file say their own targets", where="--target", hint=hint)
+        hint = f'leave it out, and set the address in the file: [devices.{named}] and below it target = "{name}"'
+        raise UsageError("the file's devices name their own targets", where="--target", hint=hint)
     kinds = [kind_named(one.target) for one in asked.experiments]
     movable = [one for one, kind in zip(asked.experiments, kinds, strict=True) if kind.only_builds or kind.android]
     if not movable:
-        hint = "leave it out; experiments with runners, or of the target adb, can run on a device that is named"
+        hint = "leave it out; only experiments with runners or the target adb can run on a named device"
         raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)
     moved = tuple(msgspec.structs.replace(one, target=name) if one in movable else one for one in asked.experiments)
     return msgspec.structs.replace(asked, experiments=moved)

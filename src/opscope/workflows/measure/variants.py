@@ -206,8 +206,8 @@ def _two_programs(experiment: Experiment) -> list[Variant]:
 
 def _as_it_is(experiment: Experiment) -> list[Variant]:
     if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
-        hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
-        raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
+        hint = "leave out --ablate and --ladder; compare two runners with `opscope run`"
+        raise UsageError("features cannot be switched off in a foreign runner", where="--target", hint=hint)
     return [
         Variant(f"runner{suffix}", Role.CANDIDATE, None, [], threads, experiment.cpus)
         for threads, suffix in _thread_counts(experiment)
@@ -237,7 +237,7 @@ def check_thread_count(threads: int | None, affinity: Sequence[int], there: Envi
     if usable is not None and threads is not None and threads > max(1, usable):
         hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
         problem = f"{counted_text(threads, 'thread')} on {counted_text(usable, 'usable CPU')}{reason}"
-        raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
+        raise UsageError(f"{problem}: they would compete for CPUs", where="--threads", hint=hint)
 
 
 def _usable(affinity: Sequence[int], there: Environment) -> tuple[int | None, str]:
@@ -246,7 +246,7 @@ def _usable(affinity: Sequence[int], there: Environment) -> tuple[int | None, st
     if affinity and (usable is None or len(affinity) < usable):
         return len(affinity), f" (affinity {', '.join(map(str, affinity))})"
     if usable is not None and quota is not None and quota < usable + 1:
-        return usable, f" (control groups grant the time of {quota:g})"
+        return usable, f" (cgroups limit it to {quota:g})"
     if usable is not None and there.logical_cpus is not None and usable < there.logical_cpus:
-        return usable, f" (of {there.logical_cpus}; the others are closed to this process)"
+        return usable, f" (of {there.logical_cpus}; this process cannot use the others)"
     return usable, ""

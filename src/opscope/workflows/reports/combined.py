@@ -114,7 +114,7 @@ def _version(part: BundlePart, first: Side, side: Side) -> Version:
     end = compared.end_to_end
     notes = [*compared.notes, *mismatches(first, side), *comparability_notes(first, side)]
     if end.arm == "traced":
-        notes.insert(0, "compared by traced runs, since not both were timed without tracing")
+        notes.insert(0, "compared by traced runs, because not both have untraced timings")
     return Version(
         label=part.label,
         variant=side.label,
@@ -201,7 +201,7 @@ def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[
 
 def _checked(places: list[Path]) -> list[Path]:
     if len(places) < 2:  # noqa: PLR2004 - one is not a combination
-        raise UsageError("a combined report needs two bundles or more", hint="give several directories")
+        raise UsageError("a combined report needs at least two bundles", hint="give several directories")
     seen: set[Path] = set()
     for place in places:
         if not place.is_dir():

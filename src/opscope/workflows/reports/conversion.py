@@ -136,7 +136,7 @@ def converted(
     """
     request = _request(path, to, warmup, options)
     if to in _SEVERAL:
-        raise UsageError(f"{to} is several files", where="--out", hint="give a directory")
+        raise UsageError(f"{to} has several files", where="--out", hint="give a directory")
     (content,) = _FORMATS[to](request).values()
     return [content] if isinstance(content, bytes) else content
 
@@ -147,11 +147,11 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
 
     given = options or ConvertOptions()
     if to not in CONVERT_FORMATS:
-        raise UsageError(f"no format {to!r}", where="--to", hint=did_you_mean(to, CONVERT_FORMATS))
+        raise UsageError(f"unknown format {to!r}", where="--to", hint=did_you_mean(to, CONVERT_FORMATS))
     if given.by is not None:
         _check_by(to, given.by)
     if to not in _OF_PROGRAMS and (given.program or given.etrecord):
-        hint = f"the formats that show it: {', '.join(_OF_PROGRAMS)}"
+        hint = f"supported formats: {', '.join(_OF_PROGRAMS)}"
         raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
     if to != "openmetrics" and (given.device or given.commit):
         raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
@@ -164,9 +164,9 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
 def _check_by(to: str, by: str) -> None:
     known = (_BY_DEFAULT, "module")
     if to not in _STACKS:
-        raise UsageError(f"{to} is not a flame graph", where="--by", hint=f"it is for {' and '.join(_STACKS)}")
+        raise UsageError(f"{to} is not a flame graph", where="--by", hint=f"it applies to {' and '.join(_STACKS)}")
     if by not in known:
-        raise UsageError(f"no flame graph by {by!r}", where="--by", hint=did_you_mean(by, known))
+        raise UsageError(f"unknown grouping {by!r}", where="--by", hint=did_you_mean(by, known))
 
 
 def _stem(path: str) -> str:
@@ -305,8 +305,8 @@ def _perfetto(request: Request) -> dict[str, Content]:
 def _checked(side: Side) -> Side:
     """A side whose events can enclose each other."""
     if side.table.holds_tiles:
-        hint = "csv and parquet hold its events; opscope aie TRACE writes reports with pictures"
-        raise UsageError("the format cannot show a trace of AI Engine tiles", where=side.path, hint=hint)
+        hint = "csv and parquet keep its events; opscope aie TRACE writes reports with charts"
+        raise UsageError("the format does not support AI Engine traces", where=side.path, hint=hint)
     return side
 
 
@@ -350,7 +350,7 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
     """The analyses that flame graphs are made of; with modules where these are asked for."""
     results = _results(request)
     if request.by == "module" and not any(analysis.modules for _, analysis in results):
-        problem = "the modules of its operators are not known"
+        problem = "the modules of its operators are unknown"
         hint = "give the export's files with --program and --etrecord, or leave out --by module"
         raise UsageError(problem, where=request.path, hint=hint)
     return results
@@ -370,7 +370,7 @@ def _openmetrics(request: Request) -> dict[str, Content]:
         return {".openmetrics.txt": openmetrics(_report(request), given)}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
-        problem = f"its metrics are in seconds, and this trace counts {side.table.clock.value}"
+        problem = f"its metrics are in seconds, but this trace counts {side.table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
     from opscope.measurements.analyses import analysis_of
 
@@ -410,7 +410,7 @@ def _measured_program(request: Request) -> _MeasuredProgram:
         results, comparisons = _results(request), []
     program = next((analysis.program for _, analysis in results if analysis.program), None)
     if program is None:
-        problem = "the graph is that of a program, and which one was run is not known"
+        problem = "the graph needs the program that ran, which is unknown"
         raise UsageError(problem, where=request.path, hint="name it with --program, and its record with --etrecord")
     home = Path(request.path) if _is_whole(request) and not is_kit(Path(request.path)) else Path()
     etrecord = home / program.etrecord if program.etrecord else None
@@ -437,7 +437,7 @@ def _report(request: Request) -> ReportContent:
     from opscope.workflows.reports.reports import content
 
     if request.warmup is not None or request.files is not None:
-        problem = "the report has the figures of the whole bundle"
+        problem = "the report covers the whole bundle"
         hint = "leave out --warmup, --program and --etrecord, or name one variant as BUNDLE#variant"
         raise UsageError(problem, where=request.path, hint=hint)
     return content(request.path)
@@ -466,7 +466,7 @@ def _sides(request: Request) -> Sequence[Side]:
         manifest = Bundle.open(Path(request.path)).manifest
         variants = [variant for variant in manifest.variants if manifest.completed(variant.name)]
     if not variants:
-        raise RunError("no repetition succeeded", where=request.path, hint="--resume tries them again")
+        raise RunError("no repetition succeeded", where=request.path, hint="--resume retries them")
     ordered = sorted(variants, key=lambda variant: variant.role not in FOREGROUND)
     return [side_of(f"{request.path}#{variant.name}", request.warmup, request.files) for variant in ordered]
 

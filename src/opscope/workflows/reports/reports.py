@@ -68,7 +68,7 @@ def content(
         return _with_failures(lambda: kit_content(Path(path), compared, program_files(program, None)))
     if program or compared:
         option = "--program" if program else "--baseline" if compared and compared[0] else "--candidate"
-        problem = "it is for a run of the Arm kit; a bundle has its own"
+        problem = "it applies to an Arm kit run; a bundle has its own"
         raise UsageError(problem, where=option, hint=f"omit {option}, or compare two bundles: opscope compare")
     return content_of(Bundle.open(Path(path)))
 
@@ -200,7 +200,7 @@ def check_formats(formats: Sequence[str]) -> None:
     """Refuse a format that no report has."""
     for name in formats:
         if name not in REPORT_FORMATS:
-            raise UsageError(f"no report format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))
+            raise UsageError(f"unknown format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))
 
 
 def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:

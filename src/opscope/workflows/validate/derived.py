@@ -165,7 +165,7 @@ def _analyses(now: _Rewriting) -> Iterator[_Stated]:
         elif rewritten is None:
             yield _Stated(file, document, None, f"nothing can be derived of {name or 'any variant'}")
         elif now.doubts.unfinished and _made_of(document) != _made_of(msgspec.json.decode(rewritten)):
-            yield _Stated(file, document, None, "it is of other repetitions than there are now, see complete")
+            yield _Stated(file, document, None, "it is based on other repetitions, see complete")
         else:
             yield _Stated(file, document, rewritten)
 
@@ -197,7 +197,7 @@ def _asked_for(bundle: Bundle, stated: _Stated) -> _Stated:
     if len({_text(side, "path").removesuffix(label) for side, label in zip(sides, labels, strict=True)}) > 1:
         return stated._replace(reason="its other side is another bundle")
     if not all(map(bundle.manifest.variant, labels)):
-        return stated._replace(reason="a variant of it is not one of this bundle")
+        return stated._replace(reason="it has a variant that this bundle lacks")
 
     def compared() -> _Stated:
         baseline, candidate = (bundle_side(bundle, label, None) for label in labels)
@@ -226,10 +226,10 @@ def _answer(now: _Rewriting, question: Question, stated: Iterable[_Stated], anot
             kept = [own for own in found if not (another and _OTHERWISE.match(own.at))]
             problems += [Problem(one.file, *own) for own in kept]
             if len(kept) < len(found):
-                aside.append(f"estimates in {one.file} not recomputed, made by opscope {another}")
+                aside.append(f"estimates in {one.file} not recomputed, computed by opscope {another}")
     if not same and not by_figures:
-        return question.skipped("; ".join(aside) or "there is none that can be read")
-    said = f"{counted_text(same + by_figures, 'file')} {'is' if same + by_figures == 1 else 'are'} what the traces give"
+        return question.skipped("; ".join(aside) or "none can be read")
+    said = f"{counted_text(same + by_figures, 'file')} {'matches' if same + by_figures == 1 else 'match'} the traces"
     passed = f"{said}: {same} byte by byte, {by_figures} in figures" if by_figures else f"{said}, byte by byte"
     return question.answered(problems, "; ".join([passed, *aside]))
 
@@ -267,12 +267,12 @@ def page_texts(found: Inventory) -> dict[str, str]:
 
 
 def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[str, bytes], doubt: str) -> BundleCheck:
-    """Reports that are cut off, or do not say what the traces give."""
+    """Reports that are cut off, or do not match the traces."""
     question = questions.REPORTS
     if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
-        return question.answered([Problem(HTML, "", "is cut off")], "")
+        return question.answered([Problem(HTML, "", "is truncated")], "")
     if not texts or doubt:
-        return question.skipped(doubt or "there is no report that can be read")
+        return question.skipped(doubt or "no report can be read")
     from opscope.reports.pictures.pictures import undrawable
 
     undrawn = undrawable()
@@ -281,12 +281,12 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
     notes = [note for _, _, note in compared if note]
     if HTML in texts and undrawn:
         notes.append(f"{HTML} not recomputed: {undrawn}")
-    notes += [f"{name} not recomputed: other bundles are part of it" for name in _COMBINED if not found.fault(name)]
+    notes += [f"{name} not recomputed: it covers other bundles too" for name in _COMBINED if not found.fault(name)]
     problems = [problem for _, own, _ in compared for problem in own]
     same = [file for file, _, note in compared if not note.startswith(file)]
     if not same and not problems:
         return question.skipped("; ".join(notes))
-    said = f"{' and '.join(same)} {'say' if len(same) > 1 else 'says'} what the traces give"
+    said = f"{' and '.join(same)} {'match' if len(same) > 1 else 'matches'} the traces"
     return question.answered(problems, "; ".join([said, *notes]))
 
 
@@ -300,13 +300,13 @@ def _compared(report: _Report) -> tuple[str, list[Problem], str]:
         return report.file, [], ""
     writer = writer_of(report.stated)
     if writer != __version__:
-        named = f"opscope {writer}" if writer else "an earlier opscope, which it does not name"
+        named = f"opscope {writer}" if writer else "an earlier opscope version"
         return report.file, [], f"{report.file} not recomputed, written by {named}"
     drawer = drawn_by(report.stated)
     if NOT_DRAWN in report.stated:
         note = f"pictures of {report.file} were not drawn when it was written"
     elif drawer != drawn_by(report.true):
-        note = f"pictures of {report.file} not recomputed, drawn by {drawer or 'what it does not name'}"
+        note = f"pictures of {report.file} not recomputed, drawn by {drawer or 'an unnamed version'}"
         report = report._replace(true=report.true.replace(drawn_by(report.true) or "", drawer or "", 1))
     else:
         return report.file, problems, ""

@@ -41,7 +41,7 @@ def file_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     wanted = list(dict.fromkeys([*stated, *output_files(manifest), *derived]))
     missing = [path for path in wanted if found.fault(path) == _MISSING]
     problems = [Problem(path, "", _why(path, stated)) for path in missing]
-    return questions.FILES.answered(problems, f"all {len(wanted)} stated files are there")
+    return questions.FILES.answered(problems, f"all {len(wanted)} listed files exist")
 
 
 def _why(path: str, stated: Mapping[str, str]) -> str:
@@ -62,15 +62,15 @@ def hash_check(
     hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
     stated = [own for own in records if own.stated is not None]
     if not traces.hashed and not traces.hashes and not stated:
-        return questions.HASHES.skipped("no trace is there whose hash is stated, and no record has one")
+        return questions.HASHES.skipped("no trace or record has a recorded hash")
     others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
-    told = f", {counted_text(others, 'file')} beside them" if others else ""
+    told = f", {counted_text(others, 'file')} next to them" if others else ""
     counts = (
         f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {counted_text(len(records), 'record')}"
     )
-    aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
+    aside = "" if len(stated) == len(records) else "; an earlier opscope recorded no hash for the others"
     return questions.HASHES.answered(
-        [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} have the stated SHA-256{aside}"
+        [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} match the recorded SHA-256{aside}"
     )
 
 
@@ -111,13 +111,13 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     paths = [path for model in models.values() for path in (model.program, model.etrecord) if path is not None]
     faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
     if faults or any(model.sha256 is None for model in models.values()):
-        return question.skipped(faults[0] if faults else "the manifest states no hash")
+        return question.skipped(faults[0] if faults else "the manifest has no hash")
     problems = list(_value_problems(manifest, found))
     for at, model in models.items():
         problems += [*_untrue_facts(at, model, found), *_record_problems(at, model, found)]
     programs = ", ".join(model.program for model in models.values())
     unhashed = [model.etrecord for model in models.values() if model.etrecord and model.etrecord_sha256 is None]
-    aside = f"; the manifest has no hash of {', '.join(unhashed)}" if unhashed else ""
+    aside = f"; the manifest has no hash for {', '.join(unhashed)}" if unhashed else ""
     return question.answered(problems, f"{programs}: hash, size, methods and delegates as stated{aside}")
 
 
@@ -202,10 +202,10 @@ def document_kind(path: str) -> str:
 def document_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Documents that break their schema."""
     if not documents:
-        return questions.DOCUMENTS.skipped("there is no document besides the manifest")
+        return questions.DOCUMENTS.skipped("no documents besides the manifest")
     problems = [Problem(path, *fault) for path, document in documents.items() for fault in document.faults]
     files = counted_text(len(documents), "JSON document")
-    passed = f"{files}: every field is known and of the right type"
+    passed = f"{files}: all fields are known and have the right type"
     return questions.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
 
 
@@ -218,11 +218,11 @@ def ceilings_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
         return questions.CEILINGS.skipped("no ceilings were measured")
     reused = {path: ceilings for path, ceilings in known.items() if ceilings.origin is Origin.CACHE}
     problems = [
-        Problem(path, "drift", "the ceilings are those of an earlier run, and no probe agreed with them")
+        Problem(path, "drift", "the ceilings come from an earlier run, and no probe confirmed them")
         for path, ceilings in reused.items()
         if ceilings.drift is None or not ceilings.drift.agrees
     ]
-    passed = f"{len(known) - len(reused)} measured, {len(reused)} of an earlier run that a probe agreed with"
+    passed = f"{len(known) - len(reused)} measured, {len(reused)} from an earlier run, confirmed by a probe"
     return questions.CEILINGS.answered(problems, passed)
 
 
@@ -232,7 +232,7 @@ def absent_text(documents: Iterable[JsonDocument]) -> str:
     if not absent:
         return ""
     first = min(absent)
-    return f"; {counted_text(len(absent), 'optional field')} not stated, as by an earlier opscope: {first}"
+    return f"; {counted_text(len(absent), 'optional field')} missing, written by an earlier opscope: {first}"
 
 
 def leftover_check(manifest: Manifest, found: Inventory) -> BundleCheck:

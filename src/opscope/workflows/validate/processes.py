@@ -35,7 +35,7 @@ def thread_check(manifest: Manifest) -> BundleCheck:
             found.append(Problem(MANIFEST, at, f"is {measured.threads}, {variant.name} asks for {variant.threads}"))
     if not read:
         return questions.THREADS.skipped("no process reported its thread count")
-    return questions.THREADS.answered(found, f"{counted_text(read, 'thread pool')} as large as asked")
+    return questions.THREADS.answered(found, f"{counted_text(read, 'thread pool')} of the requested size")
 
 
 def mask_check(manifest: Manifest) -> BundleCheck:
@@ -48,8 +48,8 @@ def mask_check(manifest: Manifest) -> BundleCheck:
         found += [Problem(MANIFEST, f"repetitions[{number}].measurement.{at}", message) for at, message in faults]
         proved += repetition.measurement.mask is not None
     if not proved and not found:
-        return questions.MASK.skipped("nothing was switched off and no process reported a proof")
-    return questions.MASK.answered(found, f"{counted_text(proved, 'proof')}, each of the fields its variant clears")
+        return questions.MASK.skipped("nothing was switched off, and no process reported a proof")
+    return questions.MASK.answered(found, f"{counted_text(proved, 'proof')}, each for the fields its variant clears")
 
 
 def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[str, str]]:
@@ -60,15 +60,15 @@ def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[s
     asked = variant.cleared
     if mask is None:
         if asked:
-            yield "mask", f"there is no proof that {', '.join(asked)} were off"
+            yield "mask", f"no proof that {', '.join(asked)} were off"
         return
     if mask.cleared != asked:
         done, wanted = (", ".join(fields) or "nothing" for fields in (mask.cleared, asked))
         yield "mask.cleared", f"proves {done}, {repetition.variant} clears {wanted}"
     if mask.backend_loaded_before:
-        yield "mask.backend_loaded_before", "the backend had read the features before they were cleared"
+        yield "mask.backend_loaded_before", "the backend read the features before they were cleared"
     if not mask.same_symbol:
-        yield "mask.same_symbol", "another copy of the features was cleared than the backend reads"
+        yield "mask.same_symbol", "the cleared copy of the features is not the one the backend reads"
     wanted = variant.switch or Mechanism.CPUINFO
     if mask.mechanism is not wanted:
         yield "mask.mechanism", f"is {mask.mechanism.value}, {repetition.variant} is switched by {wanted.value}"
@@ -88,7 +88,7 @@ def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     hashed = sum(measured.output_sha256 is not None for _, _, measured in done)
     if not hashed and not problems:
         return questions.OUTPUTS.skipped("no process hashed its outputs")
-    return questions.OUTPUTS.answered(problems, f"outputs of {hashed} repetitions are those of their variants")
+    return questions.OUTPUTS.answered(problems, f"outputs of {hashed} repetitions match their variants")
 
 
 class _Fact(NamedTuple):

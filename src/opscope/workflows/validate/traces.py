@@ -108,7 +108,7 @@ def _note_file(every: TraceFindings, repetition: Repetition, found: Inventory) -
     try:
         _note_hash(every, repetition, content_sha256(found.root / name))
     except OpscopeError:
-        every.hashes.append(Problem(name, "", "cannot be inflated, so its SHA-256 is not the stated one"))
+        every.hashes.append(Problem(name, "", "cannot be inflated, so its SHA-256 differs from the recorded one"))
 
 
 def _note_hash(every: TraceFindings, repetition: Repetition, sha256: str) -> None:
@@ -151,7 +151,7 @@ def _shorter_calls(repetition: Repetition, durations: Sequence[int], at: str) ->
     for number, (wall, inner) in enumerate(zip(calls, durations, strict=True)):
         if wall < inner * _CLOCKS_AGREE - _LATEST_NS:
             place = f"{at}.measurement.wall_ns[{number}]"
-            yield place, f"the call is stated to take {wall:,} ns, Method::execute in {repetition.trace} took {inner:,}"
+            yield place, f"the call is recorded as {wall:,} ns, Method::execute in {repetition.trace} took {inner:,}"
 
 
 def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleCheck]:
@@ -164,8 +164,8 @@ def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleChec
     answers: list[tuple[Question, list[Problem], str]] = [
         (questions.TRACES, findings.damaged, f"{read} decoded, {inferences} as stated"),
         (questions.NESTING, findings.nesting, f"no event of {read} exceeds its parent"),
-        (questions.SELF_TIMES, findings.self_times, f"self times add up to Method::execute in each of {every}"),
-        (questions.CALLS, findings.calls, f"the caller waited no less than Method::execute in {every}"),
+        (questions.SELF_TIMES, findings.self_times, f"self times add up to Method::execute in all {every}"),
+        (questions.CALLS, findings.calls, f"caller times are at least Method::execute in {every}"),
     ]
     return [
         question.skipped(bug or "no trace can be read")

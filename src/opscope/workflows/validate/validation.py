@@ -61,15 +61,13 @@ def _validated_kit_run(path: Path) -> ValidationResult:
 def opened_bundle(path: Path) -> Opened:
     """Look at what is on disk."""
     if not path.exists():
-        raise NotFoundError(
-            "there is nothing there", where=path, hint="give the directory that `opscope profile` wrote"
-        )
+        raise NotFoundError("nothing exists there", where=path, hint="give the directory that `opscope profile` wrote")
     if not (path / MANIFEST).exists():
-        raise BundleError("not a bundle: there is no manifest.json in it", where=path, hint=_other_hint(path))
+        raise BundleError("not a bundle: it has no manifest.json", where=path, hint=_other_hint(path))
     found = inventory(path)
     fault = found.fault(MANIFEST)
     if fault:
-        raise BundleError(f"its manifest.json {fault}", where=path, hint="give a bundle that is whole")
+        raise BundleError(f"its manifest.json {fault}", where=path, hint="give a complete bundle")
     return Opened(found, examined(found.content(MANIFEST), Manifest))
 
 
@@ -108,7 +106,7 @@ def _shapes(opened: Opened, manifest: Manifest) -> dict[str, DocumentStructure]:
     return {kind: shape(documents) for kind, documents in kinds.items()}
 
 
-_WAIT = "wait until the run that is writing here ends"
+_WAIT = "wait until the current run finishes writing"
 
 
 def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
@@ -130,7 +128,7 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
 
     if is_kit(Path(path)):
         if like is not None:
-            raise UsageError("a run of the Arm kit has another structure", where="--like", hint="omit --like")
+            raise UsageError("an Arm kit run has a different structure", where="--like", hint="omit --like")
         return _validated_kit_run(Path(path))
     opened = opened_bundle(Path(path))
     good = None if like is None else opened_bundle(Path(like))
@@ -172,7 +170,7 @@ def _manifest_checks(opened: Opened) -> list[BundleCheck]:
         problems = [Problem(MANIFEST, *fault) for fault in opened.document.faults]
         if opened.manifest is not None:
             problems += model_problems(opened.manifest)
-        passed = f"every field is known and of the right type{absent_text([opened.document])}"
+        passed = f"all fields are known and have the right type{absent_text([opened.document])}"
         return questions.MANIFEST.answered(problems, passed)
 
     return _answered(questions.MANIFEST, checked)
@@ -196,7 +194,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     values = {path: document.value for path, document in documents.items() if isinstance(document.value, dict)}
     comparable = {path: value for path, value in values.items() if not documents[path].foreign}
     records_text = f"{counted_text(len(manifest.repetitions), 'repetition')} as planned"
-    paths_text = "all stated paths and all files are in the bundle"
+    paths_text = "all listed paths and all files are in the bundle"
     hashes = record_hashes(opened.document.value)
     figures = Bundle(found.root, manifest, hashes_checked=True)
     checks = [
@@ -249,7 +247,7 @@ def _not_asked(question: Question, failures: Sequence[PartFailure]) -> BundleChe
 def _plan_check(manifest: Manifest, problems: list[Problem]) -> BundleCheck:
     rounds, variants = manifest.plan.rounds, len(manifest.variants)
     return questions.PLAN.answered(
-        problems, f"each of {rounds} rounds holds each of {counted_text(variants, 'variant')} once"
+        problems, f"each of {rounds} rounds has each of {counted_text(variants, 'variant')} once"
     )
 
 
@@ -259,14 +257,14 @@ def _completeness_check(opened: Opened, manifest: Manifest, problems: list[Probl
     succeeded = f"{done} of {counted_text(len(planned), 'planned repetition')} succeeded"
     action = _WAIT if is_held(opened.found.root) else _finishing(opened.found, manifest)
     question = questions.COMPLETE._replace(action=action)
-    return question.answered(problems, succeeded, f"{succeeded}, the run is {manifest.status.value}")
+    return question.answered(problems, succeeded, f"{succeeded}; the run is {manifest.status.value}")
 
 
 def _finishing(found: Inventory, manifest: Manifest) -> str:
     """The command that finishes a run."""
     config = next((path for path in found.sizes if path.partition(".")[0] == "config"), None)
     if config is not None:
-        return f"finish it with `opscope run FILE --resume`, where FILE is the one that {config} is a copy of"
+        return f"finish it with `opscope run FILE --resume`, where FILE is the original of {config}"
     for old in manifest.programs.values():
         names = " --against ".join(shell_command([source]) for source in (manifest.model.source, old.source))
         return f"finish it with `opscope profile {names} --out {{bundle}} --resume`"
@@ -277,7 +275,7 @@ def _variants_outside(manifest: Manifest, found: Inventory) -> dict[str, str]:
     """Variants with a file that must not be opened, which computing their figures would do."""
     outside = {variant.name: f"{VARIANTS}/{variant.name}" for variant in manifest.variants}
     return {
-        name: "one of its files cannot be read, see paths"
+        name: "a file cannot be read, see paths"
         for name, home in outside.items()
         if any(path == home or path.startswith(f"{home}/") or home.startswith(f"{path}/") for path in found.unusable)
     }
@@ -286,7 +284,7 @@ def _variants_outside(manifest: Manifest, found: Inventory) -> dict[str, str]:
 def _program_doubt(check: BundleCheck) -> str:
     """Why layers cannot be known; empty when they can."""
     passed = check.status is CheckStatus.PASSED
-    return "" if passed else "the program or its record cannot be used, see program, files and paths"
+    return "" if passed else "the program or its record is unusable, see program, files and paths"
 
 
 def _ceilings_doubt(documents: Mapping[str, JsonDocument]) -> str:

@@ -67,9 +67,9 @@ static void open_file(void) {
   const char* path = getenv("OPSCOPE_KERNEL_COUNTS");
   if (path == NULL) return;
   const int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0 || ftruncate(descriptor, sizeof *file) != 0) give_up("the file for the counts cannot be made");
+  if (descriptor < 0 || ftruncate(descriptor, sizeof *file) != 0) give_up("cannot create the file for the counts");
   file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (file == MAP_FAILED) give_up("the file for the counts cannot be mapped");
+  if (file == MAP_FAILED) give_up("cannot map the file for the counts");
   close(descriptor);
   file->kernels = KERNELS;
   file->rows = ROWS;

@@ -136,7 +136,7 @@ def _scalar(table: Tables, slot: int, form: str) -> float | int:
     if not at:
         return 0
     if at + size > table.buffer.size:
-        raise table.buffer.error("a number reaches past the end of the file", at)
+        raise table.buffer.error("a number extends past the end of the file", at)
     number: float | int = struct.unpack(form, table.buffer.bytes[at : at + size].tobytes())[0]
     return number
 
@@ -172,7 +172,7 @@ class EtdumpReader:
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
         """All events of a file."""
         if not len(data):
-            raise EmptyTraceError("the file has no bytes", where=path, hint=_NO_TRACER)
+            raise EmptyTraceError("the file is empty", where=path, hint=_NO_TRACER)
         origin = _origin(bytes(data[: _PREFIX + _HEADER]))
         if origin is None:
             raise TraceFormatError(
@@ -192,7 +192,7 @@ class EtdumpReader:
             raise TraceFormatError(error.problem, where=path, hint=_DAMAGED) from error
 
 
-_DAMAGED = "the file is damaged, or its events come from clocks that do not agree"
+_DAMAGED = "the file is damaged, or its events come from inconsistent clocks"
 _NO_TRACER = (
     "the runtime was built without event tracing: use executorch 1.5 or newer, "
     "or build the runner with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
@@ -410,7 +410,7 @@ def _metadata(profile: Tables) -> tuple[bytes | None, ...]:
     for row in np.flatnonzero(count).tolist():
         left -= int(count[row])
         if left < 0:
-            raise profile.buffer.error("metadata of events overlap each other", int(first[row]))
+            raise profile.buffer.error("event metadata overlaps", int(first[row]))
         found[row] = raw[int(first[row]) : int(first[row] + count[row])].tobytes()
     return tuple(found)
 
@@ -458,7 +458,7 @@ def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quanti
 def _skipped(count: int) -> TraceWarning | None:
     if not count:
         return None
-    message = f"{count:,} allocation or debug events carry no time and are kept outside the table"
+    message = f"{count:,} allocation or debug events have no time and stay outside the table"
     return TraceWarning("events_beside", message, "latency and split are not affected; see EventTable.side")
 
 
@@ -466,8 +466,8 @@ def _quantisation(each: int) -> TraceWarning | None:
     if not each:
         return None
     message = (
-        f"the delegate truncates operator durations to whole microseconds: up to {each} µs of an inference are "
-        "theirs but counted as framework; their start times are not measured"
+        f"the delegate truncates operator durations to whole microseconds: up to {each} µs per inference are counted "
+        "as framework time; start times are not measured"
     )
     return TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")
 
@@ -475,8 +475,8 @@ def _quantisation(each: int) -> TraceWarning | None:
 def _several_methods(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
         return None
-    message = f"{loads} methods were loaded; their inferences are distinguished by what they run, not by name"
-    return TraceWarning("several_methods", message, "use each method's figures; the latency of all calls mixes them")
+    message = f"{loads} methods were loaded; inferences are distinguished by what they run, not by name"
+    return TraceWarning("several_methods", message, "use the figures per method; the latency over all calls mixes them")
 
 
 def _unfinished(segment: Segment) -> int:
@@ -489,5 +489,5 @@ def _unfinished(segment: Segment) -> int:
 def _unfinished_warning(lost: int) -> TraceWarning | None:
     if not lost:
         return None
-    message = f"{lost:,} event{'s' if lost > 1 else ''} outside of any inference: the run ended in the middle of one"
-    return TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")
+    message = f"{lost:,} event{'s' if lost > 1 else ''} outside any inference: the run ended during one"
+    return TraceWarning("unfinished_inference", message, "they stay in the table but are not counted")

@@ -25,7 +25,7 @@ _MOST_EXPANSION = 200  # inflated bytes a stored byte; JSON of graphs reaches ab
 _FREE_EXPANSION = 2**20  # bytes below which expansion is harmless
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_HINT = "export the model again, or copy the file again: it is corrupted, or not an ETRecord of ExecuTorch"
+_HINT = "export the model or copy the file again: it is corrupted, or not an ExecuTorch ETRecord"
 
 # What the standard library raises on damaged archives, found by fuzzing.
 _DAMAGE = (
@@ -104,7 +104,7 @@ class Archive:
         infos = self._zip.infolist()
         if len(infos) > _MOST_MEMBERS:
             raise self.error(
-                f"it has {counted_text(len(infos), 'member', ',')}, an ETRecord has a dozen for each method"
+                f"it has {counted_text(len(infos), 'member', ',')}; an ETRecord has about a dozen per method"
             )
         members: dict[str, zipfile.ZipInfo] = {}
         for info in infos:
@@ -119,11 +119,11 @@ class Archive:
     def _check_member(self, info: zipfile.ZipInfo) -> None:
         name = info.orig_filename
         if leads_out(name) or ":" in name:
-            raise self.error(f"the name {_shown(name)} points out of the archive", info.header_offset)
+            raise self.error(f"the name {_shown(name)} points outside the archive", info.header_offset)
         if stat.S_ISLNK(info.external_attr >> 16):
             raise self.error(f"{_shown(name)} is a link", info.header_offset)
         if info.header_offset < 0:
-            raise self.error(f"{_shown(name)} is stated to start before the file does")
+            raise self.error(f"{_shown(name)} starts before the file")
         if info.flag_bits & _ENCRYPTED:
             raise self.error(f"{_shown(name)} is encrypted", info.header_offset)
         if info.compress_type not in _METHODS:
@@ -132,7 +132,7 @@ class Archive:
     def _check_size(self, info: zipfile.ZipInfo) -> None:
         size, stored = info.file_size, info.compress_size
         if size > self._left:
-            problem = f"{_shown(info.filename)} would take {size:,} bytes, the limit is {LARGEST_JSON:,} for all"
+            problem = f"{_shown(info.filename)} would need {size:,} bytes, the limit is {LARGEST_JSON:,} for all"
             raise self.error(problem, info.header_offset)
         whole = self.path.stat().st_size
         if info.header_offset + stored > whole or (info.compress_type == zipfile.ZIP_STORED and stored != size):

@@ -119,7 +119,7 @@ def _modules(stack: str) -> tuple[ModuleScope, ...]:
     for entry in filter(None, stack.split(";")):
         parts = _split(entry)
         if len(parts) != _SCOPE_PARTS:
-            raise UnreadableError(f"{entry[:60]!r} is not an entry of a module stack")
+            raise UnreadableError(f"{entry[:60]!r} is not a module stack entry")
         scopes.append(ModuleScope(parts[1], parts[2]))
     return tuple(scopes)
 
@@ -201,7 +201,7 @@ def _decoded(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T
     try:
         return _decode(data, decoder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise archive.error(f"{name!r} does not hold what it should: {error}") from error
+        raise archive.error(f"{name!r} has unexpected content: {error}") from error
 
 
 def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:

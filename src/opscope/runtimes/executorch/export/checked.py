@@ -92,7 +92,7 @@ def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
         model, _, problem = runtime.usable_model(done.program, done.etrecord)
         found = preflight(model, done.program.name, sha256_of(done.program))
     except OpscopeError as error:
-        text = f"what was written does not read back: {error.problem}"
+        text = f"the export does not read back: {error.problem}"
         hint = "this is a bug in opscope or in ExecuTorch's exporter; please report it with the log"
         raise ExportError(text, where=error.where, hint=hint) from error
     return found, done.done.etrecord_problem or (problem.problem if problem else None)
@@ -126,7 +126,7 @@ def _check_agreement(record: ExportRecord, log: Path) -> None:
             continue
         other = "the model in PyTorch" if not one.eager.agree else "the quantised graph in PyTorch"
         problem = one.eager.problem if not one.eager.agree else one.graph.problem if one.graph else None
-        said = f"{record.source} ({one.method.name}) does not agree with {other}: {problem}"
+        said = f"{record.source} ({one.method.name}) disagrees with {other}: {problem}"
         raise ExportError(said, where=log, hint=f"{_advice(record, one)}; --tolerance accepts a larger error")
 
 
@@ -137,7 +137,7 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
     stayed = {group.operator for group in method.delegation.portable}
     if record.dtype == FP16 and LAYER_NORM in stayed:
         return (
-            "layer norms of 256 numbers or more are wrong in half precision in executorch 1.5.1: wrap them with "
+            "in executorch 1.5.1, half-precision layer norms over 256 or more elements are wrong: wrap them with "
             "opscope.runtimes.executorch.export.patterns.NormInFp32"
         )
     return "try --dtype fp32; if that fails too, compare parts of the model"
@@ -169,9 +169,9 @@ def _copied(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
         raise UsageError(f"a {type(module).__name__} is not a model", where="model", hint=hint)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     if not given or not all(isinstance(value, torch.Tensor) for value in given):
-        raise UsageError("the inputs of a module are a tensor or a tuple of tensors", where="inputs")
+        raise UsageError("module inputs must be a tensor or a tuple of tensors", where="inputs")
     try:
         return EagerModel.of(copy.deepcopy(module).eval(), given)
     except (RuntimeError, TypeError) as error:
-        hint = "build it again without running it, or export it to a .pte yourself"
-        raise ExportError(f"the module cannot be copied: {error}", where="model", hint=hint) from error
+        hint = "rebuild it without running it, or export it to a .pte yourself"
+        raise ExportError(f"cannot copy the module: {error}", where="model", hint=hint) from error

@@ -69,7 +69,7 @@ def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa
         said = str(error).strip().splitlines()[0] if str(error).strip() else ""
         at = f" at {place}" if place else ""
         problem = f"{name}({given}{named}) fails in PyTorch{at}: {type(error).__name__}: {said[:300]}"
-        hint = "the example inputs must fit the model: compare their number, shapes and types with its forward"
+        hint = "the example inputs must match the model: compare their number, shapes and types with its forward"
         raise UsageError(problem, hint=hint) from error
 
 

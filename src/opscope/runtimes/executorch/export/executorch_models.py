@@ -43,7 +43,7 @@ def executorch_model(name: str) -> EagerModel:
         problem = "the installed executorch has no registry of example models"
         raise MissingDependencyError(problem, hint=install_command("executorch")) from error
     if name not in registry:
-        hint = f"{did_you_mean(name, registry)}; they are those of executorch.examples.models"
+        hint = f"{did_you_mean(name, registry)}; see executorch.examples.models"
         raise NotFoundError(f"ExecuTorch's registry has no model {name!r}", hint=hint)
     module, class_name = registry[name]
     # Weights are never downloaded behind the user's back; a model that wants them says what is missing.

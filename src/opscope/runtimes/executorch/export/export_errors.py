@@ -20,7 +20,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _MACHINERY = ("torch", "torchao", "executorch")
 _MODELS = (("executorch", "examples"), ("opscope", "runtimes", "executorch", "export", "models"))
 _LONGEST = 300
-_LOG = "the whole message is in the export log"
+_LOG = "see the export log for the full message"
 # What to try, by what torch or ExecuTorch says; the first that fits.
 _ADVICE = (
     (
@@ -29,23 +29,23 @@ _ADVICE = (
     ),
     (
         r"data-dependent|GuardOnDataDependent|DynamicControlFlow|Could not extract specialized integer",
-        "a branch or a size depends on a tensor's value: write it with torch.where or torch.cond, or fix it",
+        "a branch or size depends on a tensor's value: use torch.where or torch.cond, or make it constant",
     ),
     (
         r"[Mm]issing out variant|not Aten Canonical|not in Core ATen|[Mm]issing operator|no kernel",
-        "ExecuTorch has no kernel for this operator: express it by others in a wrapper around the module",
+        "ExecuTorch has no kernel for this operator: express it with others in a wrapper module",
     ),
     (
         r"[Cc]onstraints violated|dynamic_shapes|specialized",
-        "dynamic_shapes must match the inputs one by one, and a size that the model fixes cannot be dynamic",
+        "dynamic_shapes must match the inputs one by one; a size fixed by the model cannot be dynamic",
     ),
     (
         r"(expected|have|same|match).{0,60}(dtype|scalar type|Half|Float)|(dtype|scalar type).{0,60}(mismatch|same)",
-        "the model mixes number types: give tensors made in forward the type of the input, or export in fp32",
+        "the model mixes number types: create tensors in forward with the input's type, or export in fp32",
     ),
     (
         r"Failed to trace|torch\.jit|ScriptModule",
-        "the module is compiled already: export the plain nn.Module it was made of",
+        "the module is already compiled: export the original nn.Module",
     ),
 )
 
@@ -80,7 +80,7 @@ def advice(said: str) -> str:
     for pattern, hint in _ADVICE:
         if re.search(pattern, said):
             return hint
-    return "look at the named line, or take out parts of the model until the rest exports"
+    return "check the named line, or remove parts of the model until the rest exports"
 
 
 def operator_in(said: str) -> str | None:

@@ -47,7 +47,7 @@ def named_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            hint = "run in the directory that holds it, install it, or name the file: FILE.py:CALLABLE"
+            hint = "run from its directory, install it, or name the file: FILE.py:CALLABLE"
             raise NotFoundError(f"there is no module {name!r}", where="MODEL", hint=hint) from error
         raise _import_error(name, error) from error
     except Exception as error:  # a module may raise whatever it likes when it is imported
@@ -91,8 +91,8 @@ def _in_packages(file: Path, dots: int) -> ModuleType:
     chain = [directory]
     while (chain[0].parent / _PACKAGE).is_file() or len(chain) < dots:
         if chain[0] == chain[0].parent:
-            problem = f"its relative imports lead up {dots} directories, and there are not so many"
-            raise UsageError(problem, where=file, hint="give the file in its package")
+            problem = f"its relative imports go up {dots} directories, more than exist"
+            raise UsageError(problem, where=file, hint="give the file inside its package")
         chain.insert(0, chain[0].parent)
     name = _free_name(_identifier(chain[0].name))
     _also_found_in(chain[0].parent)
@@ -150,7 +150,7 @@ def called(module: ModuleType, name: str, where: str) -> EagerModel:
         raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
     if missing := needed(found):
         call = f"{name}({', '.join(f'{argument}=...' for argument in missing)})"
-        hint = f"write a function without arguments, and name that: def build(): return {call}, (torch.randn(...),)"
+        hint = f"write a function without arguments and name it: def build(): return {call}, (torch.randn(...),)"
         raise UsageError(f"{name} needs arguments: {', '.join(missing)}", where=where, hint=hint)
     return built(lambda: _complete(found(), module, where), where)
 
@@ -169,7 +169,7 @@ def _with_inputs(model: Any, module: ModuleType, call: str, where: str) -> tuple
         return model, inputs
     example, taken = example_input(model), ", ".join(needed(model.forward))
     hint = (
-        f"write {INPUTS} = ({example},) beside it, with a tensor for each argument of forward ({taken}), or a function "
+        f"write {INPUTS} = ({example},) next to it, one tensor per argument of forward ({taken}); or write a function "
         f"that returns both: def build(): return {call}, ({example},)"
     )
     raise UsageError(f"{type(model).__name__} has no example inputs", where=where, hint=hint)
@@ -183,8 +183,8 @@ def built(builder: Callable[[], Any], where: str) -> EagerModel:
         raise
     except FileNotFoundError as error:
         missing = error.filename or str(error)
-        hint = "get the checkpoint that the model loads, or correct its path"
-        raise NotFoundError(f"building the model needs {missing}, which is missing", where=where, hint=hint) from error
+        hint = "get the checkpoint that the model loads, or fix its path"
+        raise NotFoundError(f"missing file, needed to build the model: {missing}", where=where, hint=hint) from error
     except ModuleNotFoundError as error:
         raise _import_error(where, error) from error
     except Exception as error:  # a builder may raise whatever it likes
@@ -220,30 +220,30 @@ def _check(name: str, method: EagerMethod, where: str) -> None:
     import torch
 
     if not isinstance(method.module, torch.nn.Module):
-        hint = "give the module itself: a function fits into the forward of a small module"
+        hint = "give a module: wrap the function in the forward of a small module"
         problem = f"the module of {name!r} must be a torch.nn.Module, got {type(method.module).__name__}"
         raise UsageError(problem, where=where, hint=hint)
     if not isinstance(method.inputs, tuple):
         problem = f"the example inputs of {name!r} must be a tuple, got {type(method.inputs).__name__}"
-        raise UsageError(problem, where=where, hint="one input is written (x,)")
+        raise UsageError(problem, where=where, hint="write a single input as (x,)")
 
 
 def _import_error(where: str, error: Exception) -> MissingDependencyError | UsageError:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        hint = f"install it with: pip install {package}; `opscope models` says what some models need"
+        hint = f"install it with: pip install {package}; `opscope models` lists what some models need"
         return MissingDependencyError(f"{package} is needed and not installed", where=where, hint=hint)
     place = place_of(error)
     if isinstance(error, SyntaxError):
-        return UsageError(f"syntax error in line {error.lineno}: {error.msg}", where=where, hint="correct the file")
+        return UsageError(f"syntax error in line {error.lineno}: {error.msg}", where=where, hint="fix the file")
     at = f" at {place}" if place else ""
     problem = f"importing it fails{at}: {type(error).__name__}: {error}"
-    return UsageError(problem, where=where, hint="the module must import by itself: try python -c 'import ...'")
+    return UsageError(problem, where=where, hint="the module must be importable: try python -c 'import ...'")
 
 
 def _build_error(where: str, error: Exception) -> ExportError:
     found = export_error("building the model", error)
-    hint = "call it in a Python shell first: it must return a model without arguments; see the export log"
+    hint = "call it in a Python shell first: without arguments it must return a model; see the export log"
     if isinstance(error, OSError):
-        hint = "a file or a download is not to be had; transformers:CONFIGCLASS builds architectures without weights"
+        hint = "a file or download is unavailable; transformers:CONFIGCLASS builds architectures without weights"
     return ExportError(found.problem, where=where, hint=hint)

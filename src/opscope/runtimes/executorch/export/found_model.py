@@ -35,16 +35,16 @@ def callable_name(module: ModuleType, where: str) -> str:
     if ready:
         commands = "; ".join(shell_command(["opscope", "export", f"{where}:{name}"]) for name in ready[:_FEW])
         raise UsageError(
-            f"several classes can be the model: {', '.join(ready)}", where=where, hint=f"name one: {commands}"
+            f"several classes could be the model: {', '.join(ready)}", where=where, hint=f"name one: {commands}"
         )
     if classes:
         name = classes[-1]
         call = f"{name}({', '.join(f'{one}=...' for one in needed(vars(module)[name]))})"
-        problem = f"no class of it can be made without arguments: {', '.join(classes[:_FEW])}"
-        hint = f"write into it: model = {call} and example_inputs = (torch.randn(...),)"
+        problem = f"no class can be built without arguments: {', '.join(classes[:_FEW])}"
+        hint = f"add to it: model = {call} and example_inputs = (torch.randn(...),)"
         raise NotFoundError(problem, where=where, hint=hint)
-    hint = "write into it: def build(): return module, (torch.randn(1, 3, 224, 224),)"
-    raise NotFoundError("it defines no build, no model and no class of modules", where=where, hint=hint)
+    hint = "add to it: def build(): return module, (torch.randn(1, 3, 224, 224),)"
+    raise NotFoundError("it defines no build, no model and no module class", where=where, hint=hint)
 
 
 def is_own_module(found: object, module: ModuleType) -> bool:

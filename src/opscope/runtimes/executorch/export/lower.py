@@ -124,7 +124,7 @@ def calibration_inputs(method: EagerMethod, choice: Quantisation) -> Sequence[In
     given = list(choice.calibration)
     if not given or any(len(inputs) != len(method.inputs) for inputs in given):
         problem = f"calibration needs at least one tuple of {counted_text(len(method.inputs), 'input')} each"
-        raise UsageError(problem, where="Quantisation.calibration", hint="or None: inputs are made like the examples")
+        raise UsageError(problem, where="Quantisation.calibration", hint="or None to generate inputs like the examples")
     return given
 
 
@@ -189,9 +189,9 @@ def _check_quantised(graph: Any, *, dynamic: bool) -> None:  # noqa: ANN401 - li
     named = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
     if any("quantized_decomposed" in name or "torchao.quantize" in name for name in named):
         return
-    what = "dynamically; that is for linear layers and convolutions" if dynamic else "by XNNPACK's quantiser"
+    what = "dynamically; only linear layers and convolutions support that" if dynamic else "by XNNPACK's quantiser"
     hint = "--dtype int8 quantises more kinds of operators" if dynamic else "--dtype fp32 or fp16 leaves it as it is"
-    raise ExportError(f"quantising failed: no operator of the model can be quantised {what}", hint=hint)
+    raise ExportError(f"quantising failed: no operator in the model can be quantised {what}", hint=hint)
 
 
 GROUP = 32
@@ -214,8 +214,8 @@ def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN40
         and not any(name == skipped or name.startswith(f"{skipped}.") for skipped in choice.skip)
     }
     if not fit:
-        problem = f"quantising failed: the model has no linear layer whose inputs are a multiple of {GROUP}"
-        raise ExportError(problem, hint="--dtype dynamic-int8 has a scale for every output channel instead")
+        problem = f"quantising failed: no linear layer has an input size that is a multiple of {GROUP}"
+        raise ExportError(problem, hint="--dtype dynamic-int8 has one scale per output channel instead")
     config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(GROUP))
     plain = {name for name, weight in fit.items() if not isinstance(weight, TorchAOBaseTensor)}
     quantize_(module, config, filter_fn=lambda _, name: name in plain)

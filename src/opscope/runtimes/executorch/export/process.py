@@ -161,9 +161,9 @@ def _refused(model: str, refusal: Refusal, log: Path) -> OpscopeError:
 
 
 def _ended(model: str, at: str, code: int, log: Path) -> ExportError:
-    ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
     said = last_line(last_bytes(log, _LOG_TAIL).decode("utf-8", "replace"))
     last = f": {said[:300]}" if said else ""
-    hint = "an operator refused its inputs: try --dtype fp32" if code == -_ABORTED else "is there enough memory?"
+    hint = "an operator rejected its inputs: try --dtype fp32" if code == -_ABORTED else "check for enough memory"
     problem = f"{model} could not be exported: the process {ending} while {at}{last}"
-    return ExportError(problem, where=log, hint=f"{hint} The log says more")
+    return ExportError(problem, where=log, hint=f"{hint}; see the log")

@@ -48,42 +48,42 @@ MODELS: tuple[RegisteredModel, ...] = (
     ),
     _own(
         "segmenter",
-        "encoder-decoder for image segmentation in the shape of SqueezeSAM, 256x256, random weights: norms over "
-        "channels, transposes, attention at the lowest resolution",
+        "SqueezeSAM-like encoder-decoder for image segmentation, 256x256, random weights: channel norms, transposes, "
+        "attention at the lowest resolution",
         "segmenter",
     ),
     _own(
         "style_transfer",
-        "fast style transfer (Johnson et al. 2016), 256x256, half of the channels, random weights: convolutions, "
+        "fast style transfer (Johnson et al. 2016), 256x256, half the channels, random weights: convolutions, "
         "instance norms, reflection padding",
         "style_transfer",
     ),
     _own(
         "style_transfer_delegated",
-        "the same network, its padding and norms written so that they are delegated",
+        "the same network with padding and norms rewritten so they are delegated",
         "style_transfer",
         "build_delegated",
     ),
     _own(
         "decoder_tiny",
-        "a small decoder with the methods prefill (16 tokens) and decode (1 token), random weights, keys and values "
-        "as inputs and outputs",
+        "a small decoder with methods prefill (16 tokens) and decode (1 token), random weights, keys and values as "
+        "inputs and outputs",
         "decoder",
     ),
     _own(
         "llama_tiny",
-        "ExecuTorch's own Llama with its attention and a cache of 1,024 places, random weights: prefill (128 tokens) "
-        "and decode at positions 10 and 1,000",
+        "ExecuTorch's Llama with its attention and a 1,024-place cache, random weights: prefill (128 tokens) and "
+        "decode at positions 10 and 1,000",
         "llama",
     ),
     _own(
         "edgetam_image_encoder",
-        "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and its checkpoint for real weights",
+        "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and upstream's checkpoint for real weights",
         "edgetam",
     ),
     _own(
         "edgetam_standin",
-        "a stand-in with the interface and shapes of EdgeTAM's image encoder and a smaller trunk, random weights",
+        "a stand-in for EdgeTAM's image encoder: same interface and shapes, smaller trunk, random weights",
         "edgetam_standin",
     ),
 )

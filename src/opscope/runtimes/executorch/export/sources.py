@@ -63,7 +63,7 @@ def source_of(model: str, models: Path | None = None) -> ModelSource:
     if colon:
         if not target or not all(part.isidentifier() for part in place.split(".")):
             hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
-            raise UsageError(f"{model!r} is not the name of a model", where="MODEL", hint=hint)
+            raise UsageError(f"{model!r} is not a model name", where="MODEL", hint=hint)
         if place in _PREFIXES:
             kind = SourceKind(place)
             short = target.removesuffix("Config").lower() if kind is SourceKind.TRANSFORMERS else target
@@ -107,11 +107,11 @@ def _file(path: Path, target: str) -> ModelSource:
 
 def _unknown(model: str, models: Path | None) -> NotFoundError:
     if model.endswith(".pte"):
-        hint = "profile it with opscope profile, or see what it holds with opscope preflight"
-        return NotFoundError("it is a program, and only models can be exported", where=model, hint=hint)
+        hint = "profile it with opscope profile, or inspect it with opscope preflight"
+        return NotFoundError("it is already a program; only models can be exported", where=model, hint=hint)
     directory = models_directory(models)
     names = [*(entry.name for entry in MODELS), *model_names(directory)]
-    hint = f"{did_you_mean(model, names)}; `opscope models` lists them; a model of your own: opscope init --model NAME"
+    hint = f"{did_you_mean(model, names)}; `opscope models` lists them; for your own model: opscope init --model NAME"
     return NotFoundError(f"no model {model!r}", hint=hint)
 
 

@@ -160,8 +160,8 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
         "past_values": lambda: torch.randn(1, config.context_length, config.num_input_channels),
     }
     if main not in makers:
-        hint = "write a builder of your own (opscope init --model NAME) and wrap the model there"
-        raise UsageError(f"no example is known for an input called {main!r}", hint=hint)
+        hint = "write your own builder (opscope init --model NAME) and wrap the model there"
+        raise UsageError(f"no example available for an input called {main!r}", hint=hint)
     names, inputs = [main], [makers[main]()]
     if seen is not config and read is not config and main == "input_ids":
         names.append("pixel_values")

@@ -109,8 +109,8 @@ def write_model(directory: Path, name: str) -> Path:
     from opscope.core.files import write_new
 
     if not name.isidentifier() or name.startswith("_"):
-        hint = "letters, digits and _, not a digit or _ first; for example my_model"
-        raise UsageError(f"{name!r} cannot be the name of a model", where="NAME", hint=hint)
+        hint = "use letters, digits and _, starting with a letter; for example my_model"
+        raise UsageError(f"{name!r} is not a valid model name", where="NAME", hint=hint)
     if known(name):
         raise UsageError(f"{name!r} is a registered model", where="NAME", hint="choose another name")
     file = directory / f"{name}.py"

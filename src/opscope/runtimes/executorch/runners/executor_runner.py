@@ -116,7 +116,7 @@ def _ns(milliseconds: str) -> int:
 
 
 _PROGRAM, _DATA = "program.pte", "program.ptd"
-_NO_DATA = "the runner has no --data_path, and the program keeps its weights in a .ptd: build a newer one"
+_NO_DATA = "the runner has no --data_path, but the program keeps its weights in a .ptd: build a newer one"
 _HELP_SECONDS = 60.0
 _FULL = 1 << 16
 _ONE_EACH = "give one runner per variant: features are fixed when a runner is built"
@@ -125,18 +125,17 @@ _OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_n
 _IDENTIFIER, _IDENTIFIER_AT, _PREFIX = b"ED00", 8, 4
 _NO_ROOM = 4096
 _SIGNAL_HINTS = {
-    "SIGILL": "it was built with instructions that this CPU lacks: build it for this CPU",
-    "SIGKILL": "nothing in opscope ended it: the system may have been short of memory",
-    "SIGABRT": "the runtime gave up: the last lines of log.txt say why",
+    "SIGILL": "it uses instructions that this CPU lacks: build it for this CPU",
+    "SIGKILL": "opscope did not kill it: the system may have run out of memory",
+    "SIGABRT": "the runtime aborted: see the last lines of log.txt",
 }
-_ANY_SIGNAL = "run its command line by hand, and under a debugger if it happens again"
+_ANY_SIGNAL = "run its command by hand, then under a debugger if it happens again"
 _NO_TRACER = (
-    "the runner was built without event tracing: it writes no ETDump; give one that was built with "
-    "EXECUTORCH_ENABLE_EVENT_TRACER and EXECUTORCH_BUILD_DEVTOOLS on"
+    "the runner was built without event tracing: it writes no ETDump; build it with EXECUTORCH_ENABLE_EVENT_TRACER "
+    "and EXECUTORCH_BUILD_DEVTOOLS on"
 )
 _ALWAYS_TRACES = (
-    "the runner traces every inference, so it cannot run untraced: leave out the untraced arm, or give a runner that "
-    "was built without event tracing for it"
+    "the runner traces every inference: leave out the untraced arm, or give a runner built without event tracing for it"
 )
 
 
@@ -173,9 +172,9 @@ class ExecutorRunnerTarget(HostedTarget):
         # Refuse arguments that would measure something else than was asked
         taken = {argument.lstrip("-").partition("=")[0] for argument in self._arguments if argument.startswith("-")}
         for name in sorted(taken.intersection(_OURS)):
-            raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
+            raise UsageError("opscope sets this runner flag", where=f"--{name}", hint="leave it out")
         if not self._runner.is_file():
-            hint = "give the path of an executor_runner that was built for the target"
+            hint = "give the path of an executor_runner built for the target"
             raise NotFoundError("there is no such runner", where=self._runner, hint=hint)
         host.check_program(self._runner)
 
@@ -204,7 +203,7 @@ class ExecutorRunnerTarget(HostedTarget):
         if job.clear:
             self._no_features()
         if len(set(job.calls)) > 1:
-            message = f"a foreign runner calls one method, asked for {', '.join(dict.fromkeys(job.calls))}"
+            message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
             return JobOutcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
@@ -299,7 +298,7 @@ class ExecutorRunnerTarget(HostedTarget):
         return {BUILD: f"sha256:{sha256_of(self._runner)}"}
 
     def _no_features(self) -> NoReturn:
-        problem = "features can neither be read from nor switched off in a runner of your own"
+        problem = "opscope cannot read or switch features in your own runner"
         raise FeatureError(problem, where=self._runner, hint=_ONE_EACH)
 
 
@@ -370,7 +369,7 @@ def _array(blob: bytes | None, tensor: Tensor) -> NDArray[np.generic] | None:
 
 def timed_out(seconds: float) -> Failure:
     """It was still running when its time was up."""
-    message = f"ended after {seconds:.0f} s without a result: raise the time limit, or run fewer inferences"
+    message = f"timed out after {seconds:.0f} s without a result: raise the time limit, or run fewer inferences"
     return Failure(FailureKind.TIMEOUT, message)
 
 
@@ -389,14 +388,14 @@ def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> 
 
 def _crash(ended: ExitStatus, last_words: str) -> Failure | None:
     if ended.start_error:
-        other = "; it was built for another kind of machine" if "format" in ended.start_error.lower() else ""
+        other = "; it was built for another architecture" if "format" in ended.start_error.lower() else ""
         problem = f"the runner cannot be started: {ended.start_error}{other}"
         return Failure(FailureKind.EXIT, problem, exit_code=ended.code)
     if ended.code is None or ended.code >= 0:
         return None
     name = signal_name(-ended.code)
     hint = _SIGNAL_HINTS.get(name, _ANY_SIGNAL)
-    return Failure(FailureKind.SIGNAL, f"the runner was ended by {name} ({hint}){last_words}", signal=name)
+    return Failure(FailureKind.SIGNAL, f"the runner was killed by {name} ({hint}){last_words}", signal=name)
 
 
 def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
@@ -404,10 +403,10 @@ def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | No
     if log.unknown_flag == "etdump_path":
         return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=code)
     if log.unknown_flag:
-        problem = f"the runner does not know --{log.unknown_flag}: it is too old, or no executor_runner"
+        problem = f"the runner does not know --{log.unknown_flag}: it is too old, or not an executor_runner"
         return Failure(FailureKind.EXIT, problem, exit_code=code)
     if code:
-        problem = f"the runner ended with code {code}{last_words or ' and printed nothing'}"
+        problem = f"the runner exited with code {code}{last_words or ' and printed nothing'}"
         return Failure(FailureKind.EXIT, problem, exit_code=code)
     return None
 
@@ -415,18 +414,18 @@ def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | No
 def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
     if log.executed is None:
         problem = (
-            "the runner did not say that the model was executed: it was built without logging "
-            "(EXECUTORCH_ENABLE_LOGGING), or is not an executor_runner"
+            "the runner did not report running the model: it was built without logging (EXECUTORCH_ENABLE_LOGGING), "
+            "or is not an executor_runner"
         )
     elif log.executed != job.inferences:
-        problem = f"the runner executed the model {log.executed} times, asked for {job.inferences}"
+        problem = f"the runner executed the model {log.executed} times, requested {job.inferences}"
     elif log.threads is None and job.threads != 1:
-        problem = f"the runner set no thread pool, asked for {job.threads} threads: run it with 1, or build it with one"
-    elif not job.traced and not log.calls_ns:
         problem = (
-            "the runner prints the total time only, no time of each inference: give a newer one, or leave out the "
-            "untraced arm"
+            f"the runner set no thread pool, requested {job.threads} threads: use 1 thread, or build it with a "
+            "thread pool"
         )
+    elif not job.traced and not log.calls_ns:
+        problem = "the runner prints only the total time: give a newer one, or leave out the untraced arm"
     else:
         return None
     return Failure(FailureKind.EXIT, problem, exit_code=0)
@@ -435,8 +434,8 @@ def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
 def nan_failure(count: int, what: str) -> Failure:
     """Outputs hold values that are not numbers."""
     problem = (
-        f"{count} of the {what} output values are NaN: a fast wrong result is worthless; "
-        "compare with a runner that has the accelerated kernels off, and with the model in fp32"
+        f"{count} of the {what} output values are NaN: do not use the timings; compare with a runner without the "
+        "accelerated kernels, and with fp32"
     )
     return Failure(FailureKind.OUTPUT, problem, exit_code=0)
 
@@ -450,7 +449,7 @@ def trace_failure(trace: Path) -> Failure | None:
         return Failure(FailureKind.STORAGE, "the disk is full: the ETDump is incomplete")
     if not size:
         return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=0)
-    return Failure(FailureKind.TRACE, "the ETDump is cut: the runner ended while it wrote it, or the disk was full")
+    return Failure(FailureKind.TRACE, "the ETDump is truncated: the runner exited early, or the disk was full")
 
 
 def stray_trace_failure(trace: Path) -> Failure | None:

@@ -57,7 +57,7 @@ def local_obstacle() -> str | None:
         installed_runtime()
     except MissingDependencyError as error:
         return error.problem
-    return None if find_spec("torch") else "torch is not installed, which the Python bindings of executorch need"
+    return None if find_spec("torch") else "torch is not installed, and executorch's Python bindings need it"
 
 
 class Interpreter(Protocol):
@@ -187,7 +187,7 @@ class DevicePython:
 
     def silent(self, log: Path) -> MissingDependencyError:
         """It lacks what is needed."""
-        problem = f"the Python of the device cannot run models{log_tail(log)}"
+        problem = f"the device's Python cannot run models{log_tail(log)}"
         return MissingDependencyError(problem, where=f"{self._device.name}: {self._asked}", hint=_INSTALL)
 
     def identity(self) -> tuple[str, str | None, str] | None:

@@ -118,7 +118,7 @@ def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) 
 
 def native_on(device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> NativeTarget:
     """The native runner on a device, sent with all it needs."""
-    otherwise = "use a Python there that has executorch: ?python=PATH"
+    otherwise = "use a Python with executorch there: ?python=PATH"
     made = functools.partial(program_for, device, lambda arch: build_runtime(arch, cache), otherwise)
     return NativeTarget(device, made, versions or {})
 

@@ -86,7 +86,7 @@ def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) ->
         What each of them is, for the runner; empty for tensors of the declared sizes.
     """
     if not job.inputs and None in described:
-        raise RunError(f"input {described.index(None)} is not a tensor, and nothing says what it is")
+        raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
     given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
     arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
     for number, (raw, one) in enumerate(zip(described, given, strict=True)):
@@ -163,7 +163,7 @@ class NativeJobs:
             call = RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS, process=process or ProcessSettings())
             heard = self._runner.answer(call)
         if isinstance(heard, Failure):
-            raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
+            raise RunError(f"cannot read the CPU's features: {heard.message}", hint=_NO_RUNNER)
         if heard.features is None:
             raise RunError("the runner reported no features", hint=_NO_RUNNER)
         return probe_answer(heard.features, self._arch)
@@ -176,7 +176,7 @@ class NativeJobs:
         except (FeatureError, DeviceError, RunError, OSError) as error:
             return ended_by(error)
         except ValueError as error:
-            return ended_by(RunError(f"what the runner left does not fit the program: {error}"))
+            return ended_by(RunError(f"the runner's output does not match the program: {error}"))
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the runner's libraries."""
@@ -259,7 +259,7 @@ class NativeJobs:
 
     def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> JobOutcome:
         if (heard.mask and heard.mask.cleared) != job.clear:
-            return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
+            return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared features other than requested"))
         began = time.perf_counter_ns()
         arrays, digest = read_outputs(heard.outputs, work)
         with written_atomically(directory / OUTPUTS) as file:
@@ -285,7 +285,7 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
     return [raw.tensor for raw in heard.inputs if raw is not None]
 
 
-_NO_RUNNER = "where the native runner does not start, Python may: --target local, over ssh ssh:HOST?python=PATH"
+_NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
 
 
 def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:

@@ -153,5 +153,5 @@ def probe_response(code: int | None, answer: Path, log: Path, timeout: float) ->
         refusal = MissingDependencyError if heard.missing else FeatureError
         raise refusal(heard.problem, where=heard.where, hint=heard.hint)
     if isinstance(heard, Failure):
-        raise FeatureError(f"the runtime cannot tell this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
+        raise FeatureError(f"the runtime cannot report this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
     return heard

@@ -235,7 +235,7 @@ _MAGIC = b"XH00"
 _MAGIC_AT, _MAGIC_END = 4, 8
 _HEADER_LENGTH = 30
 _IDENTIFIERS = (b"XN01", b"XN00")
-_HINT = "export the model again, or copy the file again: the payload is damaged or of a newer kind"
+_HINT = "export the model or copy the file again: the payload is damaged or newer than supported"
 _ABSENT = 2**32 - 1  # the id of an input that is left out
 _BY_KEY = 2**64 - 1  # the offset of data that are found by their key
 
@@ -291,7 +291,7 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
     graph = memoryview(payload)[header.graph_offset : header.graph_offset + header.graph_size]
     identifier = bytes(graph[_MAGIC_AT:_MAGIC_END])
     if identifier not in _IDENTIFIERS:
-        problem = f"not an XNNPACK graph that can be read: its identifier is {identifier!r}"
+        problem = f"unsupported XNNPACK graph: its identifier is {identifier!r}"
         raise TraceFormatError(problem, where=where, offset=header.graph_offset + _MAGIC_AT, hint=_HINT)
     root = FlatBuffer(graph, where).root()
     values, unknown = read_xnn_values(nested(root, _VALUES)[0])
@@ -304,7 +304,7 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
         used = [number for node in nodes for number in node.inputs + node.outputs]
         missing = np.setdiff1d(np.array([*used, *(inputs + outputs)], np.int64), known)
         if len(missing):
-            raise root.buffer.error(f"value {int(missing[0])} is used and not defined")
+            raise root.buffer.error(f"value {int(missing[0])} is used but not defined")
     return XnnGraph(
         identifier.decode(), texts(root, _VERSION)[0], header, values, nodes, inputs, outputs, _constants(root), unknown
     )
@@ -319,7 +319,7 @@ def _header(payload: bytes | memoryview, where: str) -> PayloadHeader:
     header = PayloadHeader(*struct.unpack_from("<IIIQ", payload, 10))
     graph_end = header.graph_offset + header.graph_size
     if max(graph_end, header.constants_offset + header.constants_size) > size:
-        raise TraceFormatError(f"its parts reach past its {size:,} bytes", where=where, offset=10, hint=_HINT)
+        raise TraceFormatError(f"its parts extend past its {size:,} bytes", where=where, offset=10, hint=_HINT)
     return header
 
 

@@ -78,7 +78,7 @@ class InterpreterRun(ProgramRun[_Called]):
         self._tensors = input_tensors([own.declared for own in self._called.values()], job.inputs)
         self._prepare()
         if without and any(one["op_name"] == _DELEGATED for one in getattr(self._opened, _OPERATORS)()):
-            raise RunError("LiteRT's Interpreter uses a delegate, though it was made without any")
+            raise RunError("LiteRT's Interpreter uses a delegate, although it was created without one")
         self._reset = any(tensor.variable for graph in model.subgraphs for tensor in graph.tensors)
         if self._recorder:
             self._recorder.watch(sum(not graph.name.startswith(_VALIDATION) for graph in model.subgraphs))

@@ -27,7 +27,10 @@ def unsupported(model: TfliteModel) -> str | None:
             continue  # sizes of outputs follow from those of the inputs, which are given
         found = next((graph.tensors[number].name for number in outputs if graph.tensors[number].open_axes), None)
         if found is not None:
-            return f"the compiled-model API has no output, such as {found}, whose sizes are known after a call only"
+            return (
+                f"the compiled-model API does not support outputs, such as {found}, whose sizes are known only "
+                "after a call"
+            )
     return None
 
 

@@ -59,7 +59,8 @@ class Recorder:
         watched = self._library.opscope_watch()
         if watched != graphs:
             raise RunError(
-                f"LiteRT gave a delegate {counted_text(watched, 'graph')} of {graphs}: its operators cannot be told"
+                f"LiteRT gave a delegate {counted_text(watched, 'graph')} of {graphs}: its operators cannot be "
+                "identified"
             )
 
     def forget(self) -> None:

@@ -54,7 +54,7 @@ class InterpreterTarget(PackageTarget):
         try:
             _ = self._built
         except MissingDependencyError as error:
-            untraceable = f"LiteRT's Interpreter has no profiler, and operators cannot be timed: {error.problem}"
+            untraceable = f"LiteRT's Interpreter has no profiler, so operators cannot be timed: {error.problem}"
         return super().capabilities()._replace(untraceable=untraceable)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
@@ -117,7 +117,7 @@ def _refusal(program: Path, asked: AskedCalls) -> str | None:
     if failed.signal:
         return f"the compiled-model API crashes on it ({failed.signal})"
     words = failed.message.partition(LAST_WORDS)[2] or failed.message
-    return f"the compiled-model API refuses it ({_PLACE.sub('', words)})"
+    return f"the compiled-model API rejects it ({_PLACE.sub('', words)})"
 
 
 _SECONDS = 600.0

@@ -325,9 +325,9 @@ void stay_on(const std::vector<std::string>& processors) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const auto& processor : processors) CPU_SET(number(processor, "cpu_affinity"), &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0) fail(std::string("the processors cannot be used: ") + strerror(errno));
+  if (sched_setaffinity(0, sizeof set, &set) != 0) fail(std::string("cannot pin to CPUs: ") + strerror(errno));
 #else
-  fail("this system cannot keep a process on given processors");
+  fail("this system cannot pin a process to CPUs");
 #endif
 }
 

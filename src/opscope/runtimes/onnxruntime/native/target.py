@@ -108,7 +108,7 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
             return JobOutcome(failure=heard)
         proved = proof(switch.record) if switch else None
         if heard.inputs != [one.name for one in signature.inputs]:
-            raise RunError(f"the session names other inputs than the model: {', '.join(heard.inputs)}")
+            raise RunError(f"the session's inputs differ from the model's: {', '.join(heard.inputs)}")
         began = time.perf_counter_ns()
         if job.traced:
             graph = self._graph(work, profile, model, choice, heard.profile_start_ns)
@@ -170,7 +170,7 @@ def _choice(job: Job) -> SessionChoice:
     choice = session_choice(job.options)
     if choice.providers != (CPU,):
         problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
-        raise UsageError(problem, where=PROVIDERS, hint="other providers run from Python: --target local")
+        raise UsageError(problem, where=PROVIDERS, hint="run other providers from Python: --target local")
     return choice
 
 

@@ -79,7 +79,7 @@ def run_on_workers(asked: Experiments, scheduler: str, means: Means, *, resume: 
     """Run experiments on workers; what a worker brings is here, whole, as soon as it is done."""
     timed = [e for e in asked.experiments if not e.evidence]
     notes = [*asked.notes]
-    notes += [f"{e.name}: evidence of kernels is not collected on workers" for e in asked.experiments if e.evidence]
+    notes += [f"{e.name}: workers do not collect kernel evidence" for e in asked.experiments if e.evidence]
     there = [e for e in timed if resume and is_bundle(asked.out / e.name)]
     wanted = [e for e in timed if e not in there]
     for experiment in wanted:
@@ -180,7 +180,7 @@ def _kept(asked: Experiments, experiment: Experiment, brought: Brought | Lost, n
 def _inside(name: str, path: Path) -> str:
     """A path that a worker named, once it is known to stay in its bundle."""
     if leads_out(name):
-        raise TraceFormatError(f"a worker named a file outside of its bundle: {name!r}", where=path)
+        raise TraceFormatError(f"a worker named a file outside its bundle: {name!r}", where=path)
     return name
 
 
@@ -283,7 +283,7 @@ class _Work:
 
 
 def _ownerless(name: str) -> Lost:
-    return Lost(f"the worker that owned {name} is gone, and none came back")
+    return Lost(f"the worker that owned {name} is gone and did not return")
 
 
 def _owned(client: Any, scheduler: str) -> dict[str, float]:  # noqa: ANN401 - likewise

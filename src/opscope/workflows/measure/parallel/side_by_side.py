@@ -154,8 +154,8 @@ def in_turn(
         error = told.error
         lost = lost + 1 if isinstance(error, DeviceError) and not isinstance(error, BusyError) else 0
         if lost == _TWICE and error is not None:
-            hint = "put the device right, and run what is missing with --resume"
-            gone = DeviceError(f"not run, since the device failed twice in a row: {error}", hint=hint)
+            hint = "fix the device, and run what is missing with --resume"
+            gone = DeviceError(f"skipped: the device failed twice in a row: {error}", hint=hint)
             yield from (failed(left, gone) for left in lane[lane.index(experiment) + 1 :])
             return
 

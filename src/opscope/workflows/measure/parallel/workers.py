@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _EACH = 4
 _CONNECT_SECONDS = 10.0
-_RETRY = "start it again and give the same command, `opscope run` with --resume: what is there is not done twice"
+_RETRY = "restart it and repeat the command (`opscope run` with --resume): finished work is not repeated"
 
 
 class Lost(NamedTuple):
@@ -51,7 +51,7 @@ def calls(
 ) -> Iterator[_Result | Lost]:
     """The result for each item, in their order."""
     if where.scheduler is not None and where.jobs != 1:
-        raise UsageError("the workers decide how many", where="--jobs", hint="leave out --jobs or --scheduler")
+        raise UsageError("the workers set the number", where="--jobs", hint="leave out --jobs or --scheduler")
     if where.scheduler is not None:
         yield from _on_cluster(where.scheduler, function, items)
     elif where.jobs > 1:
@@ -114,7 +114,7 @@ def _on_cluster(address: str, function: Callable[[_Item], _Result], items: Itera
 
 def killed(error: Any) -> Lost:  # noqa: ANN401 - an error of Dask
     """Why a call was given up whose workers were killed."""
-    return Lost(f"every worker that tried it was killed, the last one {error.last_worker.address}")
+    return Lost(f"every worker that tried it was killed, the last {error.last_worker.address}")
 
 
 @contextlib.contextmanager
@@ -128,8 +128,8 @@ def connected(address: str) -> Iterator[Any]:
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        hint = "start one with `dask scheduler`, and give the address that it prints"
-        raise ClusterError(f"no scheduler answers: {error}", where=address, hint=hint) from error
+        hint = "start one with `dask scheduler`, and give the address it prints"
+        raise ClusterError(f"no scheduler responds: {error}", where=address, hint=hint) from error
     try:
         yield client
     finally:
@@ -140,7 +140,7 @@ def _check_certificate(address: str) -> None:
     """Refuse an address that asks for a certificate where Dask's configuration names none that can be read."""
     if not address.startswith("tls://"):
         return
-    reason = "none is named"
+    reason = "none named"
     try:
         if distributed_module().Security().get_connection_args("client")["ssl_context"] is not None:
             return

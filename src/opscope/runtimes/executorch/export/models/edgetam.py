@@ -30,7 +30,7 @@ SIZE = 1024
 _SEED = 0
 _CONFIG, _WEIGHTS = Path("sam2/configs/edgetam.yaml"), Path("checkpoints/edgetam.pt")
 _PREFIX = "image_encoder."
-_STEPS = "docs/design/details/onboard-edgetam.md has the steps"
+_STEPS = "see docs/design/details/onboard-edgetam.md for the steps"
 _NEEDED = {"hydra": "hydra-core", "omegaconf": "omegaconf", "timm": "timm"}
 
 
@@ -69,7 +69,7 @@ def build() -> EagerModel:
     clone = _clone()
     checkpoint = Path(os.environ.get(CHECKPOINT) or clone / _WEIGHTS)
     if not checkpoint.is_file():
-        hint = f"upstream's repository carries it; name another place with {CHECKPOINT}. {_STEPS}"
+        hint = f"the upstream repository has it; set {CHECKPOINT} for another path. {_STEPS}"
         raise NotFoundError("EdgeTAM's checkpoint is missing", where=checkpoint, hint=hint)
     encoder = _encoder(clone)
     weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
@@ -80,12 +80,12 @@ def build() -> EagerModel:
 def _clone() -> Path:
     given = os.environ.get(CLONE)
     if not given:
-        hint = f"clone it under its licence and set {CLONE} to the directory; {_STEPS}. edgetam_standin needs nothing"
-        raise NotFoundError("EdgeTAM's own code is needed, which opscope does not carry", where=CLONE, hint=hint)
+        hint = f"clone it (see its licence) and set {CLONE} to the directory; {_STEPS}. edgetam_standin needs nothing"
+        raise NotFoundError("this model needs EdgeTAM's code, which opscope does not include", where=CLONE, hint=hint)
     clone = Path(given)
     if not (clone / _CONFIG).is_file():
-        hint = f"{CLONE} must name the directory of upstream's repository; {_STEPS}"
-        raise NotFoundError(f"there is no clone of EdgeTAM here: {_CONFIG} is missing", where=clone, hint=hint)
+        hint = f"{CLONE} must be the directory of the upstream repository; {_STEPS}"
+        raise NotFoundError(f"no EdgeTAM clone found: {_CONFIG} is missing", where=clone, hint=hint)
     return clone
 
 

@@ -82,8 +82,8 @@ def configured_llama(config: Any, *, prompt: int = PROMPT, positions: Sequence[i
     A quantisation in it is kept, and the record's number type does not tell; ``8da4w`` is better asked of the export.
     """
     if not config.model.use_kv_cache:
-        problem = "the configuration keeps no cache, so that there are no positions to decode at"
-        raise UsageError(problem, where="model.use_kv_cache", hint="set it, and use_sdpa_with_kv_cache as well")
+        problem = "the configuration has no cache, so there are no positions to decode at"
+        raise UsageError(problem, where="model.use_kv_cache", hint="set it, and also use_sdpa_with_kv_cache")
     return _at_positions(_network(config), config.export.max_context_length, prompt, positions)
 
 
@@ -107,9 +107,9 @@ def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequ
     """Methods that share the network's weights; each has a cache of its own, as methods of a program do."""
     if not 1 <= prompt <= context or not all(0 <= position < context for position in positions):
         problem = (
-            f"a prompt of {counted_text(prompt, 'token')} and positions {', '.join(map(str, positions))} are too much"
+            f"a prompt of {counted_text(prompt, 'token')} and positions {', '.join(map(str, positions))} are too many"
         )
-        raise UsageError(problem, where="positions", hint=f"the cache has {context:,} places, from 0 on")
+        raise UsageError(problem, where="positions", hint=f"the cache has {context:,} places, from 0")
     torch.manual_seed(_SEED)
     words = torch.randint(0, 2, (1, prompt))
     methods = {"prefill": EagerMethod(_method(network, 0), (words,), tokens=prompt)}

@@ -227,7 +227,7 @@ bool is_tensor(const MethodMeta& meta, size_t index) {
 
 TensorInfo input_info(const MethodMeta& meta, size_t index) {
   const std::string name = "input " + std::to_string(index);
-  if (!is_tensor(meta, index)) fail(name + " is no tensor: --input_kinds has to say what it is");
+  if (!is_tensor(meta, index)) fail(name + " is not a tensor: --input_kinds must state its kind");
   return must(meta.input_tensor_meta(index), "tell the shape of " + name);
 }
 
@@ -387,7 +387,7 @@ std::vector<Called> prepared(const Metas& metas, const Flags& flags) {
   for (const auto& [name, meta] : metas) count += meta.num_inputs();
   const auto files = input_files(flags, count);
   const auto kinds = list(flags, "input_kinds");
-  if (!kinds.empty() && kinds.size() != count) fail("--input_kinds has to name " + std::to_string(count) + " inputs");
+  if (!kinds.empty() && kinds.size() != count) fail("--input_kinds must name " + std::to_string(count) + " inputs");
   std::vector<Called> methods;
   size_t first = 0;
   for (const auto& [name, meta] : metas) {

@@ -53,7 +53,7 @@ struct Layout {
 const char* meaning(int status) {
   switch (status) {
     case 1: return "an argument is invalid";
-    case 2: return "memory is short";
+    case 2: return "out of memory";
     case 3: return "a runtime failure";
     case 5: return "unsupported";
     case 6: return "not found";
@@ -63,7 +63,7 @@ const char* meaning(int status) {
 
 void check(int status, const std::string& function) {
   if (status == 0) return;
-  fail("LiteRT refused the model: " + function + " ended with " + std::to_string(status) + " (" + meaning(status) + ")");
+  fail("LiteRT rejected the model: " + function + " returned " + std::to_string(status) + " (" + meaning(status) + ")");
 }
 
 using Handle = void*;
@@ -220,7 +220,7 @@ class CompiledModel {
   std::vector<Event> events() const {
     int count = 0;
     library_.call("LiteRtGetNumProfilerEvents", profiler_, &count);
-    if (count < 0 || count > kMostEvents) fail("LiteRT's profiler tells of " + std::to_string(count) + " events");
+    if (count < 0 || count > kMostEvents) fail("LiteRT's profiler reports " + std::to_string(count) + " events");
     std::vector<Event> rows(count);
     library_.call("LiteRtGetProfilerEvents", profiler_, count, rows.data());
     return rows;

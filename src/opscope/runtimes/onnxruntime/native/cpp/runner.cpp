@@ -298,15 +298,15 @@ std::vector<Handle> input_values(const Runtime& runtime, const Session& session,
   for (size_t i = 0; i < session.inputs().size(); ++i) {
     const std::string name = "input " + session.inputs()[i];
     Description asked{};
-    if (!session.declared(kSessionGetInputTypeInfo, i, asked)) fail(name + " is no tensor");
+    if (!session.declared(kSessionGetInputTypeInfo, i, asked)) fail(name + " is not a tensor");
     if (i < words.size()) asked.sizes = sizes_of(words[i]);
     for (const int64_t size : asked.sizes) {
-      if (size < 0) fail(name + " has a size that the model leaves open: give --input_sizes");
+      if (size < 0) fail(name + " has a dynamic size: give --input_sizes");
     }
     const size_t bytes = asked.bytes(name);
     // Kernels take other ways by the alignment of their data.
     auto* data = static_cast<uint8_t*>(aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment));
-    if (data == nullptr) fail(name + ": memory is short");
+    if (data == nullptr) fail(name + ": out of memory");
     memset(data, 0, bytes);
     if (!base.empty()) read_exactly(numbered(base, i), data, bytes);
     values.push_back(runtime.library.made(kCreateTensorWithDataAsOrtValue, runtime.memory, static_cast<void*>(data), bytes,
@@ -338,7 +338,7 @@ std::string write_outputs(const Library& library, const Session& session, const 
   Names told;
   for (const Handle value : session.values()) {
     const std::string name = "output " + std::to_string(told.size());
-    if (!session.is_tensor(value)) fail(name + " is no tensor");
+    if (!session.is_tensor(value)) fail(name + " is not a tensor");
     const Description left = described(library, library.made(kGetTensorTypeAndShape, value));
     const size_t bytes = left.bytes(name);
     if (!base.empty()) write_file(numbered(base, told.size()), library.made(kGetTensorMutableData, value), bytes);
