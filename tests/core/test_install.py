@@ -28,14 +28,20 @@ def _anew() -> Iterator[None]:
     install_command.cache_clear()
 
 
-def installed_as(place: Path, recorded: object) -> str:
-    """The command in an environment whose record of the installation is this one; None for no record."""
+def installed_as(place: Path, recorded: object, prefix: Path | None = None) -> str:
+    """The command in an environment whose record of the installation is this one; None for no record.
+
+    It is asked for by `opscope profile 'a b.pte'`.
+    """
     info = place / "opscope-0.2.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: opscope\nVersion: 0.2.0\n")
     if recorded is not None:
         (info / "direct_url.json").write_text(recorded if isinstance(recorded, str) else json.dumps(recorded))
-    path = f"import sys; sys.path[:0] = [{str(place)!r}, {str(ROOT / 'src')!r}]; "
+    path = (
+        f"import sys; sys.path[:0] = [{str(place)!r}, {str(ROOT / 'src')!r}]; sys.argv[1:] = ['profile', 'a b.pte']; "
+    )
+    path += f"sys.prefix = {str(prefix)!r}; " if prefix else ""
     done = subprocess.run([sys.executable, "-c", path + ASKED], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -62,6 +68,41 @@ def installed_as(place: Path, recorded: object) -> str:
 def test_extras_come_from_where_the_installation_did(tmp_path: Path, recorded: object, command: str) -> None:
     """Checkout, directory, wheel, repository; an index where nothing else is recorded."""
     assert installed_as(tmp_path / "site", recorded) == command
+
+
+@pytest.mark.parametrize(
+    ("environment", "files", "command"),
+    [
+        (
+            "archive-v0/f2a",
+            {"pyvenv.cfg": "uv = 0.13.9"},
+            "uvx --from '/x/o-1.whl[litert,store]' opscope profile 'a b.pte'",
+        ),
+        (
+            "pipx/748e",
+            {"pipx_metadata.json": "{}"},
+            "pipx run --spec '/x/o-1.whl[litert,store]' opscope profile 'a b.pte'",
+        ),
+        ("venvs/opscope", {"pipx_metadata.json": "{}"}, "pipx install --force '/x/o-1.whl[litert,store]'"),
+        ("tools/opscope", {"uv-receipt.toml": ""}, "uv tool install '/x/o-1.whl[litert,store]'"),
+        (".venv", {"pyvenv.cfg": "home = /usr/bin\nuv = 0.13.9\n"}, "uv pip install '/x/o-1.whl[litert,store]'"),
+        (".venv", {"pyvenv.cfg": "home = /usr/bin\n"}, "pip install '/x/o-1.whl[litert,store]'"),
+        (
+            ".venv",
+            {"pyvenv.cfg": "home = /usr/bin\nuv = 0.13.9\n", "lib/python3.11/site-packages/pip/__init__.py": ""},
+            "pip install '/x/o-1.whl[litert,store]'",
+        ),
+    ],
+)
+def test_extras_go_into_the_environment_that_runs(
+    tmp_path: Path, environment: str, files: dict[str, str], command: str
+) -> None:
+    """As uv and pipx lay out theirs, which have no pip; what they made for one run is run again with the extras."""
+    prefix = tmp_path / environment
+    for name, content in files.items():
+        (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / name).write_text(content)
+    assert installed_as(tmp_path / "site", {"url": "file:///x/o-1.whl", "archive_info": {}}, prefix) == command
 
 
 def test_no_page_and_no_skill_names_an_index_that_does_not_have_opscope() -> None:
