@@ -105,12 +105,69 @@ def test_extras_go_into_the_environment_that_runs(
     assert installed_as(tmp_path / "site", {"url": "file:///x/o-1.whl", "archive_info": {}}, prefix) == command
 
 
-def test_no_page_and_no_skill_names_an_index_that_does_not_have_opscope() -> None:
-    """Until it is published: the address of the project in the metadata is a placeholder as long as it is not."""
+ASKING = re.compile(
+    r"\b(?:pip3? +(?:install|download)|pipx +(?:install|run)|uvx|uv +(?:pip +install|tool +(?:install|run)|add))"
+    r" (?P<words>[^\n;|&#`]*)"
+)
+"""Commands that install, and what they are given."""
+
+
+def from_an_index(text: str) -> list[str]:
+    """The commands of a text that ask an index for opscope, by its name alone."""
+    return [
+        found.group()
+        for found in ASKING.finditer(text)
+        if not re.search(r"--(?:from|spec)\b", found["words"])
+        and re.search(r"(?<!\S)['\"]?opscope(?=['\"\s\[=<>~!]|$)", found["words"])
+    ]
+
+
+def test_nothing_names_an_index_that_does_not_have_opscope() -> None:
+    """Until it is published: the address of the project in the metadata is a placeholder as long as it is not.
+
+    Pages, skills, hints and what runs in CI; only for what was installed by that name is it given again.
+    """
     address = distribution("opscope").metadata.get_all("Project-URL")
     if not any(".invalid" in one for one in address):
         pytest.skip("opscope has a public address")
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("SKILL.md"), *ROOT.glob("*.md")]
-    asked = re.compile(r"(?:pip|pipx|uvx?|uv tool|uv pip)\s+(?:install\s+|run\s+)?(?:-\S+\s+)*['\"]?opscope\b(?!\.)")
-    named = {path.name: found.group() for path in pages if (found := asked.search(path.read_text(encoding="utf-8")))}
-    assert named == {}
+    files = [*ROOT.glob("*.md"), *ROOT.glob("*.yml"), ROOT / "Makefile", ROOT / "Containerfile"]
+    for folder, pattern in (("docs", "*.md"), ("src", "*.md"), ("src", "*.py"), ("src", "*.j2"), (".github", "*.yml")):
+        files += (ROOT / folder).rglob(pattern)
+    asked = {str(path.relative_to(ROOT)): from_an_index(path.read_text(encoding="utf-8")) for path in files}
+    assert {name: found for name, found in asked.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pip install opscope",
+        "pip install -U 'opscope[store]'",
+        "python3 -m pip install --index-url https://index.example opscope",
+        "uvx opscope doctor",
+        "uvx --python 3.12 opscope doctor",
+        "uv tool install opscope==0.2",
+        "uv pip install opscope",
+        "pipx run opscope doctor",
+        "pipx install opscope",
+    ],
+)
+def test_a_name_alone_is_found(words: str) -> None:
+    """With and without options, extras and a version."""
+    assert from_an_index(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "uvx --from . opscope doctor",
+        "uvx --from './opscope[runtime]' opscope profile model.pte",
+        "pipx run --spec dist/opscope-0.2.0-py3-none-any.whl opscope doctor",
+        "pipx install ./opscope",
+        "pip install -e '.[executorch]'",
+        "pip install dist/opscope-0.2.0-py3-none-any.whl",
+        "uv tool install .",
+    ],
+)
+def test_a_checkout_or_a_wheel_is_not_found(words: str) -> None:
+    """What names a place asks that place."""
+    assert from_an_index(words) == []
