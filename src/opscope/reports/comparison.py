@@ -17,6 +17,7 @@ from opscope.reports.document.blocks import (
     Messages,
     Section,
     Sentence,
+    Tone,
     facts,
     verdict_text,
 )
@@ -47,13 +48,14 @@ _DECIDED = {Verdict.FASTER, Verdict.SLOWER}
 def comparison_document(comparison: Comparison) -> Document:
     """Both sides, the answer, and what it rests on."""
     trust = [Sentence(f"{line}.") for line in accuracy_sentences(comparison.accuracy)] if comparison.accuracy else []
+    networks = [Sentence(comparison.networks, Tone.BAD)] if comparison.networks else []
     return Document(
         title=_title(comparison),
         heading=_title(comparison),
         answer=_answer(comparison),
         blocks=list(_first(comparison)),
         sections=list(_sections(comparison)),
-        trust=[*trust, Sentence(*quality_line(comparison.quality))],
+        trust=[*networks, *trust, Sentence(*quality_line(comparison.quality))],
     )
 
 
