@@ -157,7 +157,8 @@ def _message(told: Message) -> Markup:
 def _picture(block: Picture) -> Markup:
     drawn = block.draw()
     caption = Markup('\n<p class="dim">{}</p>').format(block.caption) if block.caption and drawn else ""
-    frame = Markup('<div class="wide">{}</div>') if _DRAWN[0] in drawn else Markup("{}")
+    library = any(mark in drawn for mark in _DRAWN)
+    frame = Markup('<div class="wide">{}</div>') if library else Markup("{}")
     return Markup("{}{}").format(frame.format(_ours(drawn)), caption)
 
 
