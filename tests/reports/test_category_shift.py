@@ -13,6 +13,7 @@ from opscope.analysis.analysis import Analysis
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import VariantResult, category_rows
 from opscope.reports.pictures.categories import SplitBar, category_shift, split_bars
+from opscope.reports.sections.first import category_table
 
 
 def ends(picture: str) -> list[float]:
@@ -66,3 +67,12 @@ def test_no_bars_are_drawn_where_no_category_has_a_time(tmp_path: Path) -> None:
 def _without_times(analysis: Analysis) -> Analysis:
     rows = [msgspec.structs.replace(row, time_ns=None) for row in analysis.categories]
     return msgspec.structs.replace(analysis, categories=rows)
+
+
+def test_a_telephone_shows_shares_where_there_are_no_times(tmp_path: Path) -> None:
+    """Where there are, it does without them: speedups and verdicts take the room."""
+    content = large_content(tmp_path, operators=8, inferences=4)
+    rows = category_rows(content)
+    assert [one.spare for one in category_table(rows).columns if one.head == "share"] == [True]
+    untimed = [msgspec.structs.replace(row, time_ns=None) for row in rows]
+    assert [one.spare for one in category_table(untimed).columns if one.head == "share"] == [False]

@@ -100,13 +100,14 @@ def split_blocks(content: ReportContent) -> list[Block]:
 def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = ()) -> TableBlock:
     """The split by category, beside the baseline where there is one."""
     compared = any(row.baseline_share is not None for row in rows)
+    timed = any(row.time_ns is not None for row in rows)
     return table(
         rows,
         CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True, roomy=True) if compared else None,
         column("share before", Format.SHARE, lambda row: row.baseline_share, spare=True) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),
-        column("share", Format.SHARE, lambda row: row.share, spare=compared),
+        column("share", Format.SHARE, lambda row: row.share, spare=compared and timed),
         column("speedup", Format.RATIO, lambda row: row.speedup) if any(row.speedup for row in rows) else None,
         column("verdict", Format.VERDICT, lambda row: row.verdict) if any(row.verdict for row in rows) else None,
         closing=closing,
