@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
 import api_reference
+import man_page
 import msgspec
 import outputs
 import promises
@@ -133,6 +134,7 @@ def pages() -> dict[Path, str]:
     written = {
         REFERENCE / "commands.md": commands(),
         **{CLI / f"{name}.md": command_page(name) for name in COMMANDS},
+        REFERENCE / "opscope.1": man_page.man_page(),
         REFERENCE / "columns.md": columns(),
         REFERENCE / "errors.md": errors(),
         **python_api(),

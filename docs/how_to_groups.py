@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUPS = {
-    "Start here": "profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci",
+    "Start here": (
+        "install profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci"
+    ),
     "Measure": (
         "export-a-model name-a-model onboard-your-model run-a-program-from-elsewhere "
         "run-a-program-with-parts-elsewhere profile-a-language-model profile-your-own-language-model "

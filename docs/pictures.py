@@ -22,11 +22,8 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from chromium import Chromium  # noqa: E402 - found by the line above
 
-_NEXT = "document.querySelector('.columns > div:last-child h2'), document.querySelector('.findings > :last-child')"
 PARTS = {
     "answer": (950, "[document.querySelector('h1'), document.querySelector('.tiles')]"),
-    "split": (1280, "[document.querySelector('.columns > div:first-child')]"),
-    "next": (1280, f"[{_NEXT}]"),
     "shift": (1280, "[document.querySelector('.tiles'), document.querySelector('.columns > div:first-child')]"),
 }
 """Of the first screen: width of the window, and the first and last element that a picture holds."""

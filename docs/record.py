@@ -43,7 +43,7 @@ RUNS = {
     },
 }
 """Commands by the name of the recording, in the order in which they run, in a directory for each run."""
-PICTURES = {"tour": ("mb", ("answer", "split", "next")), "shift": ("shift", ("shift",))}
+PICTURES = {"tour": ("mb", ("answer",)), "shift": ("shift", ("shift",))}
 """The bundle of each run whose report has pictures, and which."""
 _PLACE = re.compile(r"(?<![\w.<])/(?:home|root|tmp|work|Users|var)/\S*")
 

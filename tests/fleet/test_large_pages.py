@@ -236,7 +236,7 @@ def test_a_history_of_many_series_has_few_pictures_and_a_line_for_each() -> None
     changed, steady = text.split("<h2>Series without a change</h2>")
     assert changed.count('<td class="n slower"') == 32
     assert changed.count("<li>worse: ") == 12
-    assert steady.count("<td>m") == 28
+    assert steady.count('<td class="long">m') == 28
     first = re.findall(r"<td>(2026\S+)</td>", changed)
     assert len(first) == 32
     assert first == sorted(first, reverse=True)
@@ -246,7 +246,7 @@ def test_a_single_run_has_no_picture() -> None:
     """Nor a line: a figure of one point says nothing that its value does not."""
     text = history_html(many(5, runs=1))
     assert "<svg" not in text
-    assert text.count("<td>m") == 5
+    assert text.count('<td class="long">m') == 5
     assert text.count('>1 <span class="dim">not judged</span>') == 5
 
 

@@ -24,6 +24,8 @@ def _zip(path: Path, *names: str) -> None:
         ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a PyTorch checkpoint", "opscope init --model"),
         ("m.safetensors", (2).to_bytes(8, "little") + b"{}", "a safetensors file", "load the weights into it"),
         ("m.onnx", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
+        ("m.tflite", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
+        ("m.onnx", b"\x1c\x00\x00\x00TFL3", "a LiteRT (TensorFlow Lite) model", "opscope profile"),
         ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "opscope profile FILE"),
         ("any", b"GGUF\x03", "a GGUF model of llama.cpp", "FILE.py:FUNCTION"),
         ("m.h5", b"\x89HDF\r\n", "an HDF5 file (Keras)", "FILE.py:FUNCTION"),

@@ -95,7 +95,8 @@ def test_the_page_needs_nothing_else(done: Profiled) -> None:
     assert not re.search(r"<(link|iframe|object|embed|img)|<script [^>]*src|url\(", page)
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "@import" not in page
-    assert page.count('class="marks"') == 4
+    assert page.count('class="marks"') == 3
+    assert page.count('<svg class="bars"') == 1
 
 
 def test_the_first_screen_answers(done: Profiled) -> None:

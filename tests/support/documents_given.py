@@ -11,7 +11,10 @@ import kit_files
 from opscope.readers.compressed import inflated
 
 GIVEN = {
-    "README.md": "activate my_model.pte trace.etdump before/ after/ new=bundle old=other out=bundle kit",
+    "README.md": (
+        "my_model.pte my_model.tflite my_model.onnx my_net.py trace.json trace.etdump "
+        "activate before/ after/ new=bundle old=other"
+    ),
     "docs/tutorial.md": "activate",
     "docs/how-to/check-a-model-before-running-it.md": "my_model.pte",
     "docs/how-to/check-a-tflite-or-onnx-model.md": "my_model.tflite my_model.onnx",
@@ -114,6 +117,12 @@ def _traces(store: Store, directory: Path) -> None:
         _inflate(trace, directory / f"{number:02}.etdump")
 
 
+def _network(_store: Store, path: Path) -> None:
+    path.write_text(
+        "import torch\n\n\ndef build():\n    return torch.nn.Conv2d(3, 8, 3).eval(), (torch.ones(1, 3, 32, 32),)\n"
+    )
+
+
 def _activate(_store: Store, path: Path) -> None:
     script = path.parent / ".venv" / "bin" / "activate"
     script.parent.mkdir(parents=True)
@@ -153,5 +162,6 @@ _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     ".etdump": _trace,
     "activate": _activate,
     "kit": _kit,
+    "my_net.py": _network,
     "trace.json": _npu_trace,
 }

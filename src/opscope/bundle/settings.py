@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _DAY = 86_400.0
 QUICK: dict[str, Any] = {
     "rounds": 1,
-    "runs": 10,
-    "warmup": 3,
+    "runs": 5,
+    "warmup": 2,
     "untouched": False,
     "ceilings": False,
     "guess_inputs": True,

@@ -129,6 +129,10 @@ class CommandGroup(TyperGroup):
         super().__init__(**settings)
         self.commands = CommandModules()
 
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """The options; typer's that writes into the files of a shell is not one: it rewrites what is not opscope's."""
+        return [one for one in super().get_params(ctx) if one.name != "install_completion"]
+
     def make_context(self, *words: Any, **settings: Any) -> Context:  # noqa: ANN401 - click's arguments, passed on
         """Read the command line, and print what it only asks to see."""
         with _reader_gone():
@@ -173,7 +177,6 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Where the time of an on-device model goes, whether the accelerator is used, and what to do next.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -46,6 +46,8 @@ _MARKS = (
     (0, b"\xff\xd8\xff", OtherFile("a picture", f"give the model: {_RUNS}")),
     (0, b"%PDF", OtherFile("a PDF document", f"give the model: {_RUNS}")),
 )
+_AFTER_VERSION = (b"\x12", b"\x3a", b"\x42")
+"""What follows the version in an ONNX file of any name: its producer, its graph or its operator sets."""
 _TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a text table"}
 
 
@@ -83,9 +85,9 @@ def _by_bytes(head: bytes) -> OtherFile | None:
 
 
 def _by_name(path: Path, head: bytes) -> OtherFile | None:
-    """By the suffix, for formats without a mark: ONNX is a bare protobuf, old checkpoints are bare pickles."""
+    """By the suffix, for formats without a mark: old checkpoints are bare pickles, ONNX is a bare protobuf."""
     suffix = path.suffix.lower()
-    if suffix == ".onnx" and head[:1] == b"\x08":
+    if head[:1] == b"\x08" and (suffix == ".onnx" or head[2:3] in _AFTER_VERSION):
         return OtherFile("an ONNX model", "profile it with opscope profile FILE")
     if suffix in {".pt", ".pth", ".bin", ".ckpt"} and head[:1] == b"\x80":
         return OtherFile("a PyTorch checkpoint", _CODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
@@ -16,10 +17,13 @@ from opscope.reports.document.blocks import (
     Messages,
     Section,
     Sentence,
+    Tone,
     facts,
     verdict_text,
 )
 from opscope.reports.document.text import plain
+from opscope.reports.pictures.categories import compared_split
+from opscope.reports.pictures.drawing import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.latency import comparisons_table
@@ -43,15 +47,30 @@ _DECIDED = {Verdict.FASTER, Verdict.SLOWER}
 
 def comparison_document(comparison: Comparison) -> Document:
     """Both sides, the answer, and what it rests on."""
-    baseline, candidate = comparison.baseline, comparison.candidate
     trust = [Sentence(f"{line}.") for line in accuracy_sentences(comparison.accuracy)] if comparison.accuracy else []
+    networks = [Sentence(comparison.networks, Tone.BAD)] if comparison.networks else []
     return Document(
-        title=f"{plain(candidate.label, _LINE)} against {plain(baseline.label, _LINE)}",
+        title=_title(comparison),
+        heading=_title(comparison),
         answer=_answer(comparison),
         blocks=list(_first(comparison)),
         sections=list(_sections(comparison)),
-        trust=[*trust, Sentence(*quality_line(comparison.quality))],
+        trust=[*networks, *trust, Sentence(*quality_line(comparison.quality))],
     )
+
+
+def _title(comparison: Comparison) -> str:
+    """Both sides by name; by where they are, too, where the names are the same."""
+    return " against ".join(_named(comparison, side) for side in (comparison.candidate, comparison.baseline))
+
+
+def _named(comparison: Comparison, side: ComparedSide) -> str:
+    names = [one.label for one in (comparison.baseline, comparison.candidate)]
+    if names[0] != names[1]:
+        return plain(side.label, _LINE)
+    paths = [Path(one.path).parts for one in (comparison.baseline, comparison.candidate)]
+    own = [part for part in Path(side.path).parts if not all(part in parts for parts in paths)]
+    return plain(f"{side.label} of {'/'.join(own)}" if own else side.label, _LINE)
 
 
 def _answer(comparison: Comparison) -> str:
@@ -75,7 +94,7 @@ def _undecided(comparison: Comparison) -> str:
 def _first(comparison: Comparison) -> Iterator[Block]:
     result = comparison.end_to_end
     times = side_latencies(result)
-    names = plain(comparison.baseline.label, _LINE), plain(comparison.candidate.label, _LINE)
+    names = _named(comparison, comparison.baseline), _named(comparison, comparison.candidate)
     shown = [
         (role, f"{time_text(time)}  {name}")
         for role, time, name in zip(("baseline", "candidate"), times, names, strict=True)
@@ -99,7 +118,12 @@ def _first(comparison: Comparison) -> Iterator[Block]:
 def _sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("Latency Comparison", [comparisons_table([comparison])], "latency", "Latency")
     if comparison.has_split:
-        yield Section("Operator Category Breakdown", [category_changes(comparison)], "categories", "Categories")
+        yield Section(
+            "Operator Category Breakdown",
+            [_split(comparison), category_changes(comparison)],
+            "categories",
+            "Categories",
+        )
         yield Section("Where the change comes from", shift_blocks(comparison, told=True), "change", "Change")
     outputs = accuracy_section(comparison.accuracy)
     if outputs is not None:
@@ -108,6 +132,10 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield Section("Measurement Quality", quality_blocks(comparison.quality), "trust", "Trust")
     sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
     yield Section("What was compared", [facts(sides)], "run", folded=True)
+
+
+def _split(comparison: Comparison) -> Block:
+    return picture("split by category", lambda: compared_split(comparison))
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:

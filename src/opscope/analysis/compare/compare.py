@@ -10,6 +10,7 @@ import numpy as np
 
 from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
+from opscope.analysis.compare.networks import different_networks
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import Shift, shift
@@ -310,6 +311,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
         methods: the verdict on every method, where both sides call the same several; else empty.
         accuracy: how far the outputs differ on the same inputs, or why that is not known; null for variants of one
             program, whose outputs have to agree, and for sides without a bundle.
+        networks: why the sides look like different networks, as a sentence; null where they do not.
     """
 
     baseline: ComparedSide
@@ -324,6 +326,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
     quality: Quality | None = None
     methods: list[MethodChange] = []
     accuracy: Accuracy | None = None
+    networks: str | None = None
 
     @property
     def has_split(self) -> bool:
@@ -401,6 +404,7 @@ def compare(
         operators=by_operator,
         outputs=outputs,
         notes=_notes(end_to_end, matched, beside),
+        networks=None if beside.same_program else different_networks(*beside.facts),
         shift=shift(
             by_operator,
             by_kind,

@@ -31,8 +31,9 @@ from opscope.reports.document.blocks import (
 from opscope.reports.document.html import html_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
+from opscope.reports.pictures.bars import INK
 from opscope.reports.pictures.drawing import picture
-from opscope.reports.pictures.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ _FOLD = Fold(30, 1_000, "--json has all, and --where chooses")
 _TOLD = 50
 """Series on a terminal; those that changed are told however many they are."""
 _FORMATS = {FigureUnit.TIME: Format.TIME, FigureUnit.SIZE: Format.SIZE, FigureUnit.RATIO: Format.RATIO}
-_PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
+_PICTURE_WIDTH, _PICTURE_HEIGHT = 560, 200
 _MOST_POINTS = 1_000
 _MOST_OUTLIERS = 5
 

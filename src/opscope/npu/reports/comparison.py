@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import note
@@ -10,22 +11,28 @@ from opscope.core.units import counted_text, interval_text, rate_text, ratio_tex
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
 from opscope.reports.document.blocks import (
     Document,
+    Figures,
+    Format,
+    HeadlineFigure,
     Messages,
     Section,
     Sentence,
     Tone,
+    column,
     facts,
+    table,
     verdict_text,
     words_table,
 )
 from opscope.reports.gate import GateText, measured_text, slowdown_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.analysis.gate.decision import Decision
     from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
     from opscope.npu.analysis.gate import TilesEvidence
+    from opscope.reports.document.blocks import TableBlock
 
 HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 """Columns of a table of figures."""
@@ -33,22 +40,42 @@ HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 
 def tiles_comparison_document(comparison: TilesComparison) -> Document:
     """Both sides, the verdict, and every figure of both."""
-    found = comparison.overall
-    figures = [row for row in shown_figures(comparison) if row is not found]
+    figures = [row for row in shown_figures(comparison) if row is not comparison.overall]
+    title = f"{comparison.candidate.label} against {comparison.baseline.label}"
     return Document(
-        title=f"{comparison.candidate.label} against {comparison.baseline.label}",
+        title=title,
+        heading=title,
         answer=comparison_sentence(comparison),
         blocks=[
-            facts(
-                (name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}")
-                for name, side, value in _both(comparison, found)
-            ),
-            words_table(HEAD, map(figure_cells, figures)),
+            Figures(list(_tiles(comparison)), facts(_sides(comparison))),
+            figures_table(figures),
             *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
             Messages([note(one) for one in comparison.notes]),
         ],
         sections=[],
     )
+
+
+def _sides(comparison: TilesComparison) -> Iterator[tuple[str, str]]:
+    for name, side, value in _both(comparison, comparison.overall):
+        yield name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}"
+
+
+def _tiles(comparison: TilesComparison) -> Iterator[HeadlineFigure]:
+    """The candidate, the baseline and the ratio, as on the page of any comparison."""
+    found = comparison.overall
+    for name, side, value in reversed(_both(comparison, found)):
+        traces = counted_text(side.traces, "trace")
+        yield HeadlineFigure(name, f"{value_text(value, 'cycles')} cycles", f"{found.name}; {side.label}, {traces}")
+    interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
+    yield HeadlineFigure("speedup", ratio_text(found.ratio or 1.0), interval)
+
+
+def figures_table(figures: Iterable[FigureChange]) -> TableBlock:
+    """Figures of both sides, what differs, and the verdict in words."""
+    formats = (Format.NAME, *[Format.FIGURE] * (len(HEAD) - 2), Format.TEXT)
+    cells = list(map(figure_cells, figures))
+    return table(cells, *(column(head, formats[at], itemgetter(at)) for at, head in enumerate(HEAD)))
 
 
 def _both(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[tuple[str, TilesSide, float | None]]:
@@ -140,4 +167,4 @@ def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:
     if not slower:
         return []
     told = " ".join(_stalls_line(slower))
-    return [Section("Regressions", [words_table(HEAD, map(figure_cells, slower)), Sentence(told, Tone.DIM)])]
+    return [Section("Regressions", [figures_table(slower), Sentence(told, Tone.DIM)])]

@@ -1,8 +1,6 @@
 """Pictures of AI Engine tiles as SVG: where the cycles go, the array, and what happened when.
 
-Places are in per cent, so a picture is as wide as its page. Names of lines stand beside a picture as text of the page,
-in a column that is as wide as they need, on a narrow screen as on a wide one. Colours are those of the stalls in every
-picture.
+Places are in per cent, so a picture is as wide as its page. Colours are those of the stalls in every picture.
 """
 
 from __future__ import annotations
@@ -12,9 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.core.units import share_text
-from opscope.reports.document.text import plain
-from opscope.reports.pictures.pictures import INK
+from opscope.reports.pictures.bars import INK, beside, lettering, svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,27 +30,13 @@ COLOURS = {
 """Colour of each category of cycles."""
 KIND_COLOURS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d")
 """Colours of kinds of kernels, in their order."""
-_BETWEEN = 0.5
-"""Opacity of cycles between calls."""
-_BAR, _GAP = 20, 6
 _BINS = 1000
 _LEVELS = 4
 _LANE = 18
 _CELL_HEIGHT = 46
-_LEAST = 0.0005
-_LABELLED, _ROOMY = 0.055, 0.1
 _FAINTEST, _STRONGEST = 0.06, 0.9
 _FEWEST_COLUMNS = 4
 _SHORT = 9
-
-
-class BarSegment(NamedTuple):
-    """A part of a bar: what it is, its share of the bar, its colour, and whether it is drawn pale."""
-
-    label: str
-    share: float
-    colour: str
-    pale: bool = False
 
 
 class Cell(NamedTuple):
@@ -76,31 +58,6 @@ class Lane(NamedTuple):
     end: Ints
 
 
-def bars(rows: Sequence[tuple[str, Sequence[BarSegment]]], title: str) -> str:
-    """One bar a row, its segments side by side."""
-    height = len(rows) * (_BAR + _GAP)
-    inside = (part for place, (_, segments) in enumerate(rows) for part in _bar(place * (_BAR + _GAP), segments))
-    return _beside("bars", [name for name, _ in rows], _svg("bars", title, height, inside))
-
-
-def _bar(top: int, segments: Sequence[BarSegment]) -> Iterator[str]:
-    left = 0.0
-    for segment in segments:
-        width = segment.share * 100
-        if segment.share >= _LEAST:
-            opacity = f' fill-opacity="{_BETWEEN}"' if segment.pale else ""
-            title = escape(f"{segment.label}: {share_text(segment.share)}")
-            yield (
-                f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_BAR}" fill="{segment.colour}"'
-                f"{opacity}><title>{title}</title></rect>"
-            )
-        if segment.share >= _LABELLED:
-            colour = "currentColor" if segment.pale else "#000000"
-            roomy = segment.share >= _ROOMY
-            yield _text(left + width / 2, top + 14, f"{segment.share * 100:.0f} %", "middle", colour, minor=not roomy)
-        left += width
-
-
 def heat_map(cells: Sequence[Cell], title: str) -> str:
     """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the stronger the nearer to 1.
 
@@ -110,12 +67,12 @@ def heat_map(cells: Sequence[Cell], title: str) -> str:
     columns = list(range(min(cell.column for cell in cells), max(cell.column for cell in cells) + 1))
     width = 100 / max(len(columns), _FEWEST_COLUMNS)
     bottom = len(rows) * _CELL_HEIGHT + 14
-    inside = [_text((place + 0.5) * width, bottom, str(column), "middle") for place, column in enumerate(columns)]
+    inside = [lettering((place + 0.5) * width, bottom, str(column), "middle") for place, column in enumerate(columns)]
     for cell in cells:
         left = columns.index(cell.column) * width
         inside.append(_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width))
     names = [*(f"row {row}" for row in rows), "column"]
-    return _beside("map", names, _svg("map", title, bottom + 6, inside))
+    return beside("map", names, svg("map", title, bottom + 6, inside))
 
 
 def map_legend(full: str) -> str:
@@ -137,7 +94,7 @@ def _cell(cell: Cell, left: float, top: int, width: float) -> str:
         f'fill="{COLOURS["vector"]}" fill-opacity="{_strength(cell.value):.3f}" stroke="{INK}" stroke-opacity="0.4">'
         f"<title>{escape(cell.title)}</title></rect>"
     )
-    return box + _text(left + width / 2, top + 27, cell.text, "middle", colour="currentColor")
+    return box + lettering(left + width / 2, top + 27, cell.text, "middle", colour="currentColor")
 
 
 def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
@@ -146,7 +103,7 @@ def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
     inside = [part for place, lane in enumerate(lanes) for part in _lane(place * (_LANE + 3), lane, span)]
     inside += _axis(span, height)
     names = [*(lane.label for lane in lanes), "cycle"]
-    return _beside("timeline", names, _svg("timeline", title, height + 20, inside))
+    return beside("timeline", names, svg("timeline", title, height + 20, inside))
 
 
 def _lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
@@ -168,7 +125,7 @@ def _axis(span: tuple[int, int], top: int) -> Iterator[str]:
         text = f"{span[0] + (span[1] - span[0]) * part // 4:,}"
         anchor = {0: "start", 4: "end"}.get(part, "middle")
         minor = part % 2 == 1 or (part == 2 and len(text) > _SHORT)  # noqa: PLR2004 - the one in the middle
-        yield _text(25.0 * part, top + 14, text, anchor, minor=minor)
+        yield lettering(25.0 * part, top + 14, text, anchor, minor=minor)
 
 
 def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray[np.float64]:
@@ -196,22 +153,3 @@ def _chips(names: Iterable[tuple[str, str, str]]) -> str:
         for name, colour, opacity in names
     )
     return f'<div class="legend">{"".join(chips)}</div>'
-
-
-def _beside(kind: str, names: Sequence[str], picture: str) -> str:
-    """A picture with the names of its lines, from the top, in a column to the left."""
-    lines = "".join(f"<span>{escape(plain(name, 24))}</span>" for name in names)
-    return f'<div class="lines {kind}"><div class="names">{lines}</div>{picture}</div>'
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = INK, *, minor: bool = False) -> str:
-    """A text; a minor one is left out on a narrow screen."""
-    kind = ' class="minor"' if minor else ""
-    place = f'x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text{kind} {place} font-size="12" fill="{colour}">{escape(text)}</text>'
-
-
-def _svg(kind: str, title: str, height: int, inside: Iterable[str]) -> str:
-    content = "\n".join(inside)
-    head = f'<svg class="{kind}" role="img" aria-label="{escape(title)}" width="100%" height="{height}">'
-    return f"{head}\n{content}\n</svg>"

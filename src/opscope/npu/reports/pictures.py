@@ -14,16 +14,15 @@ from opscope.npu.reports.answer import CATEGORY_NAMES, busyness
 from opscope.npu.reports.drawing import (
     COLOURS,
     KIND_COLOURS,
-    BarSegment,
     Cell,
     Lane,
-    bars,
     heat_map,
     map_legend,
     timeline,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.bars import INK, Bar, BarSegment, bars
+from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +46,7 @@ _PLAIN = "#7f8fa6"
 
 def cycle_bars(rows: Sequence[TileRow]) -> str:
     """Where the cycles of each core went: in calls, then, pale, between them."""
-    return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by activity")
+    return bars([Bar(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by activity")
 
 
 def _segments(row: TileRow) -> list[BarSegment]:
@@ -68,7 +67,7 @@ def summed_bar(rows: Sequence[TileRow]) -> str:
     parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
     shares = [sum(column) / window for column in zip(*parts, strict=True)]
     merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
-    return bars([(counted_text(len(rows), "core"), merged)], "Cycles of all cores by activity")
+    return bars([Bar(counted_text(len(rows), "core"), merged)], "Cycles of all cores by activity")
 
 
 def array_map(rows: Sequence[TileRow]) -> str | None:

@@ -16,8 +16,9 @@ from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
+from opscope.reports.pictures.bars import INK
 from opscope.reports.pictures.drawing import picture
-from opscope.reports.pictures.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,8 +146,8 @@ def sweep_document(found: Sweep) -> Document:
 
 
 def _table(rows: Sequence[SweepRow]) -> TableBlock:
-    return table(
-        rows,
+    """A line a trace; what is known of none has no column."""
+    columns = (
         column("product or trace", Format.NAME, _named),
         column("one call", Format.TEXT, lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}", wide=True),
         column("cores", Format.COUNT, lambda row: None if row.problem else row.cores, wide=True),
@@ -162,8 +163,9 @@ def _table(rows: Sequence[SweepRow]) -> TableBlock:
         column("call", Format.COUNT, lambda row: row.call_cycles, wide=True),
         column("bound by", Format.TEXT, _bound),
         column("coverage", Format.SHARE, lambda row: row.coverage, wide=True),
-        sortable=True,
     )
+    known = [one for one in columns if any(one.of(row) not in {None, ""} for row in rows)]
+    return table(rows, *known, sortable=True)
 
 
 def _named(row: SweepRow) -> TableCell:

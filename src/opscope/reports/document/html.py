@@ -55,6 +55,8 @@ COLOURS = {
 }
 """Of a category, on every page and in every picture."""
 _PERCENT = 100
+_LONG_CELL = 36
+"""Letters from which on a cell is a sentence."""
 _DEEPEST = 12
 _LOWEST = 6
 _FIRST_ROWS, _FEW_ROWS = 20, 30
@@ -155,7 +157,9 @@ def _message(told: Message) -> Markup:
 def _picture(block: Picture) -> Markup:
     drawn = block.draw()
     caption = Markup('\n<p class="dim">{}</p>').format(block.caption) if block.caption and drawn else ""
-    return Markup("{}{}").format(_ours(drawn), caption)
+    library = any(mark in drawn for mark in _DRAWN)
+    frame = Markup('<div class="wide">{}</div>') if library else Markup("{}")
+    return Markup("{}{}").format(frame.format(_ours(drawn)), caption)
 
 
 def _details(block: Details, level: int) -> Markup:
@@ -245,7 +249,9 @@ def _cell(cell: TableCell, column: TableColumn, tag: str) -> Markup:
         text = Markup('<i class="chip {}"></i>{}').format(category_class(cell.category), text)
     if cell.note:
         text = Markup('{} <span class="dim">{}</span>').format(text, plain(cell.note, LONG))
-    return Markup("<{}{}{}>{}</{}>").format(tag, _classes(column, *_tones(cell)), _exact(cell, column), text, tag)
+    return Markup("<{}{}{}>{}</{}>").format(
+        tag, _classes(column, *_tones(cell), *_width(cell, column)), _exact(cell, column), text, tag
+    )
 
 
 def _tones(cell: TableCell) -> Iterator[str]:
@@ -253,6 +259,12 @@ def _tones(cell: TableCell) -> Iterator[str]:
         yield cell.value.value
     if cell.tone is not Tone.PLAIN:
         yield cell.tone.value
+
+
+def _width(cell: TableCell, column: TableColumn) -> Iterator[str]:
+    """What keeps a narrow screen from breaking a sentence at every word."""
+    if column.format in {Format.TEXT, Format.NAME} and len(cell_text(cell, column)) > _LONG_CELL:
+        yield "long"
 
 
 def _exact(cell: TableCell, column: TableColumn) -> Markup:

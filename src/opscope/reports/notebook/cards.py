@@ -74,7 +74,7 @@ def content_card(content: ReportContent, path: Path) -> Card:
     """What `opscope profile` prints: the answer, the variants, the categories, the operators, the findings."""
     answer = headline(content)
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
-    operators = operator_table(rows, closing, compared=content.primary is not None)
+    operators = operator_table(rows, closing)
     split = [category_table(category_rows(content)), operators]
     grids = [variants_table(content, brief=True), *(split if content.has_split else [])]
     lines = [

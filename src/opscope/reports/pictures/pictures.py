@@ -9,11 +9,10 @@ import altair as alt
 import numpy as np
 import vl_convert
 
-from opscope.bundle.manifest import Role, TracingMode
+from opscope.bundle.manifest import TracingMode
 from opscope.core.errors import MemoryLimitError
 from opscope.core.system.memory import addresses_left
-from opscope.program.operators.kinds import Category
-from opscope.reports.document.html import COLOURS
+from opscope.reports.pictures.bars import INK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     Rows: TypeAlias = list[dict[str, Any]]
 
 _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
-INK = "#808080"
-"""A grey that can be read on light and on dark ground."""
 _WIDTH = 440
 _ADDRESSES = 66 << 30
 """What V8 in vl-convert 1.9 reserves when it begins: 64.5 GiB, half of which it gives back."""
@@ -33,42 +30,6 @@ _MOST_POINTS = 240
 _MORE_ADDRESSES = "allow more address space (ulimit -v unlimited), and limit memory with --max-memory"
 # Fonts of a browser are a little wider than those the labels were measured with.
 _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
-
-
-def category_shift(content: ReportContent) -> str | None:
-    """Stacked bars of milliseconds by category, one bar a variant; None where no category has a time."""
-    done = [(r.variant, r.analysis) for r in content.variants if r.analysis is not None]
-    done.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
-    order = list(Category)
-    rows: Rows = [
-        {
-            "variant": variant.name,
-            "category": c.category.value,
-            "ms": c.time_ns / 1e6,
-            "order": order.index(c.category),
-        }
-        for variant, analysis in done
-        for c in analysis.categories
-        if c.time_ns is not None
-    ]
-    if not rows:
-        return None
-    names = [variant.name for variant, _ in done]
-    scale = alt.Scale(domain=[c.value for c in order], range=[COLOURS[c] for c in order])
-    bars = (
-        alt.Chart(rows_of(rows))
-        .mark_bar(height=26)
-        .encode(
-            x=alt.X("ms:Q", title="ms per inference, by category"),
-            y=alt.Y("variant:N", sort=names, title=None, axis=alt.Axis(labelLimit=160, labelPadding=6)),
-            color=alt.Color(
-                "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)
-            ),
-            order=alt.Order("order:Q"),
-        )
-        .properties(width=_WIDTH, height=36 * len(names))
-    )
-    return drawn(bars)
 
 
 def latency_series(content: ReportContent) -> str | None:

@@ -9,7 +9,8 @@ import altair as alt
 from opscope.core.table.places import by_operator
 from opscope.reports.content.places import bound_text, layer_text
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.bars import INK
+from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis

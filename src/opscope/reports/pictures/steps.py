@@ -10,7 +10,8 @@ from opscope.core.units import counted_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.document.html import COLOURS
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.pictures import INK, drawn, rows_of
+from opscope.reports.pictures.bars import INK
+from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison

@@ -48,6 +48,7 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.document.messages import measure_again
 from opscope.reports.document.text import plain
+from opscope.reports.pictures.categories import category_shift
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
@@ -91,38 +92,33 @@ def split_blocks(content: ReportContent) -> list[Block]:
             "Operator Category Breakdown",
             [
                 *of,
-                picture("split by category", lambda: _drawn_split(content)),
+                picture("split by category", lambda: category_shift(content)),
                 category_table(category_rows(content), closing_rows(content, copies=False)),
                 Sentence(_how_split(content.shown), Tone.DIM, wide=True),
             ],
         ),
-        Section("Top operators", [operator_table(rows, closing, compared=content.primary is not None), *counted]),
+        Section("Top operators", [operator_table(rows, closing), *counted]),
     ]
-
-
-def _drawn_split(content: ReportContent) -> str | None:
-    from opscope.reports.pictures.pictures import category_shift
-
-    return category_shift(content)
 
 
 def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = ()) -> TableBlock:
     """The split by category, beside the baseline where there is one."""
     compared = any(row.baseline_share is not None for row in rows)
+    timed = any(row.time_ns is not None for row in rows)
     return table(
         rows,
         CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns, spare=True, roomy=True) if compared else None,
         column("share before", Format.SHARE, lambda row: row.baseline_share, spare=True) if compared else None,
         column("ms", Format.MS, lambda row: row.time_ns),
-        column("share", Format.SHARE, lambda row: row.share, spare=compared),
-        column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
-        column("verdict", Format.VERDICT, lambda row: row.verdict) if compared else None,
+        column("share", Format.SHARE, lambda row: row.share, spare=compared and timed),
+        column("speedup", Format.RATIO, lambda row: row.speedup) if any(row.speedup for row in rows) else None,
+        column("verdict", Format.VERDICT, lambda row: row.verdict) if any(row.verdict for row in rows) else None,
         closing=closing,
     )
 
 
-def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, compared: bool = False) -> TableBlock:
+def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> TableBlock:
     """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum.
 
     The steps of a recurrence are one row; each operator has its own in the table of all operators.
@@ -133,6 +129,7 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, c
     rest = [(more, work[_TOP:]), ("framework, no operator", framework)]
     below = [_together(name, own) for name, own in rest if own]
     counted = any(row.instructions is not None for row in rows)
+    compared = any(row.change and row.change.speedup for row in work[:_TOP])
     return table(
         work[:_TOP],
         column("operator", Format.NAME, _named),

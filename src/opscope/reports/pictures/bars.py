@@ -1,0 +1,88 @@
+"""Bars of a page, drawn in per cent: as wide as the page, with letters of one size on any screen.
+
+Names of lines stand beside a picture as text of the page, in a column that is as wide as they need, on a narrow screen
+as on a wide one.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.units import share_text
+from opscope.reports.document.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+INK = "#808080"
+"""A grey that can be read on light and on dark ground."""
+_BETWEEN = 0.5
+"""Opacity of what is drawn pale."""
+_BAR, _GAP = 20, 6
+_LEAST = 0.0005
+_LABELLED, _ROOMY = 0.055, 0.13
+_LONGEST_NAME = 30
+
+
+class BarSegment(NamedTuple):
+    """A part of a bar: what it is, its share of the bar, its colour, and whether it is drawn pale."""
+
+    label: str
+    share: float
+    colour: str
+    pale: bool = False
+
+
+class Bar(NamedTuple):
+    """A line of bars: its name, its parts, and its length as a part of the longest."""
+
+    name: str
+    segments: Sequence[BarSegment]
+    length: float = 1.0
+
+
+def bars(rows: Sequence[Bar], title: str) -> str:
+    """One bar a row, its segments side by side."""
+    height = len(rows) * (_BAR + _GAP)
+    inside = (part for place, row in enumerate(rows) for part in _bar(place * (_BAR + _GAP), row))
+    return beside("bars", [row.name for row in rows], svg("bars", title, height, inside))
+
+
+def _bar(top: int, row: Bar) -> Iterator[str]:
+    left = 0.0
+    for segment in row.segments:
+        part = segment.share * row.length
+        width = part * 100
+        if part >= _LEAST:
+            opacity = f' fill-opacity="{_BETWEEN}"' if segment.pale else ""
+            title = escape(f"{segment.label}: {share_text(segment.share)}")
+            yield (
+                f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_BAR}" fill="{segment.colour}"'
+                f"{opacity}><title>{title}</title></rect>"
+            )
+        if part >= _LABELLED:
+            colour = "currentColor" if segment.pale else "#000000"
+            shown = f"{segment.share * 100:.0f} %"
+            yield lettering(left + width / 2, top + 14, shown, "middle", colour, minor=part < _ROOMY)
+        left += width
+
+
+def beside(kind: str, names: Sequence[str], picture: str) -> str:
+    """A picture with the names of its lines, from the top, in a column to the left."""
+    lines = "".join(f"<span>{escape(plain(name, _LONGEST_NAME))}</span>" for name in names)
+    return f'<div class="lines {kind}"><div class="names">{lines}</div>{picture}</div>'
+
+
+def lettering(x: float, y: float, words: str, anchor: str = "start", colour: str = INK, *, minor: bool = False) -> str:
+    """A text; a minor one is left out on a narrow screen."""
+    kind = ' class="minor"' if minor else ""
+    place = f'x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text{kind} {place} font-size="12" fill="{colour}">{escape(words)}</text>'
+
+
+def svg(kind: str, title: str, height: int, inside: Iterable[str]) -> str:
+    """A picture as wide as its page."""
+    content = "\n".join(inside)
+    head = f'<svg class="{kind}" role="img" aria-label="{escape(title)}" width="100%" height="{height}">'
+    return f"{head}\n{content}\n</svg>"
