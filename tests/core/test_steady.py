@@ -162,6 +162,9 @@ def test_dip_of_known_samples():
     assert dip(clusters) == pytest.approx(0.25, abs=0.005)
     assert dip(np.arange(50.0)) == pytest.approx(1 / 100)
     assert dip(np.array([0.0, 1, 2, 10, 11, 12])) == pytest.approx(1 / 5)
+    # Known by linear programming; the hulls of the first run parallel between 6 and 139.
+    assert dip(np.array([1.0, 6, 77, 139, 144])) == pytest.approx(0.18913043)
+    assert dip(np.array([8.0, 35, 49, 96, 97, 128, 158, 188, 189])) == pytest.approx(0.10869565)
 
 
 @settings(deadline=None, max_examples=60)

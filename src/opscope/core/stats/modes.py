@@ -72,7 +72,9 @@ def dip(ordered: Floats) -> float:
             np.interp(part, part[minorant], below[minorant]),
             np.interp(part, part[majorant], above[majorant]),
         )
-        widest = int(np.argmax(concave - convex))
+        # Where both are straight they may be parallel: only at a vertex of one is there an end of the mode.
+        vertices = np.union1d(minorant, majorant)
+        widest = int(vertices[np.argmax((concave - convex)[vertices])])
         if concave[widest] - convex[widest] <= found:
             break
         left = int(minorant[np.searchsorted(minorant, widest, side="right") - 1])
