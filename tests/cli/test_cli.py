@@ -52,7 +52,9 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("option", "begins"), [("--html", "<!doctype html>"), ("--markdown", "# speedup ")])
+@pytest.mark.parametrize(
+    ("option", "begins"), [("--html", "<!doctype html>"), ("--markdown", "# accelerated against baseline")]
+)
 def test_a_comparison_is_written_as_a_page(option: str, begins: str, bundle: Path) -> None:
     """With the same answer as on a terminal, and onto standard output alone where that is asked for."""
     sides = (f"{bundle}#baseline", f"{bundle}#accelerated")
