@@ -118,7 +118,7 @@ def test_a_read_only_directory_is_named(user: User, words: str, file: str) -> No
     assert code == StorageError.exit_code, said
     assert f"error: {file}" in said
     assert "cannot be written: permission denied" in said
-    assert "hint:  choose a place that you may write to" in said
+    assert "hint:  choose a place that you can write to" in said
     assert sorted(user.readable.iterdir()) == before
 
 
