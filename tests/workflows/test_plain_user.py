@@ -137,7 +137,10 @@ def test_without_a_compiler_models_run_from_python(user: User) -> None:
     code, said = user.run("doctor", cwd=user.home, PATH=str(user.home / "bin"))
     assert code == 0, said
     assert "there is no C++ compiler: cannot build the native runner" in said
-    assert "-> install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local" in said
+    assert (
+        "-> install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
+        in said
+    )
     words = ("profile", str(user.readable / "model.pte"), "--quick", "--out", "plain")
     code, said = user.run(*words, cwd=user.home, PATH=str(user.home / "bin"))
     assert code == 0, said
