@@ -88,7 +88,7 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
     assert text.startswith("## Bundle ")
     assert "| failed | analyses | 1 problem in 1 file |" in text
     assert "### analyses\n\n- analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
-    assert "\nNext: if the files are unchanged" in text
+    assert "\nNext: restore the file from a copy of the bundle, or measure again" in text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ VERBS = frozenset(
     executes exported exports finds follows for gives has in is it itself keeps kept knows leave leaves left limits
     looks makes may measured measures must needs no of on opens or predicts prevents profiles puts reads refuses
     replays runs sends sets shows starts stated takes tells than that there time to use uses was wherever which will
-    with write writes wrote
+    with write writes wrote analysed computes hashed lock mark never newer prevented provides recorded supports version
     """.split()
 )
 """What may follow the name of the program in a sentence and is no command."""

@@ -18,6 +18,7 @@ from opscope.bundle.validation import CheckStatus
 from opscope.core.errors import MismatchError, NotFoundError, OverwriteError, TraceFormatError, UsageError
 from opscope.kit.readers.directory import read_kit
 from opscope.reports.combined.combined import combined_markdown
+from texts import ANOTHER_PROGRAM
 
 BUNDLE = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
 PROGRAM = next(BUNDLE.rglob("*.pte"))
@@ -72,7 +73,7 @@ def test_a_program_that_is_gone_can_be_named(run: Path, tmp_path: Path) -> None:
     assert named.variants[0].analysis.program.etrecord.endswith(".etrecord")
 
     other = Path(__file__).parents[1] / "data" / "two_methods.pte"
-    with pytest.raises(MismatchError, match="the trace belongs to another program"):
+    with pytest.raises(MismatchError, match=ANOTHER_PROGRAM):
         content(run, program=other)
     with pytest.raises(TraceFormatError, match="not an ExecuTorch program"):
         content(run, program=Path(__file__))

@@ -8,7 +8,7 @@ import pytest
 
 from opscope.core.errors import MismatchError
 from opscope.workflows.analyze.analyses import analyze
-from texts import NO_DELEGATE_RULE
+from texts import ANOTHER_PROGRAM, NO_DELEGATE_RULE
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 TRACE = DATA / "litert" / "partial.litert.json"
@@ -35,5 +35,5 @@ def test_operators_of_each_part_have_costs_and_those_outside_a_reason() -> None:
 
 def test_another_program_is_refused() -> None:
     """Its operators are not those of the trace."""
-    with pytest.raises(MismatchError, match="belongs to another program"):
+    with pytest.raises(MismatchError, match=ANOTHER_PROGRAM):
         analyze(TRACE, program=DATA / "tflite" / "mlp.tflite", warmup=0)

@@ -26,7 +26,7 @@ from opscope.hosts.adb.power import PROFILES
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from runners import FLAGS, GOOD, write_runner
-from texts import NO_RUNNER, OWN_FLAG
+from texts import NO_RUNNER, OWN_FLAG, OWN_RUNNER
 from waiting import HANG, eventually
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def test_a_runner_that_cannot_be_started(device: Endpoint, tmp_path: Path) -> No
 def test_what_cannot_be_asked_of_a_foreign_runner(device: Endpoint, tmp_path: Path) -> None:
     """Features, flags that opscope sets itself, a file that is not there."""
     target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
-    with pytest.raises(FeatureError, match="in your own runner"):
+    with pytest.raises(FeatureError, match=OWN_RUNNER):
         target.probe()
     with pytest.raises(UsageError, match=f"opscope {OWN_FLAG}"):
         ExecutorRunnerTarget(phone(device), write_runner(tmp_path), ["--cpu_threads=9"])

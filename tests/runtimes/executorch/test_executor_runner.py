@@ -24,7 +24,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget, parse_help, parse_log
 from runners import FLAGS, GOOD, this_machine, write_runner
-from texts import NO_RUNNER, OWN_FLAG, RAISE_THE_LIMIT
+from texts import CANNOT_PIN, NO_RUNNER, OWN_FLAG, OWN_RUNNER, RAISE_THE_LIMIT
 from traces import encode
 
 NO_TRACER = tuple(flag for flag in FLAGS if flag != "etdump_path")
@@ -163,7 +163,7 @@ def test_a_runner_that_is_not_there_or_not_executable_is_refused(tmp_path: Path)
 def test_a_variant_with_cleared_features_is_refused(tmp_path: Path) -> None:
     """Nothing can be masked in a foreign runner, so it is never asked and nothing claims to be proved."""
     target = build(write_runner(tmp_path))
-    with pytest.raises(FeatureError, match="cannot read or switch") as caught:
+    with pytest.raises(FeatureError, match=OWN_RUNNER) as caught:
         target.execute(job(clear=("avx2",)), tmp_path)
     assert "one runner per variant" in str(caught.value.hint)
     with pytest.raises(FeatureError):
@@ -379,7 +379,7 @@ def test_a_cpu_that_is_not_there_is_told(tmp_path: Path) -> None:
     """For example one that was taken away."""
     failure = run(build(write_runner(tmp_path)), tmp_path, job(affinity=(1023,))).outcome.failure
     assert failure is not None
-    assert "cannot pin to CPUs 1023" in failure.message
+    assert f"{CANNOT_PIN} 1023" in failure.message
 
 
 def alive(pid: int) -> bool:

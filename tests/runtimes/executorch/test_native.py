@@ -26,7 +26,7 @@ from opscope.runtimes.executorch.installed import BACKEND, library_directory, li
 from opscope.runtimes.executorch.runners.native import build_runner, native_here
 from opscope.runtimes.executorch.runners.native_jobs import NativeAnswer
 from opscope.runtimes.native.building import find_compiler
-from texts import LOADED_BEFORE
+from texts import CANNOT_PIN, LOADED_BEFORE
 
 runtime = pytest.mark.runtime
 
@@ -215,7 +215,7 @@ def test_a_job_stays_on_its_processors(toy_program: Path, tmp_path: Path) -> Non
     assert native_target().execute(job(toy_program, affinity=(usable,)), tmp_path).failure is None
     failure = native_target().execute(job(toy_program, affinity=(1000,)), tmp_path).failure
     assert failure is not None
-    assert re.search("cannot pin to CPUs", failure.message)
+    assert re.search(CANNOT_PIN, failure.message)
 
 
 @runtime
