@@ -569,7 +569,7 @@ def test_devices_of_a_file_become_experiments_with_names_of_their_own(tmp_path: 
 
 @pytest.mark.parametrize(
     ("targets", "message"),
-    [(["ssh"], "which device"), (["ssh:board", "ssh:board"], "two experiments would be called toy_cnn-ssh-board")],
+    [(["ssh"], "needs a device"), (["ssh:board", "ssh:board"], "two experiments would be called toy_cnn-ssh-board")],
 )
 def test_devices_that_cannot_be_told_apart_are_refused(targets: list[str], message: str, tmp_path: Path) -> None:
     """Without a host, and twice the same."""
