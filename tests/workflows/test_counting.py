@@ -200,7 +200,7 @@ def test_a_receipt_is_verified(tmp_path: Path) -> None:
     counted("--receipt", str(receipt), cwd=tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator matches {receipt} states\n")
+    assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator matches {receipt}\n")
     found = json.loads(receipt.read_text())
     jsonschema.validate(found, json.loads(SCHEMA.with_name("work-receipt.schema.json").read_text(encoding="utf-8")))
     assert {"libexecutorch_backend_xnnpack.so", "libc.so.6"} <= found["work"]["files"].keys()
