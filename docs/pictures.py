@@ -61,7 +61,8 @@ tr:nth-child(2n) td {{ background: #f6f8fa }} code {{ background: #eff1f3; borde
 
 def draw_comment(text: str, name: str) -> None:
     """Draw a comment on a pull request, as GitHub lays it out."""
-    picture = Path(tempfile.mkdtemp()) / "comment.html"
+    place = tempfile.TemporaryDirectory()
+    picture = Path(place.name) / "comment.html"
     picture.write_text(_COMMENT.format(body=markdown.markdown(text, extensions=["tables"])), encoding="utf-8")
     browser = Chromium()
     try:
@@ -72,6 +73,7 @@ def draw_comment(text: str, name: str) -> None:
         (ROOT / "docs" / "pictures" / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
     finally:
         browser.close()
+        place.cleanup()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.counting import count
+    from opscope.workflows.measure.counting import count, keep_counts
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import default_directory, profile
@@ -132,6 +132,7 @@ __all__ = [
     "fleet_report",
     "inspect",
     "install_skills",
+    "keep_counts",
     "kernel_filter",
     "kernels",
     "preflight",
@@ -240,7 +241,7 @@ _MODULES = {
         "export",
         "write_model",
     ),
-    "opscope.workflows.measure.counting": ("count",),
+    "opscope.workflows.measure.counting": ("count", "keep_counts"),
     "opscope.workflows.kernels.kernel_view": (
         "count_kernels",
         "kernel_filter",

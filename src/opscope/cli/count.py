@@ -61,7 +61,7 @@ def command(
     not time. A bundle keeps its counts, and its reports show them next to the times.
     """
     from opscope.analysis.work.receipt import CountRequest, receipt_of
-    from opscope.api import count, report
+    from opscope.api import count, keep_counts
     from opscope.bundle.bundle import is_bundle
     from opscope.core.files import write_atomically
     from opscope.core.json import to_json
@@ -84,7 +84,7 @@ def command(
         write_atomically(receipt, to_json(receipt_of(found, request)))
     write_json(found, json)
     if is_bundle(Path(model)):
-        report(model)
+        keep_counts(model, found)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.work import work_document

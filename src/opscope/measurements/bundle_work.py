@@ -19,13 +19,20 @@ from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from opscope.bundle.bundle import Bundle
 
 WORK = "work.json"
 
 
 def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
-    """Keep the work of a variant's program in a bundle that is held, in place of what was counted before."""
+    """Keep the work of a variant's program in a bundle that is held, in place of what was counted before.
+
+    Raises:
+        BundleError: it is the work of another program.
+    """
+    _check_program(bundle, variant, work, evidence_directory(bundle, variant) / WORK)
     directory = evidence_directory(bundle, variant)
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -49,9 +56,13 @@ def kept_work(bundle: Bundle, variant: str) -> Work | None:
         work = from_json(content, Work)
     except msgspec.MsgspecError as error:
         raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=_AGAIN) from None
-    if work.sha256 != manifest.model_of(variant).sha256:
-        raise BundleError("the work is that of another program", where=file, hint=_AGAIN)
+    _check_program(bundle, variant, work, file)
     return work
+
+
+def _check_program(bundle: Bundle, variant: str, work: Work, file: Path) -> None:
+    if work.sha256 != bundle.manifest.model_of(variant).sha256:
+        raise BundleError("the counts belong to another program", where=file, hint=_AGAIN)
 
 
 _AGAIN = "count it again: opscope count BUNDLE"

@@ -86,7 +86,8 @@ def split_blocks(content: ReportContent) -> list[Block]:
     result = content.result(content.shown.variant or "") if several else None
     of = [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
-    counted = [Sentence(counted_text_of(content.work), Tone.DIM)] if content.work else []
+    joined = any(row.instructions is not None for row in rows)
+    counted = [Sentence(counted_text_of(content.work), Tone.DIM)] if joined else []
     return [
         Section(
             "Operator Category Breakdown",

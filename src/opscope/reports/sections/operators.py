@@ -95,7 +95,7 @@ def operators_section(content: ReportContent, shown: Analysis) -> Section:
         "all longer ones."
     )
     answer = f"{counted_text(len(rows), 'row')}{longest}"
-    counted = counted_text_of(content.work)
+    counted = counted_text_of(content.work if any(row.instructions is not None for row in rows) else None)
     blocks = [Sentence(f"{told} {counted}".strip(), Tone.DIM), _table(content, shown)]
     return Section("All Operators", blocks, "operators", "Operators", answer, folded=True)
 
@@ -122,7 +122,9 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         spread_column(rows),
         column("share", Format.SHARE, lambda row: row.operator.share, total=True),
         column("cumulative", Format.SHARE, lambda row: row.cumulative),
-        column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, total=True) if content.work else None,
+        column(INSTRUCTIONS, Format.LARGE, lambda row: row.instructions, total=True)
+        if any(row.instructions is not None for row in rows)
+        else None,
         column("speedup", Format.RATIO, lambda row: row.change.speedup if row.change else None) if compared else None,
         column("verdict", Format.VERDICT, lambda row: row.change.verdict if row.change else None, pick=True)
         if compared

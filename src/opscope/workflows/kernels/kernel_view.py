@@ -160,6 +160,7 @@ def count_kernels(
     from opscope.machine.clock import SystemClock
     from opscope.runtimes.counting.kernel_evidence import backend_library, count_variant, counted_library
     from opscope.workflows.measure.targets import recorded_target
+    from opscope.workflows.reports.reports import rewrite_reports
 
     place, label = split_label(str(path))
     bundle = Bundle.open(place)
@@ -174,12 +175,7 @@ def count_kernels(
             if label in {None, variant.name}:
                 progress(variant.name)
                 runs.append(count_variant(bundle, variant, where, counted, clock or SystemClock()))
-    from opscope.workflows.reports.reports import content_of, write_reports
-
-    files = {"html": "report.html", "md": "report.md", "json": "analysis.json"}
-    there = [name for name, file in files.items() if (bundle.path / file).exists()]
-    if there:
-        write_reports(bundle.path, content_of(bundle), there)
+    rewrite_reports(bundle)
     return runs
 
 

@@ -35,6 +35,7 @@ from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.experiment_bundle import counting_job
 from opscope.workflows.measure.switching import chosen_switch
 from opscope.workflows.measure.targets import target_running
+from opscope.workflows.reports.reports import rewrite_reports
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -66,7 +67,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     """What each operator of a model executes in one inference, counted exactly.
 
     It runs in the native runner, in one thread, twice; the second inference counts. Of a bundle it is the program that
-    its reports show, with the inputs of the plan; the work is kept there, and reports show it beside the times.
+    its reports show, with the inputs of the plan.
 
     Args:
         model: a .pte, .tflite or .onnx, or what can be exported; or a bundle.
@@ -123,11 +124,25 @@ def count(  # noqa: PLR0913 - all but the model are by name
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
             named = str(model) if bundle is None else bundle.relative(files[0])
             found.append(msgspec.structs.replace(made, model=named, inputs=given, off=list(off)))
-    counted = msgspec.structs.replace(found[0], others=found[1:])
-    if bundle is not None:
-        with bundle.locked():
-            keep_work(bundle, usual_variant(bundle.manifest).name, counted)
-    return shown_as(WorkResult, counted)
+    return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
+
+
+def keep_counts(path: str | Path, work: Work) -> None:
+    """Keep in a bundle what was counted of it, and write the reports that it has anew: they show it beside the times.
+
+    Args:
+        path: of the bundle.
+        work: as :func:`count` gave it of this bundle.
+
+    Raises:
+        NotFoundError: there is no bundle.
+        BundleError: another run is writing there, or the work is that of another program.
+        StorageError: the system refused to write.
+    """
+    bundle = Bundle.open(Path(path))
+    with bundle.locked():
+        keep_work(bundle, usual_variant(bundle.manifest).name, work)
+    rewrite_reports(bundle)
 
 
 def _measured_program(bundle: Bundle) -> Path:

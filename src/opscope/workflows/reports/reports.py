@@ -209,6 +209,14 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
     return write_outputs({directory / name: text for name, text in files.items()}, follow=follow)
 
 
+def rewrite_reports(bundle: Bundle) -> None:
+    """Write those reports of a bundle anew that it has, after something was added to it."""
+    files = {"html": HTML, "md": MARKDOWN, "json": ANALYSIS}
+    there = [name for name, file in files.items() if (bundle.path / file).exists()]
+    if there:
+        write_reports(bundle.path, content_of(bundle), there)
+
+
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
     """The content of every report of these formats, by its path from the directory of reports on."""
     from opscope.reports.report import html, markdown_report
