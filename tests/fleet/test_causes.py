@@ -18,7 +18,7 @@ from opscope.fleet.reports.common_moves import move_text
 from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.store import rows, schema
 from opscope.fleet.store.rows import BundleLabels
-from opscope.machine.environment import capture, host
+from opscope.machine.environment import capture, host, host_digest
 from opscope.reports.gate import gate_markdown
 
 NIGHTS, DEVICES, MODELS = 14, ("board 1", "board 2", "board 3"), ("detector", "tracker", "words")
@@ -154,8 +154,11 @@ def test_columns_are_added_to_a_store_that_is_there(
 
 
 def test_an_environment_tells_the_machine() -> None:
-    """Without its name, which is nobody's business."""
-    found = capture(None).host
-    assert found == capture(None).host
-    assert found is not None
-    assert host().split()[0] not in found
+    """Without its name, and by nothing that could be guessed from it: a machine without a number is not told."""
+    found, (name, _, number) = capture(None).host, host().partition("\n")
+    assert (found is not None) == bool(number)
+    assert host_digest(f"{name}\n") is host_digest("") is None
+    told = host_digest(f"{name}\n0123456789abcdef")
+    assert told is not None
+    assert name not in told
+    assert told != host_digest(f"{name}\n0123456789abcdee")

@@ -101,8 +101,11 @@ def date_of(text: str, where: str, before: str) -> datetime:
 
 
 def names_of_machines(place: StoreLocation) -> dict[tuple[str | None, ...], str]:
-    """What machines that are known by more than a name are called in a store, by host, CPU and architecture."""
-    sql = "SELECT host, cpu, machine, arg_max(device, placed) FROM runs WHERE host IS NOT NULL GROUP BY ALL"
+    """What machines that ran more than once are called in a store, by host, CPU and architecture."""
+    sql = (
+        "SELECT host, cpu, machine, arg_max(device, placed) FROM runs WHERE host IS NOT NULL "
+        "GROUP BY ALL HAVING count(DISTINCT bundle) > 1"
+    )
     return {(host, cpu, machine): name for host, cpu, machine, name in ask(place, sql).rows}
 
 

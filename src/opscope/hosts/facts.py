@@ -42,7 +42,7 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         cpu_quota=quota_of(told.get("quota", "")),
         emulator=reported_emulator(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
         revision=environment.cpu_revision(cpuinfo),
-        host=environment.digest(told["host"].encode()) if told.get("host") else None,
+        host=environment.host_digest(told.get("host", "")),
     )
 
 
