@@ -65,9 +65,9 @@ DataType: TypeAlias = Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"]
 WEIGHT_BITS: Mapping[DataType, frozenset[int]] = {
     "fp32": frozenset({32}),
     "fp16": frozenset({16}),
-    "int8": frozenset({8, 32}),
-    "dynamic-int8": frozenset({8, 32}),
-    "8da4w": frozenset({8, 32}),
+    "int8": frozenset({8}),
+    "dynamic-int8": frozenset({8}),
+    "8da4w": frozenset({8}),
 }
 """Widths of the weights of an export, as :meth:`opscope.runtimes.runtime.Runtime.weight_bits` tells them."""
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
