@@ -68,7 +68,11 @@ def _tiles(comparison: TilesComparison) -> Iterator[HeadlineFigure]:
         traces = counted_text(side.traces, "trace")
         yield HeadlineFigure(name, f"{value_text(value, 'cycles')} cycles", f"{found.name}; {side.label}, {traces}")
     interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
-    yield HeadlineFigure("speedup", ratio_text(found.ratio or 1.0), interval)
+    yield HeadlineFigure("speedup", _ratio(found), interval)
+
+
+def _ratio(figure: FigureChange) -> str:
+    return "unknown" if figure.ratio is None else ratio_text(figure.ratio)
 
 
 def figures_table(figures: Iterable[FigureChange]) -> TableBlock:
@@ -94,7 +98,7 @@ def comparison_sentence(comparison: TilesComparison) -> str:
         words = f"{words}; minimum detectable change: {share_text(found.minimum_detectable)}"
     else:
         words = f"candidate {words}"
-    return f"speedup {ratio_text(found.ratio or 1.0)} {interval} by {found.name}: {words}"
+    return f"speedup {_ratio(found)} {interval} by {found.name}: {words}"
 
 
 def value_text(value: float | None, unit: str) -> str:
