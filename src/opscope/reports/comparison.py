@@ -75,6 +75,8 @@ def _named(comparison: Comparison, side: ComparedSide) -> str:
 
 def _answer(comparison: Comparison) -> str:
     result = comparison.end_to_end
+    if result.reason:
+        return f"speedup {speedup_text(result)}: {result.reason}"
     interval = interval_text(result.ci95, ratio_text) if result.ci95 else "no interval"
     decided = result.verdict in _DECIDED
     verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(comparison)
@@ -83,8 +85,6 @@ def _answer(comparison: Comparison) -> str:
 
 def _undecided(comparison: Comparison) -> str:
     result = comparison.end_to_end
-    if result.reason:
-        return result.reason
     if result.verdict is Verdict.UNDECIDABLE or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
