@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from opscope.fleet.analysis.history import History, LevelChange, Metric, Series, Subject
+    from opscope.reports.pictures.pictures import Rows
 
 _PICTURES = 12
 """Series that have a picture; the newest changes."""
@@ -319,14 +320,22 @@ def series_chart(history: History, series: Series) -> alt.LayerChart:
     )
     layers = [dots, lines]
     if series.changes:
-        marks = [
+        marks: Rows = [
             {"number": change.index - 0.5, "text": f"{_percent(change.ratio)} at {plain(change.label, 24)}"}
             for change in series.changes
         ]
         rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
-        layers.append(rule.mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11).encode(text="text:N"))
+        middle = len(series.points) / 2  # words stand to the side where there is room for them
+        early, late = ([mark for mark in marks if (mark["number"] < middle) is left] for left in (True, False))
+        layers.append(_words(early).mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11))
+        layers.append(_words(late).mark_text(align="right", dx=4, y=-6, color=INK, fontSize=11))
     chart: alt.LayerChart = alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT)
+    return chart
+
+
+def _words(marks: Rows) -> alt.Chart:
+    chart: alt.Chart = alt.Chart(rows_of(marks)).encode(x="number:Q", text="text:N")
     return chart
 
 
