@@ -207,7 +207,7 @@ def test_weights_that_are_missing_or_others(apart: tuple[Path, Path], programs: 
     alone.parent.mkdir()
     alone.write_bytes(program.read_bytes())
     (alone.parent / "damaged.ptd").write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(NotFoundError, match=r"no \.ptd beside it has embedding\.weight") as caught:
+    with pytest.raises(NotFoundError, match=r"no \.ptd next to it has embedding\.weight") as caught:
         profiled(alone, tmp_path / "out")
     assert "--data" in str(caught.value.hint)
     other = tmp_path / "other.ptd"

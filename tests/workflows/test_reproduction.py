@@ -135,7 +135,7 @@ def test_an_experiment_of_a_file_is_repeated_by_its_file(toy_program: Path, tmp_
     first = tmp_path / "opscope-out/two models/one, two-local"
     assert_same(first, run_again(first, tmp_path))
     assert "| Config File | two models.toml |" in (first / "report.md").read_text()
-    assert "config.toml in the bundle" in (first / "report.md").read_text()
+    assert "The bundle keeps the file as it was at measurement time: config.toml" in (first / "report.md").read_text()
 
 
 def test_an_experiment_of_the_kits_file_is_repeated_with_its_runners(tmp_path: Path) -> None:

@@ -173,9 +173,9 @@ def test_few_addresses_cost_the_pictures_and_not_the_report(bundle: Path) -> Non
         limited = f"ulimit -v 2097152; exec {sys.executable} -m opscope {command} {bundle}"
         done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert "report.html not recomputed: pictures take 66 GiB of address space" in done.stdout
+    assert "report.html not recomputed: pictures need 66 GiB of address space" in done.stdout
     page = (bundle / "report.html").read_text()
-    assert page.count("<p>not drawn: pictures take 66 GiB of address space") == 4
+    assert page.count("<p>not drawn: pictures need 66 GiB of address space") == 4
     assert '<svg class="bars"' in page  # the split needs no library
     status, told = reports(bundle)
     assert status == "passed"

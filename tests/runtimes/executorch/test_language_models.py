@@ -114,5 +114,5 @@ def test_a_llama_decodes_behind_every_position() -> None:
         for name, network in networks.items()
     }
     assert caches == {"prefill": [[0, 1, 2, 3]], "decode_at_4": [[4]], "decode_at_9": [[9]]}
-    with pytest.raises(UsageError, match="too much"):
+    with pytest.raises(UsageError, match="too many"):
         random_llama(SHAPE, context=32, prompt=4, positions=(32,))

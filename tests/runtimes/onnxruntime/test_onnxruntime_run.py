@@ -157,7 +157,7 @@ def test_a_bundle_is_complete_and_true(tmp_path: Path) -> None:
     assert found.valid
     hashes = found.check("hashes")
     assert hashes is not None
-    assert f"2 of 2 traces, 6 files beside them and 4 of 4 records {HASHES_FIT}" in hashes.message
+    assert f"2 of 2 traces, 6 files next to them and 4 of 4 records {HASHES_FIT}" in hashes.message
     _every_file_beside_a_trace_is_held_against_its_hash(tmp_path / "out")
 
 
