@@ -97,7 +97,7 @@ fi
 # The lock is a directory of everyone's, since its making is one step everywhere; in it stand the process that keeps it,
 # the boot it belongs to, and who asked. It goes when standard input ends. One that we left behind when a connection was
 # lost is taken over; so is one whose process is gone, that is older than the boot, or that stays empty. One that goes
-# while it is looked at is taken. What was moved away is looked at again: another host may have taken the lock meanwhile.
+# while it is looked at is taken. What was moved away is looked at again: another host may have taken it meanwhile.
 # Who measures beside the holder leaves two marks that go with it: one in the lock, which tells the holder, and one next
 # to the lock, which tells those who come later. Marks are links to a text: no other file can be written by making one.
 # The directory opens to others when the holder's file stands in it: nobody can put a link in that file's place before.
