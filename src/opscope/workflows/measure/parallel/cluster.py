@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 MACHINE = "opscope"
 _FOLDER = "run"
 _EACH = 2
+_HERE = {"the worker's machine": "this machine"}
+"""What a worker says of where it is, as the client is told."""
 _LOOK_SECONDS = 1.0
 
 
@@ -191,7 +193,7 @@ def _means(errand: Errand, tell: Callable[[Told], None]) -> Means:
     name = errand.experiment.name
     return Means(
         progress=lambda done, total, last: tell(Told(name, moved=(done, total, last))),
-        notify=lambda text: tell(Told(name, notice=text)),
+        notify=lambda text: tell(Told(name, notice=with_names(text, _HERE))),
         lock=errand.lock,
         lock_limit=errand.lock_limit,
         keep_going=errand.keep_going,
@@ -211,9 +213,9 @@ def _attempted(asked: Experiments, experiment: Experiment, means: Means) -> Atte
 
 def _brought(done: Attempt, errand: Errand, places: Mapping[str, str], path: Path) -> Brought:
     """What is brought, with the files under the names that they have at the client, in reports as well."""
-    result = done.result
+    result, told = done.result, {**places, **_HERE}
     if result.error is not None:
-        result = msgspec.structs.replace(result, error=with_names(result.error, places))
+        result = msgspec.structs.replace(result, error=with_names(result.error, told))
     if is_bundle(path):
         bundle = Bundle.open(path)
         bundle.rename(as_named(bundle.manifest, errand.experiment, errand.carried, places))
@@ -221,7 +223,7 @@ def _brought(done: Attempt, errand: Errand, places: Mapping[str, str], path: Pat
             content = content_of(bundle)
             write_reports(path, content, REPORT_FORMATS)
             result = msgspec.structs.replace(result, content=content)
-    return Brought(result, dict(_files(path)), [with_names(note, places) for note in done.notes])
+    return Brought(result, dict(_files(path)), [with_names(note, told) for note in done.notes])
 
 
 def _tell(worker: Any, topic: str, told: Told) -> None:  # noqa: ANN401 - a worker of Dask
@@ -337,7 +339,6 @@ class _UnderWay(NamedTuple):
 
     resource: str
     experiment: Experiment
-    since: float
 
 
 class _Work:
@@ -394,7 +395,7 @@ class _Work:
             future = self._ended.get(timeout=_LOOK_SECONDS)
             self._hear()
             if future in self._under_way:
-                _, experiment, _ = own = self._under_way.pop(future)
+                _, experiment = own = self._under_way.pop(future)
                 found = _result(future)
                 if not isinstance(found, Missing):
                     yield experiment, found
@@ -417,20 +418,24 @@ class _Work:
                     self._sending.hear(told)
 
     def _tell_waiting(self) -> None:
-        """Say of a resource for which nothing of ours runs that others have it."""
-        for own in self._under_way.values():
-            mine = [one.experiment.name for one in self._under_way.values() if one.resource == own.resource]
-            idle = not self._begun.intersection(mine) and own.resource not in self._told
-            if idle and time.monotonic() - own.since > _LOOK_SECONDS and own.resource not in self._gone:
-                self._told.add(own.resource)
-                self._sending.means.notify(f"waiting for {own.resource}: its worker is busy with another run")
+        """Say of a resource for which nothing of ours runs that others have its worker."""
+        quiet = {own.resource for own in self._under_way.values()} - self._told - self._gone.keys()
+        quiet -= {own.resource for own in self._under_way.values() if own.experiment.name in self._begun}
+        if not quiet:
+            return
+        ours = {future.key: own.resource for future, own in self._under_way.items()}
+        for keys in self._client.processing().values():
+            others = any(str(key).startswith(f"{run_there.__name__}-") and key not in ours for key in keys)
+            for name in sorted(quiet.intersection(ours.get(key, "") for key in keys) if others else ()):
+                self._told.add(name)
+                self._sending.means.notify(f"waiting for {name}: its worker is busy with another run")
 
     def _submit(self, owned: Mapping[str, float]) -> None:
         counts = Counter(own.resource for own in self._under_way.values())
         for name, items in self._waiting.items():
             most = _EACH * max(1, int(owned.get(name, 0)))
             for _ in range(min(len(items), most - counts[name])):
-                self._send(_UnderWay(name, items.popleft(), time.monotonic()))
+                self._send(_UnderWay(name, items.popleft()))
 
     def _send(self, own: _UnderWay, missing: Missing | None = None) -> None:
         """Give an experiment to the scheduler; again with the files that the worker lacks which it had come to."""
@@ -460,7 +465,7 @@ class _Work:
             return
         left = [(future, own) for future, own in self._under_way.items() if own.resource in self._gone]
         self._client.cancel([future for future, _ in left], force=True)
-        for future, (name, experiment, _) in left:
+        for future, (name, experiment) in left:
             del self._under_way[future]
             yield experiment, _ownerless(name)
         for name in self._gone:
