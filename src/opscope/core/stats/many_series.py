@@ -13,7 +13,7 @@ import numpy as np
 
 from opscope.core.stats.effect import adjust_for_many
 from opscope.core.stats.prediction import FEWEST
-from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, segments
+from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, may_change, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,11 +80,15 @@ def levels(logs: Floats) -> SeriesLevels:
     with np.errstate(invalid="ignore"):
         spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
     # A series within one level has no change.
-    for row in np.flatnonzero((spread > math.log1p(SAME_LEVEL)) & (there.sum(axis=1) >= FEWEST_RUNS)):
-        own = before[row, there[row]]
-        found = segments(np.exp(own), SAME_LEVEL)
-        segment[row, there[row]] = np.repeat(np.arange(len(found)), [one.end - one.first for one in found])
-        residuals[row, there[row]] = own - np.log(np.concatenate([one.fitted() for one in found]))
+    counts = there.sum(axis=1)
+    wide = spread > math.log1p(SAME_LEVEL)
+    for count in np.unique(counts[wide & (counts >= FEWEST_RUNS)]):
+        rows = np.flatnonzero(wide & (counts == count))
+        own = before[rows][there[rows]].reshape(len(rows), count)
+        for place in np.flatnonzero(may_change(own)):
+            row, found = rows[place], segments(np.exp(own[place]), SAME_LEVEL)
+            segment[row, there[row]] = np.repeat(np.arange(len(found)), [one.end - one.first for one in found])
+            residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in found]))
     return SeriesLevels(segment, residuals)
 
 

@@ -49,6 +49,8 @@ _TAILS, _FINEST = 4.0, 1e-4
 _CERTAIN = 0.98
 """Probability of the places that are told together: with 0.95, one in twenty places of steps that scatter nearly hides
 was wrong (400 simulated series of normal, heavy-tailed and correlated noise for each size and age)."""
+_AT_ONCE, _SCREEN = 2_000, 1 - 1e-9
+"""Series that are looked at together, which bounds the memory; and what rounding may take from a limit."""
 _SHOWN = 2.0
 """Standard errors from which a correlation is taken for one."""
 
@@ -93,9 +95,37 @@ def segments(values: Floats, smallest: float = SMALLEST_CHANGE) -> list[SeriesSe
         return [_level(logs, 0, len(values))] if len(values) else []
     # Steps that are not yet known look like correlation: it is judged by what a first division leaves.
     first = _divided(logs, 0, len(logs), 1.0)
+    if len(first) == 1 and not first[0].drifts:
+        return first
     widened = _widening(logs - np.log(np.concatenate([one.fitted() for one in first])), len(first))
     divided = first if widened == 1 else _divided(logs, 0, len(logs), widened)
     return _joined(logs, divided, widened, smallest)
+
+
+def may_change(logs: Floats) -> NDArray[np.bool_]:
+    """Which of many series, a row each of as many logarithms, :func:`segments` has to look at: others are one level."""
+    count = logs.shape[1]
+    if count < FEWEST_RUNS:
+        return np.zeros(len(logs), np.bool_)
+    if count > _MOST_ENDS:
+        return np.ones(len(logs), np.bool_)
+    ends, times = np.arange(count + 1), np.arange(count) - (count - 1) / 2
+    first, end = (side.ravel() for side in np.meshgrid(ends, ends, indexing="ij"))
+    inside = (end - first >= SHORTEST_SEGMENT) & (end <= count - SHORTEST_SEGMENT)
+    split, part = inside & (first == 0), inside & (first >= SHORTEST_SEGMENT)
+    found = np.zeros(len(logs), np.bool_)
+    for begin in range(0, len(logs), _AT_ONCE):
+        scores = _without_tails(logs[begin : begin + _AT_ONCE])
+        total, sums = np.square(scores).sum(axis=1), np.cumsum(np.pad(scores, ((0, 0), (1, 0))), axis=1)
+        drift = np.square(scores @ times) / float(times @ times)
+        statistics = [(drift, _CRITICAL_DRIFT)]
+        for places, critical in ((split, _CRITICAL_STEP), (part, _CRITICAL_PART)):
+            sizes = (end - first)[places]
+            between = np.square(sums[:, end[places]] - sums[:, first[places]]) * count / (sizes * (count - sizes))
+            statistics.append((between.max(axis=1, initial=0.0), critical))
+        for explained, critical in statistics:
+            found[begin : begin + _AT_ONCE] |= explained > _SCREEN * _needed(critical, count) * (total - explained)
+    return found
 
 
 class LevelStep(NamedTuple):
@@ -315,13 +345,14 @@ def _drifts(part: Floats, widened: float) -> bool:
     return _exceeds(_CRITICAL_DRIFT, (scores, scores - fitted), (part, residuals), widened)
 
 
-def _without_tails(part: Floats) -> Floats:
-    """Logarithms, clipped at three robust standard deviations and centred, so that no single run decides."""
-    middle = float(np.median(part))
-    distances = np.abs(part - middle)
-    room = 3 * MAD_TO_SIGMA * (float(np.median(distances)) or float(distances.mean()))
-    clipped = np.clip(part, middle - room, middle + room)
-    centred: Floats = clipped - clipped.mean()
+def _without_tails(logs: Floats) -> Floats:
+    """Logarithms, clipped at three robust standard deviations and centred, so that no single run decides; by row."""
+    middle = np.median(logs, axis=-1, keepdims=True)
+    distances = np.abs(logs - middle)
+    usual = np.median(distances, axis=-1, keepdims=True)
+    room = 3 * MAD_TO_SIGMA * np.where(usual > 0, usual, distances.mean(axis=-1, keepdims=True))
+    clipped = np.clip(logs, middle - room, middle + room)
+    centred: Floats = clipped - clipped.mean(axis=-1, keepdims=True)
     return centred
 
 
@@ -371,10 +402,14 @@ def _exceeds(
     Clipped runs cannot tell a step of ten standard deviations from one of four: where correlated noise asks for more,
     the runs as they are may decide, too.
     """
-    count = len(plain[1])
-    limit = (critical[0] + critical[1] * math.log(count) + critical[2] / count) ** 2
-    needed = limit / (count - 1 - limit) * widened
+    needed = _needed(critical, len(plain[1])) * widened
     return _explained(*kept) > needed or (widened > 1 and _explained(*plain) > needed)
+
+
+def _needed(critical: tuple[float, float, float], count: int) -> float:
+    """What a contrast of so many runs has to explain, as a multiple of what it leaves."""
+    limit = (critical[0] + critical[1] * math.log(count) + critical[2] / count) ** 2
+    return limit / (count - 1 - limit)
 
 
 def _explained(values: Floats, residuals: Floats) -> float:
