@@ -332,7 +332,19 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     time = gate(comparison, Terms(threshold=0.03), [absolute])
     assert {one.outcome for one in time.criteria} == {Outcome.UNTRUSTED}
     words = dict.fromkeys(("method", "name", "layer", "category", "kind"), "linear")
-    numbers = dict.fromkeys(("instruction", "position", "bytes_loaded", "bytes_stored", "macs"), 0)
+    numbers = dict.fromkeys(
+        (
+            "instruction",
+            "position",
+            "bytes_loaded",
+            "bytes_stored",
+            "outer_products",
+            "mac_capacity",
+            "tile_capacity",
+            "macs",
+        ),
+        0,
+    )
     own = [CountedOperator(**words, **numbers, instructions=count, classes={"scalar": count}) for count in (100, 110)]
     rest = RestWork(0, 0, 0)
     counted = [Work("m.pte", "0" * 64, "ExecuTorch 1.5.1", "Arm", "QEMU", [], [], [one], rest) for one in own]
