@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _HEAD = 8
 
 
-def preflight(path: str | Path) -> PreflightResult:
+def preflight(path: str | Path, etrecord: str | Path | None = None) -> PreflightResult:
     """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
@@ -22,6 +22,7 @@ def preflight(path: str | Path) -> PreflightResult:
 
     Args:
         path: the program, a .pte, a .tflite or an .onnx.
+        etrecord: export record of a .pte, which adds the lines of the model's code to findings; None: without.
 
     Raises:
         NotFoundError: there is no such file.
@@ -36,7 +37,7 @@ def preflight(path: str | Path) -> PreflightResult:
     place = Path(path)
     runtime = _runtime(place)
     runtime.check(place)
-    return shown_as(PreflightResult, runtime.preflight(place))
+    return shown_as(PreflightResult, runtime.preflight(place, None if etrecord is None else Path(etrecord)))
 
 
 def _runtime(path: Path) -> Runtime:
