@@ -309,7 +309,7 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to tables --program there.csv", 4, "there.csv"),
         ("model.etdump --to folded --by line", 2, "known: module, operator"),
         ("model.etdump --to folded --by modul", 2, "did you mean module"),
-        ("model.etdump --to csv --by module", 2, "speedscope and folded"),
+        ("model.etdump --to csv --by module", 2, "speedscope, folded, pprof"),
         ("model.etdump --to speedscope --by module", 2, "--etrecord"),
         ("model.etdump", 2, "--to"),
         ("model.etdump --to kit-csv --out -", 2, "give a directory"),

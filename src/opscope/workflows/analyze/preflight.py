@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import NotFoundError
+from opscope.core.errors import NotFoundError, OpscopeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analysis.findings.message import Message
     from opscope.measurements.results import PreflightResult
     from opscope.runtimes.runtime import Runtime
 
@@ -38,6 +41,27 @@ def preflight(path: str | Path, etrecord: str | Path | None = None) -> Preflight
     runtime = _runtime(place)
     runtime.check(place)
     return shown_as(PreflightResult, runtime.preflight(place, None if etrecord is None else Path(etrecord)))
+
+
+def record_beside(program: Path) -> Path | None:
+    """The export record that `opscope export` leaves beside a program; None where there is none."""
+    record = program.with_suffix(".etrecord")
+    return record if record.is_file() else None
+
+
+def new_findings(baseline: Path, candidate: Path) -> list[Message]:
+    """Findings on a program that another one does not have; none where nothing can be told of one of them."""
+    try:
+        before, after = ([*_findings(program)] for program in (baseline, candidate))
+    except OpscopeError:
+        return []
+    known = {finding.title for finding in before}
+    return [finding for finding in after if finding.title not in known]
+
+
+def _findings(program: Path) -> Iterator[Message]:
+    for method in preflight(program, record_beside(program)).methods:
+        yield from method.findings
 
 
 def _runtime(path: Path) -> Runtime:

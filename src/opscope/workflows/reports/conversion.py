@@ -33,9 +33,9 @@ _SUFFIXES = {
     "perfetto": ".perfetto.json",
     "speedscope": ".speedscope.json",
     "folded": ".folded.txt",
-    "openmetrics": ".openmetrics.txt",
     "pprof": ".pb.gz",
     "sarif": ".sarif",
+    "openmetrics": ".openmetrics.txt",
     "github-benchmark": ".benchmark.json",
     "bencher": ".bmf.json",
     "model-card": ".card.md",
@@ -382,12 +382,11 @@ def _sarif(request: Request) -> dict[str, Content]:
     from opscope.core.table.places import by_operator
     from opscope.measurements.analyses import analysis_of
     from opscope.reports.formats.sarif import sarif, with_lines
-    from opscope.workflows.analyze.preflight import preflight
+    from opscope.workflows.analyze.preflight import preflight, record_beside
 
     path, root = Path(request.path), str(Path.cwd())
     if _is_program(path):
-        beside = path.with_suffix(".etrecord")
-        record = request.files.etrecord if request.files else beside if beside.is_file() else None
+        record = request.files.etrecord if request.files else record_beside(path)
         told = [finding for method in preflight(path, record).methods for finding in method.findings]
         return {".sarif": sarif(request.path, told, root)}
     analysis = analysis_of(_checked(_side(request)))
