@@ -9,7 +9,7 @@ import typer
 
 from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, output_target, say, warmup_count, write
 
-_MLFLOW, _OPENMETRICS, _STORE = "mlflow", "openmetrics", "store:"
+_MLFLOW, _OPENMETRICS, _PERFETTO, _STORE = "mlflow", "openmetrics", "perfetto", "store:"
 
 
 def command(
@@ -53,13 +53,16 @@ def command(
     commit: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Measured commit, for openmetrics.", hidden=True)
     ] = None,
+    opened: Annotated[
+        bool, typer.Option("--open", help="With perfetto: open the file in ui.perfetto.dev, which reads it from here.")
+    ] = False,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Convert a trace or a bundle to another format.
 
-    Example: opscope convert trace.etdump --to perfetto
+    Example: opscope convert trace.etdump --to perfetto --open
 
     Example: opscope convert BUNDLE --to speedscope --by module
 
@@ -79,6 +82,10 @@ def command(
     from opscope.api import convert, converted
     from opscope.workflows.reports.conversion import ConvertOptions
 
+    if opened and (to != _PERFETTO or out == STANDARD_OUTPUT):
+        from opscope.core.errors import UsageError
+
+        raise UsageError("only a perfetto file can be opened", where="--open", hint="leave it out, or --to perfetto")
     if to == _MLFLOW:
         _track(path, out, commit, quiet=quiet)
         return
@@ -93,6 +100,10 @@ def command(
     for file in convert(path, to, out=place, warmup=count, force=force, options=options):
         if not quiet:
             say(file)
+        if opened:
+            from opscope.workflows.reports.serving import open_in_perfetto
+
+            open_in_perfetto(file, lambda link: say(f"open {link}", err=True))
 
 
 def _track(path: str, uri: str | None, commit: str | None, *, quiet: bool) -> None:

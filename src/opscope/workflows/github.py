@@ -1,7 +1,7 @@
 """A check of pull requests for a repository on GitHub: the workflow, and the action that it uses, copied beside it.
 
-The repository then depends on no other one, and nothing in the workflow is left to be filled in. The action installs the
-opscope that wrote it: from a wheel beside it where no index and no repository has that.
+The repository then depends on no other one, and nothing in the workflow is left to be filled in. The action installs
+the opscope that wrote it: from a wheel beside it where no index and no repository has that.
 """
 
 from __future__ import annotations

@@ -55,7 +55,11 @@ def sarif(program: str, findings: Sequence[Message], root: str = "") -> bytes:
         "runs": [
             {
                 "tool": {
-                    "driver": {"name": "opscope", "semanticVersion": __version__, "rules": [{"id": r} for r in rules]}
+                    "driver": {
+                        "name": "opscope",
+                        "semanticVersion": __version__,
+                        "rules": [_rule(one) for one in rules],
+                    }
                 },
                 "results": [_result(one, rules, program, root) for one in findings],
                 "columnKind": "unicodeCodePoints",
@@ -63,6 +67,10 @@ def sarif(program: str, findings: Sequence[Message], root: str = "") -> bytes:
         ],
     }
     return msgspec.json.format(msgspec.json.encode(log), indent=2) + b"\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    return {"id": name, "shortDescription": {"text": f"{name.replace('_', ' ').capitalize()}."}}
 
 
 def _result(told: Message, rules: Sequence[str], program: str, root: str) -> dict[str, Any]:
@@ -87,8 +95,8 @@ def _split(line: str) -> tuple[str, int | None]:
 
 
 def _place(file: str, line: int | None, root: str) -> dict[str, Any]:
-    region = {"region": {"startLine": line}} if line else {}
-    return {"physicalLocation": {"artifactLocation": {"uri": _uri(file, root)}, **region}}
+    # Code hosts show no result without a line; the first one stands for a whole file.
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(file, root)}, "region": {"startLine": line or 1}}}
 
 
 def _uri(file: str, root: str) -> str:
