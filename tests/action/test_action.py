@@ -23,6 +23,9 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from github_server import BOT, GithubServer
 from opscope.api import Settings, check_programs, query_store
+from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.core.version import __version__
+from opscope.workflows.github import BASELINES, write_github
 from programs import tiny_program
 from runners import INFERENCE, write_runner
 from traces import etdump
@@ -473,9 +476,12 @@ def test_the_page_shows_the_files_and_every_input() -> None:
     """What a reader copies is what was run here."""
     names = ("how-to/check-pull-requests-on-github", "how-to/keep-a-history-on-github", "reference/github-action")
     page = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in names)
-    whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert whole == (WORKFLOWS[0].parent / "speed.yml").read_text(encoding="utf-8")
-    assert (WORKFLOWS[0].parent / "speed-s3.yml").read_text(encoding="utf-8").endswith(end)
+    *whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    examples = {
+        name: (WORKFLOWS[0].parent / f"speed-{name}.yml").read_text(encoding="utf-8") for name in (*BASELINES, "s3")
+    }
+    assert whole == [examples[name] for name in BASELINES]
+    assert examples["s3"].endswith(end)
     rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", page.partition("## Inputs")[2], re.MULTILINE)
     defaults = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
     assert {name: text.strip("`") for name, text in rows} == defaults | {"github-token": "the job's"}
@@ -508,7 +514,8 @@ def test_the_action_is_complete_and_its_scripts_hold_no_expressions() -> None:
 def test_an_example_workflow_is_safe(workflow: Path) -> None:
     """Least permissions, no pull_request_target, no expression in a script, inputs that the action has."""
     found = document(workflow)
-    assert set(found) == {"name", "on", "permissions", "concurrency", "jobs"}
+    assert set(found) - {"concurrency"} == {"name", "on", "permissions", "jobs"}
+    assert ("concurrency" in found) == ("record" in workflow.read_text("utf-8"))
     assert set(found["on"]) == {"pull_request", "push"}
     assert found["permissions"] == {"contents": "read"}
     (steps,) = (one["steps"] for one in found["jobs"].values())
@@ -516,18 +523,19 @@ def test_an_example_workflow_is_safe(workflow: Path) -> None:
         assert expressions(step.get("run", "")) == []
         if step.get("uses", "").startswith("actions/checkout"):
             assert step["with"]["persist-credentials"] == "false"
-        if step.get("uses", "").startswith("OWNER/"):
+        if step.get("uses", "").startswith("./"):
             assert set(step["with"]) <= set(ACTION["inputs"])
+    assert not re.search(r"OWNER|BUCKET|vX|TODO|<[a-z]", workflow.read_text("utf-8"))  # nothing is left to fill in
 
 
 def test_actions_of_others_are_pinned_and_the_same_everywhere() -> None:
     """By the hash of a release, which is said beside it: a tag can be moved to other code."""
     found: dict[str, str] = {}
     for file in (ROOT / "action.yml", *WORKFLOWS, *(ROOT / "docs").rglob("*.md")):
-        for name, version in re.findall(r"uses: (actions/[\w-]+)@(.*)", file.read_text(encoding="utf-8")):
+        for name, version in re.findall(r"uses: (actions/[\w/-]+)@(.*)", file.read_text(encoding="utf-8")):
             assert re.fullmatch(r"[0-9a-f]{40} # v\d+\.\d+\.\d+", version), f"{file}: {name}@{version}"
             assert found.setdefault(name, version) == version, f"{file}: {name}@{version}"
-    assert len(found) == 4
+    assert len(found) == 6
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
@@ -646,7 +654,7 @@ def test_a_run_on_main_leaves_the_baseline(
     assert re.match(rf"{MARKER}\n## opscope check: (?:passed|regression|inconclusive|untrusted)", comment["body"])
     manifest = manifest_of(tmp_path / "artifacts")
     if baseline == "store":
-        assert "history of accelerated" in comment["body"]
+        assert "the baseline is the stored history" in comment["body"]
     else:
         assert manifest["programs"]["old"]["source"].endswith("/opscope-baseline/net.pte")
         assert manifest["programs"]["old"]["sha256"] != manifest["model"]["sha256"]
@@ -704,7 +712,7 @@ def test_the_verdict_and_operators_that_lost_are_annotations(
     lines = [line for log in found.logs for line in log.splitlines() if line.startswith("::")]
     assert re.match(r"::error title=opscope check%3A net is slower \(\+\d+\.\d %25\)::regression: ", lines[2])
     assert [line.partition(" ")[0] for line in lines[3:] if line.startswith("::error")] == []
-    assert re.match(r"::warning title=slower%3A ", lines[3])
+    assert re.match(r"::(?:warning title=slower|notice title=new)%3A ", lines[3])
     passed = job(tmp_path / "let", github)
     checked(passed, measured / "slow" / "bundle", fail_on="never")
     assert not any(line.startswith("::error") for log in passed.logs for line in log.splitlines())
@@ -721,6 +729,50 @@ def test_what_opscope_prints_is_no_command(github: GithubServer, tmp_path: Path)
     before, _, after = log.partition(f"::{token[1]}::\n")
     assert "error: " in before
     assert re.match(r"::error title=opscope::no result, opscope ended with exit code 3: error: ", after)
+
+
+def test_a_repository_gets_a_workflow_and_its_action(tmp_path: Path) -> None:
+    """As they are here, with what the action installs beside it; nothing that is there is touched."""
+    with pytest.raises(UsageError, match="not the top of a git repository"):
+        write_github("branch", tmp_path)
+    (tmp_path / ".git").mkdir()
+    with pytest.raises(UsageError, match="unknown baseline"):
+        write_github("brunch", tmp_path)
+    try:
+        written = write_github("cache", tmp_path)
+    except MissingDependencyError as error:  # the wheel of this checkout: without an index nothing builds it
+        pytest.skip(str(error))
+    assert written.workflow.read_bytes() == (WORKFLOWS[0].parent / "speed-cache.yml").read_bytes()
+    assert (written.action / "action.yml").read_bytes() == (ROOT / "action.yml").read_bytes()
+    scripts = {path.name for path in (ROOT / "action").glob("*.py")}
+    assert {path.name for path in (written.action / "action").iterdir()} == scripts
+    source = (written.action / "source.txt").read_text().strip()
+    assert source == f"opscope-{__version__}-py3-none-any.whl{{extras}}"
+    assert (written.action / source.removesuffix("{extras}")).is_file()
+    with pytest.raises(UsageError, match="it exists"):
+        write_github("cache", tmp_path)
+
+
+@pytest.mark.nightly  # installs what it wrote
+def test_the_written_action_installs_itself(github: GithubServer, tmp_path: Path) -> None:
+    """By pip, into an environment of its own, from the wheel beside it; the check then runs with that."""
+    found = job(tmp_path, github)
+    (found.place / ".git").mkdir()
+    try:
+        written = write_github("branch", found.place)
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    del found.environment["PYTHONPATH"]
+    (found.place / "net.onnx").touch()  # the runtime that it installs is a small one
+    inputs = {"candidate": "net.onnx", "baseline": "none.onnx", "artifact": ""}
+    ended = run_action(found, inputs, path=written.action / "action.yml")
+    assert ended.outputs["outcome"] == "error"
+    assert "net.onnx" in found.logs[-1] or "none.onnx" in "".join(found.logs)
+    version = subprocess.run(
+        [ended.steps["install"]["opscope"], "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in version.stdout
+    assert str(found.runner) in ended.steps["install"]["opscope"]
 
 
 def test_bash_runs_as_a_runner_runs_it() -> None:
