@@ -19,7 +19,7 @@ from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
 from opscope.core.units import count_text, signed_share_text, time_text
 from opscope.reports.document.text import plain
-from opscope.reports.gate import gate_sentence, reason
+from opscope.reports.gate import LEAST_LOSS, gate_sentence, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +70,8 @@ def gate_annotations(
         findings: of the candidate's program that the baseline's does not have.
     """
     slower, lone = _operators(decision.evidence)
-    told = [gate_sentence(decision, text), *(f"{plain(c.name)}: {reason(c, text)}" for c in failing(decision)[:3])]
+    told = [gate_sentence(decision, text)]
+    told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
     told += [f"Next: {decision.advice}"] if decision.advice else []
     first = next((one.line for one in slower if one.line), program or None)
     head = Annotation("notice" if decision.let_through else "error", f"{_TITLE}: {text.answer}", ". ".join(told), first)
@@ -92,7 +93,8 @@ def _operators(evidence: object) -> tuple[list[Annotation], list[Annotation]]:
         work, time = _operators(evidence.work), _operators(evidence.time)
         return [*work[0], *time[0]], [*work[1], *time[1]]
     if isinstance(evidence, ComparisonEvidence):
-        return [_slower(one) for one in evidence.slower], list(_lone(evidence.unmatched))
+        least = LEAST_LOSS * evidence.end_to_end.candidate_ns
+        return [_slower(one) for one in evidence.slower if -one.saved_ns >= least], list(_lone(evidence.unmatched))
     if isinstance(evidence, WorkEvidence):
         return list(_more_work(evidence.changed)), []
     return [], []

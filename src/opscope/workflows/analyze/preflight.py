@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.runtime import Runtime
 
 _HEAD = 8
+_FIGURES = re.compile(r"\d[\d.,]*")
 
 
 def preflight(path: str | Path, etrecord: str | Path | None = None) -> PreflightResult:
@@ -55,8 +57,13 @@ def new_findings(baseline: Path, candidate: Path) -> list[Message]:
         before, after = ([*_findings(program)] for program in (baseline, candidate))
     except OpscopeError:
         return []
-    known = {finding.title for finding in before}
-    return [finding for finding in after if finding.title not in known]
+    known = {_without_figures(finding) for finding in before}
+    return [finding for finding in after if _without_figures(finding) not in known]
+
+
+def _without_figures(finding: Message) -> str:
+    """What a finding is about: its shares differ from program to program."""
+    return f"{finding.rule}: {_FIGURES.sub('', finding.title)}"
 
 
 def _findings(program: Path) -> Iterator[Message]:

@@ -112,14 +112,14 @@ def open_in_perfetto(path: Path, told: Callable[[str], None], browse: Callable[[
         browse: starts a browser at an address, and says whether it could.
 
     Raises:
-        RunError: the port is taken, or nobody read the file in two minutes.
+        RunError: the port is in use, or nobody read the file in two minutes.
         StorageError: the file cannot be read.
     """
     try:
         server = OneFile(path, PERFETTO)
     except OSError as error:
         hint = f"end what listens there, such as trace_processor, or drop the file on {PERFETTO}"
-        raise RunError(f"port {PORT} of this machine is taken: {error}", where=path, hint=hint) from error
+        raise RunError(f"port {PORT} of this machine is in use: {error}", where=path, hint=hint) from error
     with server:
         if not browse(server.link):
             told(server.link)
