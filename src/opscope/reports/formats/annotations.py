@@ -74,7 +74,8 @@ def gate_annotations(
     told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
     told += [f"Next: {decision.advice}"] if decision.advice else []
     first = next((one.line for one in slower if one.line), program or None)
-    head = Annotation("notice" if decision.let_through else "error", f"{_TITLE}: {text.answer}", ". ".join(told), first)
+    level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
+    head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
     new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in findings]
     return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
 
