@@ -7,16 +7,16 @@ the opscope that wrote it: from a wheel beside it where no index and no reposito
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
-from opscope.core.files import storage_errors
+from opscope.core.files import write_new
 from opscope.core.version import __version__
 
 ACTION, WORKFLOW = ".github/opscope", ".github/workflows/speed.yml"
@@ -53,15 +53,10 @@ def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWor
     for path in (workflow, action):
         if path.exists():
             raise UsageError("it exists", where=path, hint="remove it first; it is in the repository's history")
-    with storage_errors(action):
-        action.mkdir(parents=True)
-        try:
-            _copy_action(action)
-            workflow.parent.mkdir(exist_ok=True)
-            shutil.copyfile(_shipped() / "examples" / "github-actions" / f"speed-{baseline}.yml", workflow)
-        except BaseException:
-            shutil.rmtree(action)
-            raise
+    example = _shipped() / "examples" / "github-actions" / f"speed-{baseline}.yml"
+    files = {action / name: content for name, content in _action().items()} | {workflow: example.read_bytes()}
+    for path, content in files.items():  # the workflow last: without its action it would fail
+        write_new(path, content)
     return WrittenWorkflow(workflow, action)
 
 
@@ -72,16 +67,16 @@ def _shipped() -> Path:
     return installed if installed.is_dir() else package.parents[1]
 
 
-def _copy_action(action: Path) -> None:
-    shutil.copyfile(_shipped() / "action.yml", action / "action.yml")
-    (action / "action").mkdir()
-    for script in sorted((_shipped() / "action").glob("*.py")):
-        shutil.copyfile(script, action / "action" / script.name)
-    (action / _SOURCE).write_text(f"{_source(action)}\n", encoding="utf-8")
+def _action() -> dict[str, bytes]:
+    """The files of the action, by their names in its directory."""
+    own = _shipped()
+    files = {f"action/{script.name}": script.read_bytes() for script in sorted((own / "action").glob("*.py"))}
+    source, wheel = _source()
+    return files | wheel | {_SOURCE: f"{source}\n".encode(), "action.yml": (own / "action.yml").read_bytes()}
 
 
-def _source(action: Path) -> str:
-    """What pip is to install, with ``{extras}`` for the extras; a wheel is put beside the action."""
+def _source() -> tuple[str, dict[str, bytes]]:
+    """What pip is to install, ``{extras}`` for the extras, and the wheel that it is where there is no other way."""
     try:
         origin = json.loads(distribution("opscope").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
@@ -89,23 +84,22 @@ def _source(action: Path) -> str:
     url = str(origin.get("url", ""))
     if "vcs_info" in origin:
         vcs = origin["vcs_info"]
-        return f"opscope{{extras}} @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
+        return f"opscope{{extras}} @ {vcs['vcs']}+{url}@{vcs['commit_id']}", {}
     if not url.startswith("file:"):
-        return f"opscope{{extras}}=={__version__}"
+        return f"opscope{{extras}}=={__version__}", {}
     place = Path(unquote(urlsplit(url).path))
-    if place.suffix == ".whl" and place.is_file():
-        shutil.copyfile(place, action / place.name)
-    else:
-        _build(place, action)
-    (wheel,) = action.glob("*.whl")
-    return f"{wheel.name}{{extras}}"
+    with tempfile.TemporaryDirectory() as work:
+        wheel = place if place.suffix == ".whl" and place.is_file() else _built(place, Path(work))
+        return f"{wheel.name}{{extras}}", {wheel.name: wheel.read_bytes()}
 
 
-def _build(checkout: Path, action: Path) -> None:
-    """Build the wheel of a checkout."""
-    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(action), str(checkout)]
+def _built(checkout: Path, work: Path) -> Path:
+    """The wheel of a checkout."""
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(work), str(checkout)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         told = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        hint = "opscope came from a checkout: `make dist` there writes a wheel; install that, and try again"
-        raise MissingDependencyError(f"the wheel of opscope could not be built: {told}", where=checkout, hint=hint)
+        hint = "`make dist` in this checkout writes a wheel: install it, and try again"
+        raise MissingDependencyError(f"the wheel could not be built: {told}", where=checkout, hint=hint)
+    (wheel,) = work.glob("*.whl")
+    return wheel
