@@ -47,8 +47,9 @@ dist: ## build the wheel and the source distribution into dist/, and check them 
 consumers: ## install what reads the files that convert writes, for tests/consumers (300 MB)
 	$(PYTHON) -m venv .consumers
 	.consumers/bin/python -m pip --quiet --disable-pip-version-check install -r tests/consumers/requirements.txt
-	command -v npm >/dev/null && npm install --silent --no-save --prefix .consumers @microsoft/sarif-multitool-linux@5.7.0 \
-	  && chmod +x .consumers/node_modules/@microsoft/sarif-multitool-linux/Sarif.Multitool
+	if command -v npm >/dev/null; then \
+	  npm install --silent --no-save --prefix .consumers @microsoft/sarif-multitool-linux@5.7.0 && \
+	  chmod +x .consumers/node_modules/@microsoft/sarif-multitool-linux/Sarif.Multitool; fi
 
 test-arm64: $(VENV)/dev.stamp ## the whole program on 64-bit Arm Linux, under QEMU: on x86-64 Debian, seven minutes
 	.ci/arm64
