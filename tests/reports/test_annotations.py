@@ -12,13 +12,17 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from hostile_names import HOSTILE
 from opscope.analysis.findings.message import Severity, finding
-from opscope.analysis.gate.decision import lenient
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided, lenient
+from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
 from opscope.api import Settings, check, profile
-from opscope.reports.formats.annotations import Annotation, gate_annotations
+from opscope.core.stats.effect import Verdict
+from opscope.reports.formats.annotations import Annotation, JudgedProgram, gate_annotations
 from opscope.reports.gate import comparison_text
-from opscope.workflows.analyze.preflight import new_findings
+from opscope.reports.work import work_gate_text
+from opscope.workflows.analyze.preflight import lines_of_layers, new_findings
 from programs import write_tiny_program
 
+DEMO = Path(__file__).resolve().parents[2] / "demo" / "mobilenet_v3_small_xnnpack_fp32.pte"
 COMMAND = re.compile(r"::(error|warning|notice) ((?:file|line|title)=[^:,\n]*(?:,(?:file|line|title)=[^:,\n]*)*)::(.*)")
 """A workflow command as the runner reads it: properties hold neither ``:`` nor ``,``."""
 
@@ -42,7 +46,8 @@ def with_source(decision: Any, source: str, name: str = "conv") -> Any:
 
 def lines_of(decision: Any, root: str = "", **given: Any) -> list[str]:
     """The commands of a decision."""
-    return [one.command(root) for one in gate_annotations(decision, comparison_text(decision), **given)]
+    judged = JudgedProgram(**given)
+    return [one.command(root) for one in gate_annotations(decision, comparison_text(decision), judged)]
 
 
 def test_the_first_one_is_the_headline_at_the_line_that_lost_most(slower: Any) -> None:
@@ -65,7 +70,7 @@ def test_a_file_outside_of_the_repository_is_named_in_the_text(slower: Any) -> N
 
 def test_without_a_line_the_program_is_named(slower: Any) -> None:
     """Its file, without a line."""
-    error, *_ = lines_of(slower, program="models/net.pte")
+    error, *_ = lines_of(slower, path="models/net.pte")
     assert error.startswith("::error file=models/net.pte,title=")
 
 
@@ -92,6 +97,36 @@ def test_no_name_ends_a_command(slower: Any, name: str) -> None:
         assert "\r" not in line
         assert COMMAND.fullmatch(line), line
     assert Annotation("error", "a,b:c%\r\n", "x%\n", None).command() == "::error title=a%2Cb%3Ac%25%0D%0A::x%25%0A"
+
+
+def test_more_work_is_told_at_the_line_of_its_layer() -> None:
+    """By what the record of the export says; a layer that it does not know has no line."""
+    sides = [WorkSide(model, None, count, 2) for model, count in (("old", 30), ("new", 60))]
+    changed = [WorkChange("body", "Conv", "conv", 10, 40), WorkChange("head", "Conv", "conv", 20, 20)]
+    changed.append(WorkChange(None, "add", "add", None, 5))
+    evidence = WorkEvidence(*sides, "counter", "processor", 0, changed)
+    criterion = Criterion("work", Quantity.WORK, 0.0, 1.0, None, Outcome.REGRESSION, "more", verdict=Verdict.SLOWER)
+    decision = decided([criterion], evidence, advice=None)
+    judged = JudgedProgram("net.pte", (), {"body": "net.py:4"})
+    error, *told = (one.command() for one in gate_annotations(decision, work_gate_text(decision), judged))
+    assert error.startswith(
+        "::error file=net.py,line=4,title=opscope check%3A the candidate executes more (+100.0 %25)::"
+    )
+    assert told == [
+        "::warning file=net.py,line=4,title=more work%3A body::10 to 40 instructions (+300.0 %25), exact",
+        "::warning title=more work%3A add::0 to 5 instructions, exact",
+    ]
+
+
+def test_layers_have_lines_where_the_record_lies_beside_the_program(tmp_path: Path) -> None:
+    """That of the demo; none without it, and none for what is no program."""
+    found = lines_of_layers(DEMO)
+    assert found["features.0.0"].partition(":")[0].endswith("mobilenet_v3.py")
+    alone = tmp_path / DEMO.name
+    alone.write_bytes(DEMO.read_bytes())
+    assert lines_of_layers(alone) == {}
+    alone.with_suffix(".etrecord").write_bytes(b"damaged")
+    assert lines_of_layers(alone) == {}
 
 
 def test_only_what_the_baseline_has_not_is_new(tmp_path: Path) -> None:

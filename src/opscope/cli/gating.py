@@ -15,9 +15,9 @@ from opscope.core.printable import shell_command
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from opscope.analysis.findings.message import Message
     from opscope.analysis.gate.decision import Decision
     from opscope.api import ProgramCheck, Settings
+    from opscope.reports.formats.annotations import JudgedProgram
     from opscope.reports.gate import GateText
 
 _SIDES = ("baseline", "candidate")
@@ -192,16 +192,19 @@ def _write(decision: Decision[Any], text: GateText, how: Told) -> None:
         from opscope.reports.formats.annotations import gate_annotations
 
         root = os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd())
-        lines = [one.command(root) for one in gate_annotations(decision, text, *_judged_program(how.sides))]
+        lines = [one.command(root) for one in gate_annotations(decision, text, _judged_program(how.sides))]
         write("".join(f"{line}\n" for line in lines).encode(), how.annotations)
 
 
-def _judged_program(sides: Sequence[str]) -> tuple[str, list[Message]]:
-    """The program that was judged, and findings that its baseline does not have; nothing where both were measured."""
-    from opscope.workflows.analyze.preflight import new_findings
+def _judged_program(sides: Sequence[str]) -> JudgedProgram:
+    """What is known of the program that was judged; nothing where both sides were measured before."""
+    from opscope.reports.formats.annotations import JudgedProgram
+    from opscope.workflows.analyze.preflight import lines_of_layers, new_findings
 
     files = [Path(side) for side in sides if Path(side).is_file()]
-    return (sides[-1], new_findings(*files)) if len(files) == len(_SIDES) else ("", [])
+    if len(files) != len(_SIDES):
+        return JudgedProgram()
+    return JudgedProgram(sides[-1], new_findings(*files), lines_of_layers(files[-1]))
 
 
 def _text(decision: Decision[Any]) -> GateText:

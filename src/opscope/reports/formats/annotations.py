@@ -22,7 +22,7 @@ from opscope.reports.document.text import plain
 from opscope.reports.gate import LEAST_LOSS, gate_sentence, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opscope.analysis.compare.compare import OperatorChange
     from opscope.analysis.findings.message import Message
@@ -58,25 +58,34 @@ class Annotation(NamedTuple):
         return f"::{self.level} {properties}::{_data(told)}"
 
 
+class JudgedProgram(NamedTuple):
+    """What is known of the program that was judged."""
+
+    path: str = ""  # its file; empty where it is none
+    findings: Sequence[Message] = ()  # that the program of the baseline does not have
+    layers: Mapping[str, str] = {}  # lines of the model's code, by layer
+
+
 def gate_annotations(
-    decision: Decision[Any], text: GateText, program: str = "", findings: Sequence[Message] = ()
+    decision: Decision[Any],
+    text: GateText,
+    judged: JudgedProgram = JudgedProgram(),  # noqa: B008 - an immutable value
 ) -> list[Annotation]:
     """The annotations of a decision.
 
     Args:
         decision: of a gate.
         text: what its kind of evidence says.
-        program: file that was judged; empty where it is none.
-        findings: of the candidate's program that the baseline's does not have.
+        judged: what is known of the candidate's program.
     """
-    slower, lone = _operators(decision.evidence)
+    slower, lone = _operators(decision.evidence, judged.layers)
     told = [gate_sentence(decision, text)]
     told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
     told += [f"Next: {decision.advice}"] if decision.advice else []
-    first = next((one.line for one in slower if one.line), program or None)
+    first = next((one.line for one in slower if one.line), judged.path or None)
     level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
     head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
-    new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in findings]
+    new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in judged.findings]
     return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
 
 
@@ -88,16 +97,16 @@ def _advice(one: Message) -> str:
     return ". ".join(plain(word, _LONGEST) for word in (one.evidence, one.next_step) if word)
 
 
-def _operators(evidence: object) -> tuple[list[Annotation], list[Annotation]]:
+def _operators(evidence: object, layers: Mapping[str, str]) -> tuple[list[Annotation], list[Annotation]]:
     """Operators that lost, and those that one side alone has."""
     if isinstance(evidence, WorkAndTimeEvidence):
-        work, time = _operators(evidence.work), _operators(evidence.time)
+        work, time = _operators(evidence.work, layers), _operators(evidence.time, layers)
         return [*work[0], *time[0]], [*work[1], *time[1]]
     if isinstance(evidence, ComparisonEvidence):
         least = LEAST_LOSS * evidence.end_to_end.candidate_ns
         return [_slower(one) for one in evidence.slower if -one.saved_ns >= least], list(_lone(evidence.unmatched))
     if isinstance(evidence, WorkEvidence):
-        return list(_more_work(evidence.changed)), []
+        return list(_more_work(evidence.changed, layers)), []
     return [], []
 
 
@@ -120,14 +129,15 @@ def _name(change: OperatorChange) -> str:
     return f"{layer}{plain(change.name)}"
 
 
-def _more_work(changes: Iterable[WorkChange]) -> Iterator[Annotation]:
+def _more_work(changes: Iterable[WorkChange], layers: Mapping[str, str]) -> Iterator[Annotation]:
     for one in changes:
         if one.more > 0:
             share = (
                 f" ({signed_share_text(one.candidate / one.baseline - 1)})" if one.baseline and one.candidate else ""
             )
             counts = f"{count_text(one.baseline or 0)} to {count_text(one.candidate or 0)} instructions{share}, exact"
-            yield Annotation("warning", f"more work: {plain(one.label)}", counts)
+            line = layers.get(one.layer or "")
+            yield Annotation("warning", f"more work: {plain(one.label)}", counts, line)
 
 
 def _split(line: str, root: str) -> tuple[str, str]:

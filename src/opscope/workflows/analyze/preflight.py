@@ -61,6 +61,27 @@ def new_findings(baseline: Path, candidate: Path) -> list[Message]:
     return [finding for finding in after if _without_figures(finding) not in known]
 
 
+def lines_of_layers(program: Path) -> dict[str, str]:
+    """For each layer of a program the line of the model's code that calls it, as ``file:line``.
+
+    Empty where no record of its export lies beside it, or that tells nothing.
+    """
+    from opscope.program.origin import own_line
+    from opscope.runtimes.registry import read_model
+
+    record = record_beside(program)
+    try:
+        found = read_model(program, record).record if record else None
+    except OpscopeError:
+        return {}
+    lines: dict[str, str] = {}
+    for node in (node for graph in found.graphs for node in graph.nodes) if found else ():
+        frame = own_line(node.frames)
+        if frame and node.modules:
+            lines.setdefault(node.modules[-1].path, f"{frame.file}:{frame.line}")
+    return lines
+
+
 def _without_figures(finding: Message) -> str:
     """What a finding is about: its shares differ from program to program."""
     return f"{finding.rule}: {_FIGURES.sub('', finding.title)}"
