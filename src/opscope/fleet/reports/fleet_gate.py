@@ -103,7 +103,7 @@ def _origin_lines(found: ChangeOrigin | None) -> list[str]:
         f"{plain(one.name, 40)} {time_text(one.before_ns)} -> {time_text(one.after_ns)}"
         for one in found.operators[:_MOST_PARTS]
     ]
-    lines = [f"since {_since(found)}"]
+    lines = [_since(found)]
     return [*lines, f"most in {'; '.join(parts)}"] if parts else lines
 
 
@@ -114,11 +114,11 @@ def _since(found: ChangeOrigin) -> str:
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
     least, most = found.runs_ago
-    ago = (
-        [] if least == most else [f"{least} to {most} runs ago" if most > least + 1 else f"{least} or {most} runs ago"]
-    )
+    when = f"since {names}"
+    if least < most:
+        when = f"began {least} {'or' if most == least + 1 else 'to'} {most} runs ago, by {names}"
     told = "; ".join(map(fact_text, found.changed)) or "no recorded change"
-    return ", ".join([*ago, *([f"by {names}"] if ago else [names]), *versions, told])
+    return ", ".join([when, *versions, told])
 
 
 def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:

@@ -323,7 +323,7 @@ def series_chart(history: History, series: Series) -> alt.LayerChart:
     layers = [dots, lines]
     if series.changes:
         marks: Rows = [
-            {"number": change.index - 0.5, "text": f"{_percent(change.ratio)} at {plain(change.label, 24)}"}
+            {"number": change.index - 0.5, "text": f"{_percent(change.ratio)} {_place(change)}"}
             for change in series.changes
         ]
         rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
@@ -334,6 +334,12 @@ def series_chart(history: History, series: Series) -> alt.LayerChart:
         layers.append(_words(late).mark_text(align="right", dx=4, y=-6, color=INK, fontSize=11))
     chart: alt.LayerChart = alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT)
     return chart
+
+
+def _place(change: LevelChange) -> str:
+    if change.earliest == change.latest:
+        return f"at {plain(change.label, 24)}"
+    return f"between {plain(change.before, 24)} and {plain(change.label, 24)}"
 
 
 def _words(marks: Rows) -> alt.Chart:
