@@ -48,6 +48,7 @@ CAUSES: dict[str, tuple[Change, str]] = {
     "kernel": (environment(kernel="6.12"), "kernel 6.1 -> 6.12"),
     "governor": (environment(governor="powersave"), "clock governor performance -> powersave"),
     "microcode": (environment(revision="0x2b"), "microcode or core revision 0x1a -> 0x2b"),
+    "firmware": (environment(firmware="SeaBIOS 1.17"), "firmware SeaBIOS 1.16 -> SeaBIOS 1.17"),
     "usable CPUs": (environment(usable_cpus=1), "usable CPUs 2 -> 1"),
     "machine": (environment(host="beef"), "machine cafe -> beef"),
     "variable": (environment(variables={"OMP_NUM_THREADS": "1"}), "variable OMP_NUM_THREADS not known -> 1"),
@@ -71,7 +72,8 @@ def mint(tmp_path_factory: pytest.TempPathFactory) -> Mint:
 
 def usual(one: Manifest) -> Manifest:
     """What all bundles have before anything changes."""
-    one = environment(phone=PHONE, revision="0x1a", host="cafe", governor="performance", variables={})(one)
+    one = environment(phone=PHONE, revision="0x1a", firmware="SeaBIOS 1.16", host="cafe")(one)
+    one = environment(governor="performance", variables={})(one)
     return variants(delegate="xnnpack", options={})(one)
 
 
@@ -137,12 +139,12 @@ def test_columns_are_added_to_a_store_that_is_there(
     add_to_store([mint.make(tmp_path / "1", Made(1))], store)
 
     runs = schema.TABLES["runs"]
-    more = runs._replace(columns=(*runs.columns, schema.StoreColumn("firmware", schema.Type.TEXT, "a later column")))
+    more = runs._replace(columns=(*runs.columns, schema.StoreColumn("later", schema.Type.TEXT, "a later column")))
     for tables in (schema.TABLES, schema.EVERY):
         monkeypatch.setitem(tables, "runs", more)
-    monkeypatch.setitem(schema.STORED, "firmware", schema.Type.TEXT)
+    monkeypatch.setitem(schema.STORED, "later", schema.Type.TEXT)
     monkeypatch.setattr(rows, "_run", lambda *asked: (*own(*asked), "7"))
-    asked = "SELECT firmware, latency_ns > 0 FROM runs ORDER BY ALL"
+    asked = "SELECT later, latency_ns > 0 FROM runs ORDER BY ALL"
     assert query_store(asked, store).rows == [(None, True)] * 2
     assert verify_store(store).faults == []
     add_to_store([mint.make(tmp_path / "2", Made(2))], store)

@@ -35,6 +35,8 @@ MemTotal:        8245668 kB
 ondemand
 @@libc
 glibc 2.36
+@@firmware
+2024/01/05 15:57:40
 @@end
 """
 
@@ -72,7 +74,7 @@ def test_a_board_is_known_by_its_device_tree() -> None:
     found = environment_of(parts(BOARD), ["sme2"], {"opscope": "1"})
     assert (found.system, found.machine, found.cpu) == ("Linux", "aarch64", "Some Board Rev 1.0")
     assert (found.logical_cpus, found.usable_cpus, found.memory_bytes) == (4, 3, 8245668 * 1024)
-    assert (found.governor, found.hypervisor) == ("ondemand", None)
+    assert (found.governor, found.hypervisor, found.firmware) == ("ondemand", None, "2024/01/05 15:57:40")
     assert found.versions == {"opscope": "1", "os": "Debian GNU/Linux 12 (bookworm)", "libc": "glibc 2.36"}
 
 

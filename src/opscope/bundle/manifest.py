@@ -335,6 +335,7 @@ class Environment(msgspec.Struct, frozen=True):
         emulator: what emulates its CPU, as far as that can be told from inside; null where nothing tells of it.
         revision: the microcode, or on Arm each kind of core: what tells processors of one name apart.
         host: tells this machine from others; a hash, which names nobody.
+        firmware: version of what starts it, such as a BIOS, the bootloader of a Raspberry Pi or of an Android device.
     """
 
     system: str | None
@@ -354,6 +355,7 @@ class Environment(msgspec.Struct, frozen=True):
     emulator: str | None = None
     revision: str | None = None
     host: str | None = None
+    firmware: str | None = None
 
     @property
     def runs_build(self) -> bool:

@@ -43,6 +43,7 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         emulator=reported_emulator(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
         revision=environment.cpu_revision(cpuinfo),
         host=environment.host_digest(told.get("host", "")),
+        firmware=" ".join(told.get("firmware", "").replace("\0", "").split())[:_LONGEST] or None,
     )
 
 

@@ -296,6 +296,9 @@ part governor; cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
 part libc; getconf GNU_LIBC_VERSION
 @QUOTA
 part host; uname -n; cat /etc/machine-id
+part firmware
+cat /sys/class/dmi/id/bios_vendor /sys/class/dmi/id/bios_version || cat /proc/device-tree/chosen/bootloader/version ||
+  getprop ro.bootloader
 part stat; cat /proc/self/stat
 part runs; readlink /proc/thread-self/exe
 part end

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("executorch", "torch", "numpy", "polars")
 _CPU = Path("/sys/devices/system/cpu")
+_BIOS = Path("/sys/class/dmi/id")
+_FIRMWARE = (_BIOS / "bios_vendor", _BIOS / "bios_version", Path("/proc/device-tree/chosen/bootloader/version"))
 _KIB, _DIGITS = 1024, 16
 # Which code is loaded, then how many threads it may start and where, then how memory is given out.
 _VARIABLES = (
@@ -54,7 +56,14 @@ def capture(features: list[str] | None) -> Environment:
         emulator=emulator_here(),
         revision=cpu_revision(cpuinfo),
         host=host_digest(host()),
+        firmware=firmware(),
     )
+
+
+def firmware() -> str | None:
+    """Version of what starts this machine, such as its BIOS; see ``opscope.hosts.scripts.FACTS``."""
+    found = " ".join(filter(None, (text_of(place) for place in _FIRMWARE))).replace("\0", "")
+    return found or None
 
 
 def host_digest(told: str) -> str | None:

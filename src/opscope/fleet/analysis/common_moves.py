@@ -40,6 +40,7 @@ FACTS = {
     "host": "machine",
     "cpu": "CPU",
     "revision": "microcode or core revision",
+    "firmware": "firmware",
     "machine": "architecture",
     "features": "CPU features",
     "governor": "clock governor",

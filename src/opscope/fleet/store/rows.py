@@ -152,6 +152,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         environment.memory_bytes,
         environment.emulator,
         environment.host,
+        environment.firmware,
         variant.delegate,
         _object(variant.options),
         _object(environment.variables),

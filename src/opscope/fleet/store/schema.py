@@ -114,6 +114,7 @@ _RUNS = (
     StoreColumn("memory_size", _I, "bytes of the machine"),
     StoreColumn("emulator", _T, "of the CPU"),
     StoreColumn("host", _T, "hash that tells machines apart"),
+    StoreColumn("firmware", _T, "version of the BIOS or bootloader"),
     StoreColumn("delegate", _T, "of a LiteRT model"),
     StoreColumn("options", _T, "JSON object, of the session"),
     StoreColumn("variables", _T, "JSON object, such as OMP_NUM_THREADS"),
