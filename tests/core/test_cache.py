@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import StorageError
-from opscope.core.system.cache import VARIABLE, cache_directory, find_cache, is_whole, made_in_place
+from opscope.core.system.cache import VARIABLE, cache_directory, find_cache, is_whole, made_in_place, remove_unused
 
 
 def make(place: Path, text: str) -> None:
@@ -167,3 +167,17 @@ def test_the_cache_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytes
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "some/where").stat().st_mode) == 0o700
+
+
+def test_entries_that_nobody_used_go_and_nothing_else(tmp_path: Path) -> None:
+    """Only what the cache made, and only after the time."""
+    old, new, foreign = (tmp_path / name for name in ("old", "new", "foreign"))
+    for path in (old, new):
+        with made_in_place(path) as made:
+            made.write_text(path.name)
+    foreign.write_text("not ours")
+    for path in (old, foreign):
+        os.utime(path, (1.0, 1.0))
+    remove_unused(tmp_path, 1000.0)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith(".sha256")) == ["foreign", "new"]
+    assert is_whole(new)

@@ -38,13 +38,14 @@ OTHERS = {
     "runtimes/litert/ceilings/child.py": SCRATCH,
     "runtimes/package_target.py": SCRATCH,
     "workflows/measure/counting.py": SCRATCH,
+    "workflows/measure/parallel/carried.py": SCRATCH,
     "workflows/measure/parallel/cluster.py": SCRATCH,
 }
 """Modules that write without the writer, and where to."""
 ATTEMPT = "what a run left in the directory of its attempt, which is new for each"
 REMOVERS = {
     "core/files.py": "the writer",
-    "core/system/cache.py": "an entry of the cache comes to its place in one step",
+    "core/system/cache.py": "an entry of the cache comes to its place in one step, and goes when nobody uses it",
     "bundle/bundle.py": "the space held back in the bundle; a new bundle that cannot be written whole",
     "experiment/engine.py": ATTEMPT,
     "fleet/store/place.py": "data files that the log of the store says were replaced",

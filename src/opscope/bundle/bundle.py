@@ -99,7 +99,7 @@ class Bundle:
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
         self._save()
 
-    def rename(self, manifest: Manifest) -> None:
+    def restate(self, manifest: Manifest) -> None:
         """Write a manifest that names what it tells of in another way, such as files by their names elsewhere."""
         self.manifest = manifest
         self._save()

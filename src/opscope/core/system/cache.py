@@ -21,6 +21,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,6 +109,15 @@ def is_whole(path: Path) -> bool:
         return own and _seal(path).read_text(encoding="utf-8").strip() == _digest(path)
     except (OSError, ValueError, OpscopeError):
         return False
+
+
+def remove_unused(directory: Path, seconds: float) -> None:
+    """Remove entries of a directory of the cache, files, that were not used, which touches them, for so long."""
+    limit = time.time() - seconds
+    for entry in directory.iterdir() if directory.is_dir() else ():
+        if _seal(entry).exists() and entry.lstat().st_mtime < limit:
+            entry.unlink(missing_ok=True)
+            _seal(entry).unlink(missing_ok=True)
 
 
 def _seal(path: Path) -> Path:

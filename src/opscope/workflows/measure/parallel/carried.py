@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +17,7 @@ from opscope.bundle.manifest import Manifest, Model
 from opscope.core.errors import UsageError
 from opscope.core.files import leads_out, sha256_of, storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
-from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place, remove_unused
 from opscope.experiment.target_names import parse_target
 from opscope.runtimes.exports import record_of_export
 from opscope.runtimes.registry import runtime_of
@@ -122,7 +121,7 @@ def missing_here(carried: Sequence[Carried]) -> set[str]:
     """Hashes of files that this worker does not have; files that nobody asked for lately are removed."""
     home = cache_directory() / _CACHE
     with storage_errors(home):
-        _forget_old(home)
+        remove_unused(home, _KEPT_SECONDS)
         found = set()
         for sha256 in {file.sha256 for one in carried for file in one.files}:
             place = home / sha256
@@ -139,14 +138,7 @@ def keep_here(contents: Mapping[str, bytes]) -> None:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise UsageError("a file arrived damaged", where=sha256, hint="run it again with --resume")
         with made_in_place(cache_directory() / _CACHE / sha256) as made:
-            made.write_bytes(content)
-
-
-def _forget_old(home: Path) -> None:
-    limit = time.time() - _KEPT_SECONDS
-    for place in home.iterdir() if home.is_dir() else ():
-        if place.lstat().st_mtime < limit:
-            shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
+            write_atomically(made, content)
 
 
 def unpacked(carried: Sequence[Carried], work: Path) -> dict[str, str]:

@@ -218,7 +218,7 @@ def _brought(done: Attempt, errand: Errand, places: Mapping[str, str], path: Pat
         result = msgspec.structs.replace(result, error=with_names(result.error, told))
     if is_bundle(path):
         bundle = Bundle.open(path)
-        bundle.rename(as_named(bundle.manifest, errand.experiment, errand.carried, places))
+        bundle.restate(as_named(bundle.manifest, errand.experiment, errand.carried, places))
         if result.content is not None:
             content = content_of(bundle)
             write_reports(path, content, REPORT_FORMATS)
