@@ -76,7 +76,7 @@ def check_refused(answer: tuple[int, str]) -> None:
     "option",
     [
         *("--rounds", "--runs", "--warmup", "--threads", "--seed", "--timeout", "--min-seconds", "--until"),
-        *("--max-rounds", "--cooldown-seconds", "--max-temperature"),
+        *("--max-rounds", "--cooldown-seconds", "--max-temperature", "--lock-limit"),
     ],
 )
 def test_profile_refuses_what_is_no_number_of_its_kind(ended: Ended, option: str, value: str) -> None:
@@ -161,7 +161,10 @@ def test_every_option_for_a_number_was_looked_at() -> None:
     }
     assert found == {
         *(f"profile --{name}" for name in ("rounds", "runs", "warmup", "min-seconds", "until", "max-rounds")),
-        *(f"profile --{name}" for name in ("cooldown-seconds", "max-temperature", "seed", "timeout", "nice")),
+        *(
+            f"profile --{name}"
+            for name in ("cooldown-seconds", "lock-limit", "max-temperature", "seed", "timeout", "nice")
+        ),
         "check --rounds",
     }
 

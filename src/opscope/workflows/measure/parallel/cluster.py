@@ -103,7 +103,7 @@ class Brought(NamedTuple):
     notes: list[str]  # what could not be had there, one sentence each
 
 
-class Told(msgspec.Struct, frozen=True):
+class WorkerEvent(msgspec.Struct, frozen=True):
     """What a worker tells of an experiment that it runs: its first word, a stage, a repetition, or a notice."""
 
     name: str  # of the experiment
@@ -169,10 +169,10 @@ def _run_there(errand: Errand) -> Brought | Missing:
             missing = missing_here(errand.carried)
             if missing:
                 return Missing(get_worker().address, missing)
-            tell(Told(experiment.name))
+            tell(WorkerEvent(experiment.name))
             asked.file.write_bytes(errand.config[1])
             places = unpacked(errand.carried, Path(work))
-            with heard_by(lambda stage, detail: tell(Told(experiment.name, stage=(stage, detail)))):
+            with heard_by(lambda stage, detail: tell(WorkerEvent(experiment.name, stage=(stage, detail)))):
                 done = _attempted(asked, placed(experiment, places), _means(errand, tell))
             return _brought(done, errand, places, out / experiment.name)
         except OpscopeError as error:  # this worker's disk is full, for example, and others go on
@@ -189,11 +189,11 @@ def _forget_of_nanny(worker: Any) -> None:  # noqa: ANN401 - a worker of Dask
                 del os.environ[name]
 
 
-def _means(errand: Errand, tell: Callable[[Told], None]) -> Means:
+def _means(errand: Errand, tell: Callable[[WorkerEvent], None]) -> Means:
     name = errand.experiment.name
     return Means(
-        progress=lambda done, total, last: tell(Told(name, moved=(done, total, last))),
-        notify=lambda text: tell(Told(name, notice=with_names(text, _HERE))),
+        progress=lambda done, total, last: tell(WorkerEvent(name, moved=(done, total, last))),
+        notify=lambda text: tell(WorkerEvent(name, notice=with_names(text, _HERE))),
         lock=errand.lock,
         lock_limit=errand.lock_limit,
         keep_going=errand.keep_going,
@@ -226,7 +226,7 @@ def _brought(done: Attempt, errand: Errand, places: Mapping[str, str], path: Pat
     return Brought(result, dict(_files(path)), [with_names(note, told) for note in done.notes])
 
 
-def _tell(worker: Any, topic: str, told: Told) -> None:  # noqa: ANN401 - a worker of Dask
+def _tell(worker: Any, topic: str, told: WorkerEvent) -> None:  # noqa: ANN401 - a worker of Dask
     worker.log_event(topic, msgspec.json.encode(told).decode())
 
 
@@ -276,7 +276,7 @@ class _Sending:
             self.means.keep_going,
         )
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: WorkerEvent) -> None:
         """Pass on what a worker told."""
         if told.stage is not None and (stages := self._stages(told.name)):
             stages(*told.stage)
@@ -367,7 +367,7 @@ class _Work:
         self._owned, self._looked = dict[str, float](), -math.inf
         self._sent: dict[tuple[str, str], list[Any]] = {}
         self._ended = queue.SimpleQueue[Any]()
-        self._heard = queue.SimpleQueue[Told]()
+        self._heard = queue.SimpleQueue[WorkerEvent]()
 
     def results(self) -> Generator[tuple[Experiment, Brought | Lost], None, None]:
         """What becomes of each, as soon as it is done; what is under way when the iteration ends is cancelled."""
@@ -383,7 +383,7 @@ class _Work:
 
     def _receive(self, event: tuple[float, str]) -> None:
         """Keep what a worker told for the thread that shows it; the client calls this in a thread of its own."""
-        self._heard.put(from_json(event[1], Told))
+        self._heard.put(from_json(event[1], WorkerEvent))
         self._ended.put(None)
 
     def _done(self) -> Iterator[tuple[Experiment, Brought | Lost]]:
