@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
-from opscope.core.stats.effect import Verdict
-from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.effect import FEWEST, Verdict, predict
 from opscope.core.stats.segments import segments
 from opscope.fleet.analysis.history_gate import current_level
 

@@ -46,8 +46,7 @@ from opscope.analysis.operators.operators import (
     known_operators,
 )
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
-from opscope.analysis.roofline.operator_ceiling import OperatorWork
-from opscope.analysis.roofline.roofline import Roofline, roofline
+from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError

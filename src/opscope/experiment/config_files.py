@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opscope.bundle.settings import MORE_ROUNDS, USUAL
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.regular_files import opened
+from opscope.core.files import opened
 from opscope.experiment.config import PLAIN_NAME
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS

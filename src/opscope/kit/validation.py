@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.bundle.questions import COMPLETE, MANIFEST, PROGRAM, TRACES
-from opscope.bundle.validation import Area, Problem, Question
+from opscope.bundle.validation import COMPLETE, MANIFEST, PROGRAM, TRACES, Area, Problem, Question
 from opscope.core.errors import NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.units import counted_text
 from opscope.kit.readers.directory import read_kit

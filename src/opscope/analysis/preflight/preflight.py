@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import ordered, sorted_out
-from opscope.analysis.findings.message import Message, Severity, finding
+from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from opscope.core.stats.changes import SHORTEST_SEGMENT, SHORTEST_SERIES, TOLERANCE, level_changes, may_change
-from opscope.core.stats.effect import adjust_for_many
-from opscope.core.stats.prediction import FEWEST
+from opscope.core.stats.effect import FEWEST, adjust_for_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

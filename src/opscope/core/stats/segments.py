@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.core.stats.series import MAD_TO_SIGMA, inflation, mid_ranks
-from opscope.core.stats.trend import median_line
+from opscope.core.stats.series import MAD_TO_SIGMA, inflation, median_line, mid_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,7 @@ from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorCha
 from opscope.analysis.gate.decision import QUIETER, Outcome, decided
 from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
-from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of
-from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.effect import FEWEST, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.units import counted_text, share_text
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
-    from opscope.core.stats.prediction import PredictionInterval
+    from opscope.core.stats.effect import PredictionInterval
 
     Place: TypeAlias = tuple[str, int | None, int | None, str]
     """An operator: method, instruction, position and name."""

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.stats.distributions import t_cdf, t_quantile
-from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of
-from opscope.core.stats.prediction import predict
+from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, segments
 from opscope.core.stats.series import inflation, mid_ranks
 from opscope.fleet.analysis.history_gate import current_level
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.core.stats.prediction import PredictionInterval
+    from opscope.core.stats.effect import PredictionInterval
     from opscope.core.stats.segments import SeriesSegment
 
 _FIGURES = 2

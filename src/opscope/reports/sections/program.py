@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
 from opscope.analysis.operators.operators import sums
-from opscope.analysis.roofline.operator_ceiling import RateUnit, Shortfall
+from opscope.analysis.roofline import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import counted_text, range_text, rate_text, share_text, time_text
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis, ProgramInfo
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.modules import ModuleTime
-    from opscope.analysis.roofline.operator_ceiling import CeilingRate, Interval, Placement
+    from opscope.analysis.roofline import CeilingRate, Interval, Placement
     from opscope.program.ceilings.ceilings import Ceilings, Drift, DriftCheck
     from opscope.reports.document.blocks import Block, TableBlock
 
