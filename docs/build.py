@@ -61,7 +61,7 @@ from opscope.npu.analysis.compare import TilesComparison
 from opscope.npu.analysis.gate import TilesEvidence
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
-from opscope.program.ceilings.ceilings import Ceilings
+from opscope.program.ceilings import Ceilings
 from opscope.program.operators.kinds import KINDS, Category, Kind
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent

@@ -319,7 +319,7 @@ def _follow_program(data: bytes) -> object:
     from opscope.program.cost.shapes import propagate
     from opscope.program.partition.partition_reasons import PortableReasons
     from opscope.program.structure.plan import PlannedTensor
-    from opscope.program.xnnpack.value_uses import Links
+    from opscope.program.xnnpack.boundaries import Links
     from opscope.runtimes.executorch.pte import decode_executable
     from opscope.runtimes.executorch.xnnpack.payload import delegate_graphs
 
@@ -339,7 +339,7 @@ def _follow_program(data: bytes) -> object:
 
 
 def _read_log(data: bytes) -> object:
-    from opscope.readers.kernel_log import parse_kernel_log
+    from opscope.readers.kernels import parse_kernel_log
 
     return parse_kernel_log(data)
 
@@ -353,7 +353,7 @@ def _logs() -> list[bytes]:
 
 
 def _read_counts(data: bytes) -> object:
-    from opscope.readers.kernel_counts import parse_kernel_counts
+    from opscope.readers.kernels import parse_kernel_counts
 
     return parse_kernel_counts(data, WHERE)
 
@@ -367,7 +367,7 @@ def _counts() -> list[bytes]:
 
 
 def _read_recording(data: bytes) -> object:
-    from opscope.readers.recordings.recording import read_recording
+    from opscope.readers.recordings import read_recording
 
     return on_path(read_recording)(data)
 
@@ -657,17 +657,15 @@ TARGETS = (
     ),
     Target(
         "xnnpack-log",
-        "opscope.readers.kernel_log",
+        "opscope.readers.kernels",
         _read_log,
         _logs,
         (b"microkernel '", b"Using ", b" (", b": "),
     ),
-    Target(
-        "kernel-counts", "opscope.readers.kernel_counts", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)
-    ),
+    Target("kernel-counts", "opscope.readers.kernels", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)),
     Target(
         "recording",
-        "opscope.readers.recordings.recording",
+        "opscope.readers.recordings",
         _read_recording,
         _recordings,
         (b"sample:", b" (in ", b'ref="', b": "),

@@ -19,7 +19,7 @@ from opscope.analysis.roofline import (
     Shortfall,
     roofline,
 )
-from opscope.program.ceilings.ceilings import Ceilings, KernelClass, MacCeiling, MemoryCeiling, Pattern
+from opscope.program.ceilings import Ceilings, KernelClass, MacCeiling, MemoryCeiling, Pattern
 from traces import table
 
 CEILINGS = round_ceilings()

@@ -28,8 +28,16 @@ from opscope.machine.ceilings_cache import (
     fingerprint,
 )
 from opscope.machine.environment import cpu_revision
-from opscope.program.ceilings.ceilings import Ceilings, Origin, Rate
-from opscope.program.ceilings.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
+from opscope.program.ceilings import (
+    CACHE_TOLERANCE,
+    COMPUTE_TOLERANCE,
+    Ceilings,
+    Origin,
+    Rate,
+    drift_of,
+    drift_sample,
+    unmeasured,
+)
 from opscope.runtimes.ceilings.process import probes_version
 from opscope.runtimes.executorch.runners.python import python_here
 from programs import write_tiny_program

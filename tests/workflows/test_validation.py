@@ -42,7 +42,7 @@ from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError, StorageError
 from opscope.core.version import __version__
 from opscope.experiment import engine
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+from opscope.program.ceilings import Ceilings, NoCeilings
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.validation import answer, validation_document

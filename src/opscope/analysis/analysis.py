@@ -54,7 +54,7 @@ from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import by_operator
-from opscope.program.ceilings.ceilings import Ceilings, KernelClass, KernelUse, operator_name
+from opscope.program.ceilings import Ceilings, KernelClass, KernelUse, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.ceilings.ceilings import VIEWS, KernelClass, operator_name
+from opscope.program.ceilings import VIEWS, KernelClass, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.ceilings.ceilings import Ceilings, MacCeiling, MeasuredCeiling
+    from opscope.program.ceilings import Ceilings, MacCeiling, MeasuredCeiling
 
 
 EXPLAINED = 0.5
@@ -97,7 +97,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
     instruction: int | None
     position: int | None
     name: str  # as recorded
-    dtype: str | None = None  # number type, as in `opscope.program.ceilings.ceilings`; null when not known
+    dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null when not known
     kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
     function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known
     taps: int | None = None  # positions of a filter, where there are ceilings by it

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
     from opscope.experiment.checks import Check
-    from opscope.experiment.settings import Settings
+    from opscope.experiment.planned import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history

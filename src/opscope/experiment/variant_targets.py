@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Capabilities, JobOutcome
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
 
 class VariantTargets(RunTarget):

@@ -14,7 +14,7 @@ from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
 from opscope.core.system.cache import cache_directory
 from opscope.machine.environment import digest
-from opscope.program.ceilings.ceilings import Ceilings, Origin
+from opscope.program.ceilings import Ceilings, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -236,7 +236,7 @@ def aligned(arrays: Sequence[Array], other: Sequence[Array]) -> list[Array]:
 
 
 def _aligned(array: Array, sizes: Sequence[int]) -> Array:
-    from opscope.program.structure.axes import axes_between
+    from opscope.program.structure.dtypes import axes_between
 
     if _without_ones(array.shape) == _without_ones(sizes):
         return array.reshape(sizes)

@@ -17,7 +17,7 @@ from opscope.core.table.scope import Scope
 from opscope.program.kernels.calls import added
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.program.xnnpack.subgraph import CONCATENATE
-from opscope.readers.kernel_counts import read_kernel_counts
+from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opscope.program.ceilings.ceilings import KernelClass
+from opscope.program.ceilings import KernelClass
 from opscope.runtimes.ceilings.sampler import ProbeCandidate
 from opscope.runtimes.executorch.ceilings.child import SubgraphProbes
 from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder

@@ -15,7 +15,7 @@ from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.experiment.protocol import OUTPUTS, TRACE, Job
 from opscope.measurements.counted_calls import join_calls
 from opscope.program.kernels.calls import KernelCalls
-from opscope.readers.kernel_counts import read_kernel_counts
+from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 from opscope.runtimes.counting import kernel_counter
 from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter, counter_environment, find_compiler

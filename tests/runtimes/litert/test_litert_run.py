@@ -17,8 +17,8 @@ from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.install import install_command
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace

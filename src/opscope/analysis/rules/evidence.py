@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline import Placement, Roofline
     from opscope.core.table.places import Located, OperatorKey
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.program.operators.kinds import AttentionPart
     from opscope.program.partition.sme_support import Eligibility
 

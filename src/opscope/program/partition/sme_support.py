@@ -1,4 +1,4 @@
-"""Whether SME can run an operator, as it is told; :mod:`opscope.program.partition.eligibility` decides it."""
+"""Whether SME can run an operator, as it is told; :mod:`opscope.program.partition.sme_rules` decides it."""
 
 from __future__ import annotations
 

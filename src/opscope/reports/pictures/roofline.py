@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline import Placement
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
     Rows: TypeAlias = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from opscope.program.ceilings.ceilings import (
+from opscope.program.ceilings import (
     Dispatch,
     DispatchCost,
     ElementCeiling,
@@ -26,14 +26,14 @@ from opscope.program.ceilings.ceilings import (
     Pattern,
     kernel_use,
     operator_name,
+    unmeasured,
 )
-from opscope.program.ceilings.drift import unmeasured
 from opscope.runtimes.ceilings.sampler import PATIENCE, Probe, ProbeCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
 Sizes: TypeAlias = "tuple[int, ...]"
 GraphT = TypeVar("GraphT")

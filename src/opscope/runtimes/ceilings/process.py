@@ -14,7 +14,7 @@ from opscope.core.errors import FeatureError, RunError
 from opscope.experiment.protocol import CeilingsAnswer
 from opscope.hosts.process import read_answer
 from opscope.machine import isa
-from opscope.program.ceilings.ceilings import Ceilings, DispatchCost, ElementCeiling, MacCeiling, MemoryCeiling
+from opscope.program.ceilings import Ceilings, DispatchCost, ElementCeiling, MacCeiling, MemoryCeiling
 from opscope.runtimes.ceilings.sampler import measure
 
 if TYPE_CHECKING:

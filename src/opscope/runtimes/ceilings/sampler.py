@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.program.ceilings.ceilings import Rate
+from opscope.program.ceilings import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.program.ceilings.ceilings import MeasuredCeiling
+    from opscope.program.ceilings import MeasuredCeiling
 
 GraphT = TypeVar("GraphT")
 """What a runtime's graphs are built with."""

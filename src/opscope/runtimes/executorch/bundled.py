@@ -12,8 +12,20 @@ from opscope.core.errors import RunError, TraceFormatError
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.dtypes import program_type
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import BOOL, FLOAT64, INT32, INT64, UINT8, grouped, nested, numbers, texts, union, vectors
-from opscope.readers.flatbuffer import FlatBuffer
+from opscope.readers.flatbuffer import (
+    BOOL,
+    FLOAT64,
+    INT32,
+    INT64,
+    UINT8,
+    FlatBuffer,
+    grouped,
+    nested,
+    numbers,
+    texts,
+    union,
+    vectors,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,7 @@ from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, Trac
 from opscope.core.files import sha256_of, write_atomically
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import nested, texts
-from opscope.readers.flatbuffer import FlatBuffer
+from opscope.readers.flatbuffer import FlatBuffer, nested, texts
 from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import BACKEND, read_xnn_graphs

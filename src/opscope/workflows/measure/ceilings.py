@@ -10,8 +10,7 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
 from opscope.machine.ceilings_cache import CeilingsCache, CeilingsKey
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings, Origin
-from opscope.program.ceilings.drift import drift_of, drift_sample
+from opscope.program.ceilings import Ceilings, NoCeilings, Origin, drift_of, drift_sample
 from opscope.runtimes.ceilings.process import probes_version
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.machine.clock import TimeSource
-    from opscope.program.ceilings.ceilings import Drift
+    from opscope.program.ceilings import Drift
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""

@@ -21,7 +21,7 @@ from opscope.core.input_files import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
-from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
+from opscope.machine.instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.bundle_work import keep_work

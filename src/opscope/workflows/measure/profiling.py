@@ -15,8 +15,7 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import storage_errors
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import Experiment
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Experiment, Settings
 from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of

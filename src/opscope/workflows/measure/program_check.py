@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.experiment.engine import Progress
-    from opscope.experiment.settings import Settings
+    from opscope.experiment.planned import Settings
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.measurements.results import Profiled

@@ -12,7 +12,7 @@ from opscope.core.files import sha256_of
 from opscope.core.units import counted_text
 from opscope.experiment.inputs import described, made_inputs
 from opscope.experiment.tensors import random_inputs
-from opscope.program.structure.axes import axes_between
+from opscope.program.structure.dtypes import axes_between
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import runtime_of

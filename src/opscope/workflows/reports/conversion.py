@@ -231,7 +231,7 @@ def _parquet(request: Request) -> dict[str, Content]:
 
 
 def _kit_csv(request: Request) -> dict[str, Content]:
-    from opscope.kit.csv import FILES, kit_csv
+    from opscope.kit.run_files import FILES, kit_csv
 
     files = kit_csv(_checked(_side(request)).table, request.stem)
     return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
@@ -239,8 +239,7 @@ def _kit_csv(request: Request) -> dict[str, Content]:
 
 def _kit(request: Request) -> dict[str, Content]:
     """A run directory of the kit: names of files in place of their ends."""
-    from opscope.kit.csv import FILES, kit_csv
-    from opscope.kit.run_files import run_files
+    from opscope.kit.run_files import FILES, kit_csv, run_files
 
     sides = [_checked(side) for side in _sides(request)]
     manifest = _kit_manifest(request, sides[0])

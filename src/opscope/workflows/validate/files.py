@@ -176,7 +176,7 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, JsonDoc
     """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+    from opscope.program.ceilings import Ceilings, NoCeilings
 
     ceilings = {f"{VARIANTS}/{variant.name}/{CEILINGS}" for variant in manifest.variants}
     documents = {}
@@ -211,7 +211,7 @@ def document_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
 
 def ceilings_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Ceilings of an earlier run that nothing showed to hold for this one."""
-    from opscope.program.ceilings.ceilings import Ceilings, Origin
+    from opscope.program.ceilings import Ceilings, Origin
 
     known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Ceilings)}
     if not known:

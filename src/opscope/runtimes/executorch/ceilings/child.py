@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.experiment.protocol import CeilingsRequest
-from opscope.program.ceilings.ceilings import Dispatch, KernelClass, Pattern
+from opscope.program.ceilings import Dispatch, KernelClass, Pattern
 from opscope.runtimes.ceilings.probes import (
     CONVOLUTIONS,
     DEPTHWISE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.ceilings.probes import Sizes
     from opscope.runtimes.ceilings.sampler import ProbeCandidate
 

@@ -21,7 +21,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.hosts.host import ProcessSettings
 from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
-from opscope.machine.layout import proved_layout
+from opscope.machine.isa import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
 from opscope.runtimes.counting.kernel_counter import COUNTS

@@ -17,7 +17,7 @@ from opscope.hosts.process import read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.ceilings_cache import MachineIdentity
-from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.isa import WITHOUT_SWITCH
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opscope.core.errors import RunError
 from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
-from opscope.program.ceilings.ceilings import Dispatch, KernelClass, Pattern, operator_name
+from opscope.program.ceilings import Dispatch, KernelClass, Pattern, operator_name
 from opscope.runtimes.ceilings.probes import (
     CONVOLUTIONS,
     DEPTHWISE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.ceilings.sampler import ProbeCandidate
 
     Candidate: TypeAlias = ProbeCandidate[GraphBuilder]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Mechanism
     from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.runtime import AskedCalls
 
 MODULES = PackageModules(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.program.ceilings.ceilings import Dispatch, KernelClass, MacCeiling, Pattern
+from opscope.program.ceilings import Dispatch, KernelClass, MacCeiling, Pattern
 from opscope.runtimes.ceilings.probes import (
     CONVOLUTIONS,
     DEPTHWISE,
