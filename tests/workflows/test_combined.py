@@ -24,8 +24,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.experiment.protocol import Job
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import BundlePart, combine, combined_html, combined_markdown
-from opscope.reports.combined.operators import shared_programs
-from opscope.reports.combined.values import CombinedReport
+from opscope.reports.combined.values import CombinedReport, shared_programs
 from opscope.reports.content.content import ReportContent
 from opscope.workflows.reports.combined import bundle_differences
 from programs import write_tiny_program

@@ -49,16 +49,14 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check, check_kinds
     from opscope.workflows.analyze.inspected import Inspected
-    from opscope.workflows.analyze.inspection import inspect
-    from opscope.workflows.analyze.preflight import preflight
+    from opscope.workflows.analyze.inspection import inspect, preflight
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
-    from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
+    from opscope.workflows.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.workflows.measure.counting import count, keep_counts
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
-    from opscope.workflows.measure.profiling import default_directory, profile
-    from opscope.workflows.measure.program_check import ProgramCheck, check_programs
+    from opscope.workflows.measure.profiling import ProgramCheck, check_programs, default_directory, profile
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
@@ -233,8 +231,7 @@ _MODULES = {
         "check_kinds",
     ),
     "opscope.workflows.analyze.inspected": ("Inspected",),
-    "opscope.workflows.analyze.inspection": ("inspect",),
-    "opscope.workflows.analyze.preflight": ("preflight",),
+    "opscope.workflows.analyze.inspection": ("inspect", "preflight"),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.exporting": (
         "ExportDone",
@@ -242,7 +239,7 @@ _MODULES = {
         "write_model",
     ),
     "opscope.workflows.measure.counting": ("count", "keep_counts"),
-    "opscope.workflows.kernels.kernel_view": (
+    "opscope.workflows.kernel_view": (
         "count_kernels",
         "kernel_filter",
         "kernels",
@@ -255,13 +252,11 @@ _MODULES = {
     ),
     "opscope.workflows.measure.parallel.workers": ("Where",),
     "opscope.workflows.measure.profiling": (
+        "ProgramCheck",
         "Settings",
+        "check_programs",
         "default_directory",
         "profile",
-    ),
-    "opscope.workflows.measure.program_check": (
-        "ProgramCheck",
-        "check_programs",
     ),
     "opscope.workflows.measure.run_report": ("RunReport",),
     "opscope.workflows.measure.running": ("run",),

@@ -22,18 +22,18 @@ from opscope.reports.document.blocks import (
     verdict_text,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.categories import compared_split
+from opscope.reports.pictures.bars import compared_split
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.latency import comparisons_table
+from opscope.reports.sections.metadata import quality_blocks
 from opscope.reports.sections.shift import (
     category_changes,
     changes_table,
     shift_blocks,
     shift_sentences,
 )
-from opscope.reports.sections.trust import quality_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ from opscope.program.ceilings import (
     Pattern,
     kernel_use,
 )
-from opscope.runtimes.ceilings.sampler import (
+from opscope.runtimes.ceilings.probes import (
     LEAST_RUNS,
     PASSES,
     PATIENCE,

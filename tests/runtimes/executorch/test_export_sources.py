@@ -16,8 +16,8 @@ from opscope.core.errors import BundleError, NotFoundError, OverwriteError, Usag
 from opscope.core.files import sha256_of
 from opscope.core.json import to_json
 from opscope.runtimes.executorch.export.foreign import file_module
+from opscope.runtimes.executorch.export.registry import user_models
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
-from opscope.runtimes.executorch.export.user_models import user_models
 from opscope.runtimes.exports import Choice, check_choice
 
 if TYPE_CHECKING:

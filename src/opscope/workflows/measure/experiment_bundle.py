@@ -28,10 +28,12 @@ from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
+    ProgramPlace,
     asked_calls,
     asked_inputs,
     check_no_inputs,
     check_same_inputs,
+    shared_inputs,
     with_inputs,
 )
 from opscope.workflows.measure.resuming import (
@@ -43,7 +45,6 @@ from opscope.workflows.measure.resuming import (
     setting_contradiction,
     target_contradiction,
 )
-from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
 from opscope.workflows.measure.targets import target_running, targets_running
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
-    from opscope.workflows.measure.shared_inputs import SharedInputs
+    from opscope.workflows.measure.program_inputs import SharedInputs
 
 
 _DATA = ".ptd"

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
+from opscope.runtimes.ceilings.probes import RefusedError
 from opscope.runtimes.ceilings.process import measured_ceilings
-from opscope.runtimes.ceilings.sampler import RefusedError
 from opscope.runtimes.child import answer_request
-from opscope.runtimes.onnxruntime.ceilings.graphs import OnnxBuilder
-from opscope.runtimes.onnxruntime.ceilings.probes import NodeProbes, keeps_graph
+from opscope.runtimes.onnxruntime.ceilings.graphs import NodeProbes, OnnxBuilder, keeps_graph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import MaskProof
     from opscope.program.ceilings import Ceilings
-    from opscope.runtimes.ceilings.sampler import ProbeCandidate
+    from opscope.runtimes.ceilings.probes import ProbeCandidate
 
 _QUIET = 4
 
