@@ -18,7 +18,9 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from opscope.core.files import text_of
 from opscope.core.system.usage import ProcessUsage
@@ -34,32 +36,21 @@ _CPU = "/sys/devices/system/cpu"
 _BUSY, _STEAL = (1, 2, 3, 6, 7), 8
 
 
-class UsageReading(NamedTuple):
-    """Counters of this process and of its CPUs at one moment; the fields are those of ProcessUsage."""
-
-    wall_ns: int
-    cpu_ns: int
-    involuntary_switches: int
-    voluntary_switches: int
-    minor_faults: int
-    major_faults: int
-    thread_cpu_ns: int
-    run_delay_ns: int | None
-    cpus: int | None
-    busy_ns: int | None
-    steal_ns: int | None
-    frequency_mhz: float | None
+_COUNTERS = (
+    "wall_ns cpu_ns involuntary_switches voluntary_switches minor_faults major_faults thread_cpu_ns run_delay_ns "
+    "busy_ns steal_ns"
+).split()
 
 
-def usage_now() -> UsageReading:
-    """The counters now, of the calling thread too."""
+def usage_now() -> ProcessUsage:
+    """The counters of this process, of the calling thread and of its CPUs, as they stand now."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     busy, steal = cpu_times(text_of(Path("/proc/stat")), cpus)
     # The three clocks next to each other, so that what passes between two readings is the same time for all.
     wall_ns, cpu_ns, thread_cpu_ns = time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
     texts = [text_of(Path(f"{_CPU}/cpu{number}/cpufreq/scaling_cur_freq")) for number in cpus]
-    return UsageReading(
+    return ProcessUsage(
         wall_ns=wall_ns,
         cpu_ns=cpu_ns,
         involuntary_switches=own.ru_nivcsw,
@@ -71,34 +62,19 @@ def usage_now() -> UsageReading:
         cpus=len(cpus) or None,
         busy_ns=busy,
         steal_ns=steal,
-        frequency_mhz=max((int(text) / 1000 for text in texts if text.isdecimal()), default=None),
+        frequency_mhz=sorted(int(text) / 1000 for text in texts if text.isdecimal())[-1:],
     )
 
 
-def usage_between(before: UsageReading, after: UsageReading) -> ProcessUsage:
+def usage_between(before: ProcessUsage, after: ProcessUsage) -> ProcessUsage:
     """What passed between two readings."""
 
-    def counted(name: str) -> int:
-        return int(getattr(after, name) - getattr(before, name))
-
-    def told(name: str) -> int | None:
+    def passed(name: str) -> int | None:
         values = getattr(before, name), getattr(after, name)
         return None if None in values else max(values[1] - values[0], 0)
 
-    return ProcessUsage(
-        wall_ns=counted("wall_ns"),
-        cpu_ns=counted("cpu_ns"),
-        involuntary_switches=counted("involuntary_switches"),
-        voluntary_switches=counted("voluntary_switches"),
-        minor_faults=counted("minor_faults"),
-        major_faults=counted("major_faults"),
-        thread_cpu_ns=counted("thread_cpu_ns"),
-        run_delay_ns=told("run_delay_ns"),
-        cpus=after.cpus,
-        busy_ns=told("busy_ns"),
-        steal_ns=told("steal_ns"),
-        frequency_mhz=[mhz for mhz in (before.frequency_mhz, after.frequency_mhz) if mhz is not None],
-    )
+    changes = {name: passed(name) for name in _COUNTERS}
+    return msgspec.structs.replace(after, **changes, frequency_mhz=before.frequency_mhz + after.frequency_mhz)
 
 
 def cpu_times(stat: str, cpus: Iterable[int]) -> tuple[int | None, int | None]:

@@ -13,7 +13,7 @@ Source of the layout: ``devtools/bundled_program/schema/bundled_program_schema.f
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -244,20 +244,13 @@ _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4
 _BUNDLED_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from the source"
 
 
-class BundledProgram(NamedTuple):
-    """A program and what comes with it."""
-
-    program: bytes  # the .pte, byte for byte
-    inputs: dict[str, tuple[InputValue, ...]]  # of the first test case of each method, by the method's name
-
-
 def is_bundled(path: Path) -> bool:
     """Whether a file is a bundled program, by its first bytes."""
     return bytes(mapped_file(path)[4:6]) == _BUNDLED_IDENTIFIER
 
 
-def read_bundled(path: Path) -> BundledProgram:
-    """A bundled program."""
+def read_bundled(path: Path) -> tuple[bytes, dict[str, tuple[InputValue, ...]]]:
+    """The .pte in a bundled program, byte for byte, and the inputs of each method's first test case, by its name."""
     data = mapped_file(path)
     root = FlatBuffer(data, str(path)).root()
     first, count = root.vector(_PROGRAM, 1)
@@ -269,7 +262,7 @@ def read_bundled(path: Path) -> BundledProgram:
     by_case = grouped(_values(values, path), case_of, len(cases))
     by_suite = grouped(by_case, suite_of, len(suites))
     inputs = {name: own[0] for name, own in zip(texts(suites, _METHOD), by_suite, strict=True) if own}
-    return BundledProgram(bytes(data[int(first[0]) : int(first[0] + count[0])]), inputs)
+    return bytes(data[int(first[0]) : int(first[0] + count[0])]), inputs
 
 
 def _values(table: Tables, path: Path) -> list[InputValue]:

@@ -106,9 +106,9 @@ class ExecuTorch(Runtime):
 
         if not is_bundled(program):
             return program, {}
-        bundled, alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
-        write_atomically(alone, bundled.program)
-        return alone, bundled.inputs
+        (content, inputs), alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
+        write_atomically(alone, content)
+        return alone, inputs
 
     def files(self, program: Path, data: Path | None) -> list[Path]:
         """The program, the records beside it when there are any, and its weights when they are apart."""

@@ -80,12 +80,12 @@ def model_checks(model: str, target: str) -> list[Check]:
             plan, failure = tried_once(asked, here, source, Path(directory))
         except UsageError as error:
             return [found, problem_check("one inference", error)]
-    told = inputs_in_words(source, plan)
-    hint = f"add --guess-inputs, or give your own: {told.line}"
-    inputs = Check("inputs", State.NOTE if told.line else State.OK, told.declared, hint if told.line else "")
+    declared, line = inputs_in_words(source, plan)
+    hint = f"add --guess-inputs, or give your own: {line}"
+    inputs = Check("inputs", State.NOTE if line else State.OK, declared, hint if line else "")
     if failure is None:
         return [found, inputs, Check("one inference", State.OK, "runs, all CPU features on, 1 thread")]
-    hint = "give inputs that the model accepts with --input" if told.line else ""
+    hint = "give inputs that the model accepts with --input" if line else ""
     return [found, inputs, Check("one inference", State.PROBLEM, failure.message, hint)]
 
 

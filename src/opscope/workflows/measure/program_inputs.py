@@ -200,19 +200,15 @@ def _declared(inputs: Sequence[NamedValue]) -> str:
     return ", ".join(f"{name} {described(value)}".strip() for name, value in inputs) or "none"
 
 
-class InputsInWords(NamedTuple):
-    """What a program takes."""
+def inputs_in_words(program: Path, plan: Plan) -> tuple[str, str | None]:
+    """Names, types and sizes of a program's inputs, and the options that give them all as a plan does.
 
-    declared: str  # names, types and sizes of its inputs
-    line: str | None  # options that give them all; None where nothing has to be given
-
-
-def inputs_in_words(program: Path, plan: Plan) -> InputsInWords:
-    """What a program takes, and what it is given in a plan where sizes are open or integers would be drawn."""
+    The options are None where nothing has to be given: no size is open, and no integer would be drawn.
+    """
     inputs = _inputs(program, plan.calls)
     asked = [AskedInput(own.source, None) if own.source else None for own in plan.inputs]
     words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, asked)) if any(asked) else None
-    return InputsInWords(_declared(inputs), words)
+    return _declared(inputs), words
 
 
 def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
