@@ -33,10 +33,9 @@ from bundle_damage import (
     write,
 )
 from fakes import FakeClock
-from opscope.analysis.validation import differences
 from opscope.api import Settings, profile, report, run, to_json, validate
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.documents import examined, shape, shape_problems
+from opscope.bundle.documents import differences, examined, shape, shape_problems
 from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
 from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError, StorageError

@@ -112,8 +112,7 @@ def written_atomically(
 def write_new(path: Path, content: bytes) -> bool:
     """Write a file that is not there yet; anything but a regular file is written to directly.
 
-    Returns:
-        Whether it was written; False: something is there, and stays as it is.
+    Returns whether it was written; False: something is there, and stays as it is.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,11 +35,7 @@ _OF_PAIRS = ("kit_pair_unknown", "kit_pair_threads_differ")
 
 
 def kit_checks(directory: Path) -> list[BundleCheck]:
-    """All checks, whatever fails.
-
-    Raises:
-        NotFoundError: nothing of the kit is there.
-    """
+    """All checks, whatever fails; a NotFoundError where nothing of the kit is there."""
     try:
         run = read_kit(directory)
     except TraceFormatError as error:

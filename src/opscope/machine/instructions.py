@@ -198,13 +198,7 @@ class Arm64Instructions:
 
 
 def described(name: str, operands: str, lengths: VectorLengths) -> Instruction:
-    """An instruction by its text.
-
-    Args:
-        name: of the operation, as `fmla`.
-        operands: all of them.
-        lengths: of vectors.
-    """
+    """An instruction by its text."""
     if name == "smstart":
         return Instruction("scalar", streaming=int("za" not in operands))
     is_vector = _VECTOR_OPERAND.search(operands) is not None

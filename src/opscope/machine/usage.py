@@ -80,8 +80,7 @@ def usage_between(before: ProcessUsage, after: ProcessUsage) -> ProcessUsage:
 def cpu_times(stat: str, cpus: Iterable[int]) -> tuple[int | None, int | None]:
     """How long some CPUs were busy, and how long a hypervisor kept them from running, in ns together.
 
-    Returns:
-        None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
+    Returns None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
     """
     rows = {words[0]: words for words in (line.split() for line in stat.splitlines() if line.startswith("cpu"))}
     wanted = [rows.get(f"cpu{number}", []) for number in cpus]
@@ -147,8 +146,7 @@ class OffCpuMeter:
     def open(self, first: int) -> int:
         """Begin to watch with this call.
 
-        Returns:
-            The moment, of ``time.perf_counter_ns``, from which on the calls since then may be closed.
+        Returns the moment, of ``time.perf_counter_ns``, from which on the calls since then may be closed.
         """
         self._first = first
         if self._clock is None:
@@ -198,11 +196,7 @@ class _ThreadCpu:
 
 
 class _RunDelays:
-    """How long each thread of this process has waited for a CPU.
-
-    Args:
-        files: descriptors of their ``schedstat``, open.
-    """
+    """How long each thread of this process has waited for a CPU."""
 
     def __init__(self, files: Sequence[int]) -> None:
         self._files, self._told = files, (0,) * len(files)

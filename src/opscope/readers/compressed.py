@@ -142,12 +142,7 @@ def content_sha256(path: Path) -> str:
 
 
 class _Content:
-    """What is inflated, part by part.
-
-    Args:
-        path: of the file, for messages.
-        stored: bytes of it.
-    """
+    """What is inflated, part by part."""
 
     def __init__(self, path: Path, stored: int) -> None:
         self._path, self._parts = path, io.BytesIO()

@@ -44,13 +44,7 @@ if TYPE_CHECKING:
 
 
 class Outside:
-    """Who is on the other side of the inputs and outputs of one delegate call.
-
-    Args:
-        method: of the model.
-        links: makers and readers of its values.
-        step: the call.
-    """
+    """Who is on the other side of the inputs and outputs of one delegate call."""
 
     def __init__(self, method: ModelMethod, links: Links, step: PlannedStep) -> None:
         self._method = method

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -> ExperimentKey:
     """The experiment of that text, or of that name when it has one thread count.
 
-    Raises:
-        NotFoundError: there is none, or it was run at several thread counts.
+    Raises a NotFoundError where there is none, or it was run at several thread counts.
     """
     found = [key for key in keys if key.text == name] or [key for key in keys if key.experiment == name]
     if len(found) == 1:

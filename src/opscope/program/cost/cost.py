@@ -252,8 +252,7 @@ class GraphCosts:
 def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | None = None) -> Cost | None:
     """Cost of one instruction that calls a portable kernel.
 
-    Returns:
-        None when the operator, a width or a shape is unknown, and for instructions that call no kernel.
+    Returns None when the operator, a width or a shape is unknown, and for instructions that call no kernel.
     """
     if step.kind is not InstructionKind.KERNEL:
         return None

@@ -19,23 +19,15 @@ DELEGATED_OPERATOR_NS = 260.0
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Work and traffic of an operator.
+    """Work and traffic of an operator."""
 
-    Attributes:
-        macs: multiply-accumulates.
-        flops: operations on single numbers, of integers too; a multiply-accumulate is two.
-        read_bytes: of the tensors that it is given, without weights.
-        written_bytes: of the tensors that it leaves.
-        weight_bytes: of constants with their scales.
-        padding_macs: of the multiply-accumulates those with zeros around the input, which kernels may leave out; 0
-            where they are not counted apart.
-    """
-
-    macs: int
-    flops: int
-    read_bytes: int
-    written_bytes: int
-    weight_bytes: int
+    macs: int  # multiply-accumulates
+    flops: int  # operations on single numbers, of integers too; a multiply-accumulate is two
+    read_bytes: int  # of the tensors that it is given, without weights
+    written_bytes: int  # of the tensors that it leaves
+    weight_bytes: int  # of constants with their scales
+    # of the multiply-accumulates those with zeros around the input, which kernels may leave out; 0 where they are not
+    # counted apart
     padding_macs: int = 0
 
     @property

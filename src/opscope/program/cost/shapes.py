@@ -61,9 +61,8 @@ _SIGN = 2**31  # an axis below 0 stands as an unsigned number
 def graph_shapes(graph: XnnGraph, inputs: Mapping[int, Shape]) -> dict[int, Shape]:
     """The shape of every value that follows from those of the inputs.
 
-    Returns:
-        Shapes by value; absent are values behind an unknown kind or input, and shapes beyond those of the file, which
-        are upper bounds.
+    Returns shapes by value; absent are values behind an unknown kind or input, and shapes beyond those of the file,
+    which are upper bounds.
     """
     values = graph.by_id()
     if all(number in values and inputs.get(number) == values[number].dims for number in graph.inputs):
@@ -223,9 +222,8 @@ def call_shapes(
 ) -> tuple[dict[int, Shape], dict[int, Shape | None]]:
     """What a call of a delegate makes of known shapes.
 
-    Returns:
-        Shapes of values of its graph, where those that cannot be derived are absent, and of the tensors that the call
-        leaves, by value number of the plan, None for those that are unknown.
+    Returns shapes of values of its graph, where those that cannot be derived are absent, and of the tensors that the
+    call leaves, by value number of the plan, None for those that are unknown.
     """
     values = graph.by_id()
     places = list(zip(step.arguments, graph.arguments(), strict=False))
@@ -355,10 +353,8 @@ def static_inputs(plan: MethodPlan) -> tuple[Shape, ...] | None:
 def propagate(plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape]) -> Shapes:
     """The shapes of one inference, as the runtime computes them.
 
-    A value that gets several shapes within the inference, as in a loop or in two branches, has none.
-
-    Returns:
-        Derived shapes. Those of another number of inputs, or beyond what the program allows, are taken as unknown.
+    A value that gets several shapes within the inference, as in a loop or in two branches, has none. Derived
+    shapes of another number of inputs, or beyond what the program allows, are taken as unknown.
     """
     several: frozenset[int] = frozenset()
     for _ in range(_PASSES):

@@ -107,11 +107,7 @@ _MOVES_TENSORS = ("executorch_prim::et_view", "executorch_prim::et_copy_index")
 
 
 class PortableReasons:
-    """Reasons of the operators of one method.
-
-    Args:
-        plan: the method.
-    """
+    """Reasons of the operators of one method."""
 
     def __init__(self, plan: MethodPlan) -> None:
         self._plan = plan

@@ -178,11 +178,7 @@ _FACTORS = 2
 
 
 class GraphEligibility:
-    """Verdicts on the nodes of one delegate.
-
-    Args:
-        graph: of the delegate.
-    """
+    """Verdicts on the nodes of one delegate."""
 
     def __init__(self, graph: XnnGraph) -> None:
         self._nodes = graph.nodes

@@ -111,10 +111,8 @@ def axes_between(sizes: Sequence[int], other: Sequence[int]) -> tuple[int, ...] 
     """The axes of a tensor in the order in which another one has them; None where no known order fits.
 
     Equal sizes are the same order. Otherwise the channels are moved from behind the batch to the end, or the other way
-    round, whichever fits; of the other orders that the sizes would allow nothing is taken for granted.
-
-    Returns:
-        ``axes``, so that axis ``i`` of the other tensor is axis ``axes[i]`` of this one.
+    round, whichever fits; of the other orders that the sizes would allow nothing is taken for granted. Returns
+    ``axes``, so that axis ``i`` of the other tensor is axis ``axes[i]`` of this one.
     """
     count = len(sizes)
     if count != len(other):

@@ -29,11 +29,7 @@ class NodeBoundary(NamedTuple):
 
 
 class Neighbours:
-    """Who makes and who reads the values of a graph.
-
-    Args:
-        graph: of a delegate.
-    """
+    """Who makes and who reads the values of a graph."""
 
     def __init__(self, graph: XnnGraph) -> None:
         self._nodes = graph.nodes

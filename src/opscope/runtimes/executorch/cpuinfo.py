@@ -31,11 +31,7 @@ _SYMBOL = "cpuinfo_isa"
 
 
 class CpuInfo:
-    """``cpuinfo_isa`` in this process.
-
-    Raises:
-        FeatureError: the layout cannot be proved.
-    """
+    """``cpuinfo_isa`` in this process; a FeatureError where the layout cannot be proved."""
 
     def __init__(self, runtime: InstalledRuntime) -> None:
         self.arch = isa.architecture(platform.machine())

@@ -160,13 +160,7 @@ def program_for(device: Device, make: Callable[[str], RuntimeFolder], otherwise:
 
 
 class RunnerStarter(Generic[Answer]):
-    """Starts a native runner.
-
-    Args:
-        host: where.
-        program: the runner.
-        answers: what it answers with.
-    """
+    """Starts a native runner."""
 
     def __init__(self, host: Host, program: NativeProgram, answers: type[Answer]) -> None:
         self._host, self._program, self._answers = host, program, answers

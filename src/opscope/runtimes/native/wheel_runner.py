@@ -225,12 +225,7 @@ Answer = TypeVar("Answer", bound=RunnerAnswer)
 
 
 class WheelJobs(ABC, Generic[Answer]):
-    """Runs jobs with such a runner.
-
-    Args:
-        host: where.
-        program: the runner.
-    """
+    """Runs jobs with such a runner."""
 
     runner: ClassVar[WheelRunner]
     answers: type[Answer]

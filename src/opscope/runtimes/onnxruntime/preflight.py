@@ -124,12 +124,7 @@ _GEMM = "sgemm_kleidiai.cpp, ArmKleidiAI::MlasGemmBatch"
 
 
 def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
-    """What the model of a file tells.
-
-    Args:
-        path: of the file.
-        installed: whether the package is there to make a session.
-    """
+    """What the model of a file tells."""
     model = read_onnx(path)
     signature, given = signature_of(model, path), model.graph
     if installed:

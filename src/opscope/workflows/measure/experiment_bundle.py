@@ -236,8 +236,7 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
     """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
 
-    Raises:
-        UsageError: what is asked for does not fit the program, or its operators are not there.
+    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
     program, plan = _single_plan(experiment, target, source, work)
     return plan, _tried(plan, target, program, work)
@@ -246,8 +245,7 @@ def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Pa
 def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple[list[Path], Job]:
     """The files of a model, its program first, and the traced run of two inferences that an experiment asks for.
 
-    Raises:
-        UsageError: what is asked for does not fit the program, or its operators are not there.
+    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
     source = program_source(experiment.model, experiment.models)
     program, plan = _single_plan(experiment, target, source, work)

@@ -128,8 +128,7 @@ def wished_inputs(
 ) -> list[AskedInput | None]:
     """What an experiment asks for, in the order of a program's inputs, with sizes by their names, and with guesses.
 
-    Raises:
-        UsageError: the program has no such input or symbol, or sizes stay open.
+    Raises a UsageError where the program has no such input or symbol, or sizes stay open.
     """
     inputs, sizes = _inputs(program, calls), experiment.dim
     asked = placed(asked_inputs(experiment), input_names(program, calls))

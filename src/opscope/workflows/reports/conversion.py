@@ -49,21 +49,13 @@ CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
 
 
 class ConvertOptions(NamedTuple):
-    """What else is said about a conversion.
+    """What else is said about a conversion."""
 
-    Attributes:
-        program: the .pte of a trace; a bundle has its own.
-        etrecord: of the same export.
-        by: what flame graphs are built from, ``operator`` or ``module``; None: operators.
-        device: name of the machine in openmetrics; None: CPU, system and address.
-        commit: of what was measured, in openmetrics; None: not said.
-    """
-
-    program: str | Path | None = None
-    etrecord: str | Path | None = None
-    by: str | None = None
-    device: str | None = None
-    commit: str | None = None
+    program: str | Path | None = None  # the .pte of a trace; a bundle has its own
+    etrecord: str | Path | None = None  # of the same export
+    by: str | None = None  # what flame graphs are built from, ``operator`` or ``module``; None: operators
+    device: str | None = None  # name of the machine in openmetrics; None: CPU, system and address
+    commit: str | None = None  # of what was measured, in openmetrics; None: not said
 
 
 class Request(NamedTuple):

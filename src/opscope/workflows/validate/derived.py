@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.analysis.validation import differences, unlike
 from opscope.bundle import validation
 from opscope.bundle.bundle import Bundle
+from opscope.bundle.documents import differences, unlike
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.validation import shown
 from opscope.bundle import validation
 from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS, is_held
-from opscope.bundle.documents import JsonDocument, examined
+from opscope.bundle.documents import JsonDocument, examined, shown
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
 from opscope.bundle.manifest import Status

@@ -176,12 +176,7 @@ class Memory(Protocol):
 
 
 class Buffer:
-    """Memory that XNNPACK reads and writes, aligned, every page of it in use.
-
-    Args:
-        size: bytes.
-        content: what it begins with.
-    """
+    """Memory that XNNPACK reads and writes, aligned, every page of it in use."""
 
     def __init__(self, size: int, content: bytes = b"") -> None:
         self._memory = (ctypes.c_uint8 * (size + _ALIGNMENT + _READ_BEYOND))()
@@ -202,11 +197,7 @@ class BufferView(NamedTuple):
 
 
 class SubgraphBuilder:
-    """A graph under construction: values first, then the operators between them.
-
-    Args:
-        xnnpack: the library.
-    """
+    """A graph under construction: values first, then the operators between them."""
 
     def __init__(self, xnnpack: Xnnpack) -> None:
         self._xnnpack = xnnpack

@@ -53,11 +53,7 @@ def told(layers: list[UnrolledLayer]) -> str:
 
 
 class Lowering:
-    """Says what a lowering is at.
-
-    Args:
-        heard: hears of it.
-    """
+    """Says what a lowering is at."""
 
     def __init__(self, heard: StageProgress) -> None:
         self._heard = heard

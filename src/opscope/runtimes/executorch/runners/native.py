@@ -117,8 +117,7 @@ class NativeAnswer(RunnerAnswer, frozen=True):
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
     """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
 
-    Returns:
-        What each of them is, for the runner; empty for tensors of the declared sizes.
+    Returns what each of them is, for the runner; empty for tensors of the declared sizes.
     """
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
@@ -343,12 +342,7 @@ def libraries_of(program: NativeProgram) -> list[Path]:
 
 
 class NativeStarter(RunnerStarter[NativeAnswer]):
-    """Starts the native runner of ExecuTorch.
-
-    Args:
-        host: where.
-        program: the runner.
-    """
+    """Starts the native runner of ExecuTorch."""
 
     def __init__(self, host: Host, program: NativeProgram) -> None:
         super().__init__(host, program, NativeAnswer)

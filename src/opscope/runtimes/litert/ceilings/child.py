@@ -123,11 +123,7 @@ class ModelBuilder:
 
 
 class GraphBuilder:
-    """One graph of a model in the making.
-
-    Args:
-        model: that it belongs to.
-    """
+    """One graph of a model in the making."""
 
     def __init__(self, model: ModelBuilder) -> None:
         self._model = model

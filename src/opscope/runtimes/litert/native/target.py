@@ -185,8 +185,7 @@ def _write_inputs(
 ) -> list[str]:
     """Write the inputs of all calls, one file each, in the order of the runtime.
 
-    Returns:
-        The sizes of each of them, for the runner.
+    Returns the sizes of each of them, for the runner.
     """
     words: list[str] = []
     given = iter(zip(arrays, tensors, strict=True))
