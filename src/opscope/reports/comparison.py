@@ -120,7 +120,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.has_split:
         yield Section(
             "Operator Category Breakdown",
-            [_split(comparison), category_changes(comparison)],
+            [picture("split by category", lambda: compared_split(comparison)), category_changes(comparison)],
             "categories",
             "Categories",
         )
@@ -132,10 +132,6 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield Section("Measurement Quality", quality_blocks(comparison.quality), "trust", "Trust")
     sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
     yield Section("What was compared", [facts(sides)], "run", folded=True)
-
-
-def _split(comparison: Comparison) -> Block:
-    return picture("split by category", lambda: compared_split(comparison))
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:

@@ -49,7 +49,7 @@ def unrolled(rows: Sequence[Operator]) -> list[Unrolled]:
 
 
 def _of_method(method: str, rows: Sequence[Operator]) -> Iterator[Unrolled]:
-    tokens = [_token(row) for row in rows]
+    tokens = [(row.module, _NUMBER.sub("", row.name), row.shape) for row in rows]
     modules: dict[str, list[_Run]] = {}
     for run in _runs(tokens, rows):
         inside = [module for module, *_ in tokens[run.start : run.end] if module is not None]
@@ -69,10 +69,6 @@ class _Run(NamedTuple):
     end: int
     product: int
     products: int
-
-
-def _token(row: Operator) -> _Token:
-    return row.module, _NUMBER.sub("", row.name), row.shape
 
 
 def _runs(tokens: Sequence[_Token], rows: Sequence[Operator]) -> Iterator[_Run]:

@@ -213,8 +213,7 @@ class ExecuTorch(Runtime):
             "transformers:CONFIGCLASS, such as transformers:BertConfig: small, random weights, no download",
             "MODULE:CALLABLE or FILE.py:CALLABLE: your own function; opscope init --model writes one",
         ]
-        own = [(mine.name, mine.summary) for mine in user_models(directory)]
-        return KnownModels([(row.name, row.summary) for row in MODELS], directory, own, elsewhere)
+        return KnownModels([(row.name, row.summary) for row in MODELS], directory, user_models(directory), elsewhere)
 
     def write_model(self, models: Path | None, name: str) -> Path:
         """Write a file to begin with into the user's directory of models, and name it."""

@@ -163,13 +163,6 @@ def build() -> EagerModel:
 '''
 
 
-class UserModel(NamedTuple):
-    """A file in the user's directory: its name without suffix, and the first line of its docstring."""
-
-    name: str
-    summary: str
-
-
 def model_names(directory: Path) -> list[str]:
     """Names of the models in a directory, files that define ``build``; none when there is no such directory."""
     files = sorted(directory.glob("*.py")) if directory.is_dir() else []
@@ -203,9 +196,9 @@ def model_file(directory: Path, name: str) -> Path | None:
     return file if inside and file.is_file() else None
 
 
-def user_models(directory: Path) -> list[UserModel]:
-    """The models of a directory; their files are read and not run."""
-    return [UserModel(name, _summary(directory / f"{name}.py")) for name in model_names(directory)]
+def user_models(directory: Path) -> list[tuple[str, str]]:
+    """The models of a directory by name, each with its summary; their files are read and not run."""
+    return [(name, _summary(directory / f"{name}.py")) for name in model_names(directory)]
 
 
 def write_model(directory: Path, name: str) -> Path:
