@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
-from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
 from opscope.core.stats.effect import FEWEST, Verdict, predict
 from opscope.core.stats.segments import segments
 from opscope.fleet.analysis.history_gate import current_level
@@ -158,7 +157,7 @@ def _real() -> None:
     )
     for name, values in _real_series():
         parts = [values[first : first + 30] for first in range(0, len(values) - 29, 30)] or [values]
-        changed = sum(bool(level_changes(np.exp(part))) for part in parts)
+        changed = sum(_changes(np.exp(part)) for part in parts)
         calls = [(values[max(0, n - 30) : n], values[n]) for n in range(FEWEST, len(values))]
         judged = [_judged(before, value) for before, value in calls]
         slower, failed = (sum(column) / len(judged) for column in zip(*judged, strict=True))
@@ -180,7 +179,7 @@ def _real_series() -> Iterator[tuple[str, Floats]]:
 
 def _changed(shape: Callable[[np.random.Generator, int], Floats], count: int) -> float:
     generator = np.random.default_rng(count)
-    return sum(bool(level_changes(np.exp(shape(generator, count)))) for _ in range(_SERIES)) / _SERIES
+    return sum(_changes(np.exp(shape(generator, count))) for _ in range(_SERIES)) / _SERIES
 
 
 def _found(shape: Callable[[np.random.Generator, int], Floats], step: float) -> float:
@@ -189,7 +188,7 @@ def _found(shape: Callable[[np.random.Generator, int], Floats], step: float) -> 
     for _ in range(tries):
         values = shape(generator, 2 * side)
         values[side:] += math.log1p(step)
-        hits += any(abs(place - side) <= _NEAR for place in level_changes(np.exp(values)))
+        hits += any(abs(one.first - side) <= _NEAR for one in segments(np.exp(values))[1:])
     return hits / tries
 
 
@@ -204,7 +203,7 @@ def _gated(shape: Callable[[np.random.Generator, int], Floats], before: int) -> 
 
 def _judged(before: Floats, value: float) -> tuple[bool, bool]:
     """Whether the next run is called slower, and whether a gate would fail it."""
-    first = current_level(np.exp(before)) if len(before) >= SHORTEST_SERIES else 0
+    first = current_level(np.exp(before))
     found = predict(before[first:], value)
     slower = found.verdict() is Verdict.SLOWER
     return slower, slower and math.expm1(found.excess) > DEFAULT_THRESHOLD

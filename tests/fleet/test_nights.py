@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -89,10 +90,14 @@ def test_runs_before_the_last_change_of_level_do_not_count() -> None:
 
 
 def test_thousands_of_steady_series_seldom_raise_an_alarm() -> None:
-    """Of 800 series single verdicts at 5 % would call 40; corrected for all, hardly one is called."""
+    """Of 800 series single verdicts at 5 % would call 40; corrected for all, hardly one is called.
+
+    A level that seems to have changed in the last four nights leaves too few runs to judge by: of 1 in 100 at most.
+    """
     runs = series_of(steady_fleet(40, 20, 20, seed=5))
-    called = [one for one in run_changes(runs) if one is not None and one.verdict is not Verdict.NO_DIFFERENCE]
-    assert len(called) <= 1
+    verdicts = Counter(one.verdict for one in run_changes(runs) if one is not None)
+    assert verdicts[Verdict.SLOWER] + verdicts[Verdict.FASTER] <= 1
+    assert verdicts[Verdict.UNDECIDABLE] <= 8
     assert len(level_changes_since(runs, _EVER)) <= 2
 
 

@@ -161,7 +161,8 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
         while done.poll() is None and not (tmp_path / f"by-{first}").exists():
             time.sleep(0.01)
         cluster.workers[0].kill()
-        assert (done.communicate()[1], done.returncode) == ("", 0)
+        errors = done.communicate()[1]
+        assert (done.returncode, "failed" in errors, "error" in errors) == (0, False, False), errors
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tiny-runner-one", "tiny-runner-two"]
 
         more = command("run", file, "--out", tmp_path / "more", "--scheduler", cluster.address)

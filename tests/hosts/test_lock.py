@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import getpass
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from texts import WAIT_FOR_THE_RUN
-from waiting import eventually
+from waiting import HANG, eventually
 
 HERE = Target("native", "")
 
@@ -240,3 +244,92 @@ def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.S
         assert (base / "work" / "mine").exists()
         assert len(alone.record().beside) == 1
     assert list(base.glob("work*")) == []
+
+
+class Waiting:
+    """A run in a thread that waits for the machine, and then holds it until it is told to go on."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        self.said: list[str] = []
+        self.lock, self._go = lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(name, order), daemon=True)
+        self._thread.start()
+
+    def _run(self, name: str, order: list[str]) -> None:
+        request = LockRequest("wait", HANG, self.said.append, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
+        hold_machine(self.lock, request)
+        order.append(name)
+        self._go.wait(HANG)
+        self.lock.release()
+
+    def end(self) -> None:
+        """Let the machine go."""
+        self._go.set()
+        self._thread.join(HANG)
+
+
+def test_those_who_wait_have_their_turn_in_the_order_in_which_they_came(place: Path) -> None:
+    """Each is told how many stand before it; one that comes without waiting takes nothing from them."""
+    holder, order = lock(), list[str]()
+    holder.take()
+    runs = []
+    for name in ("first", "second", "third"):
+        runs.append(Waiting(name, order))
+        assert eventually(lambda: bool(runs[-1].said)), "it is told at once"
+    assert "ahead" not in runs[0].said[0]
+    assert ", 1 run ahead in the queue: waiting" in runs[1].said[0]
+    assert ", 2 runs ahead in the queue: waiting" in runs[2].said[0]
+    holder.release()
+    assert eventually(lambda: order == ["first"])
+    for number, run in enumerate(runs):
+        with pytest.raises(BusyError):
+            hold_machine(lock(), LockRequest("fail"))
+        run.end()
+        reached = ["first", "second", "third"][: number + 2]
+        assert eventually(functools.partial(order.__eq__, reached))
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_lock_that_is_free_is_kept_for_who_waits() -> None:
+    """A run that came later finds the machine in use by the one that waits; that one takes it."""
+    waits, late = lock(), lock()
+    waits.queue()
+    with pytest.raises(BusyError, match=f"process {os.getpid()}") as caught:
+        late.take()
+    assert late.ahead == 1
+    assert caught.value.holder.startswith(f"{getpass.getuser()}@")
+    waits.take()
+    waits.release()
+    late.take()
+    late.release()
+
+
+def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
+    """One that is killed while it waits keeps nobody out, and names that are no tickets count for nothing."""
+    program = (
+        "import time\nfrom opscope.hosts.local_shell import LocalShell\nfrom opscope.hosts.lock import DeviceLock\n"
+        "lock = DeviceLock(LocalShell())\nlock.queue()\nprint('queued', flush=True)\ntime.sleep(1000)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "queued\n"
+        assert len(list(place.parent.glob("*.ticket.*"))) == 1
+        process.kill()
+    for name in ("9", "1.", ".1", "1.2.3", "0.1;ls", "99999999999999999999999999.1"):
+        (place.parent / f"{place.name}.ticket.{name}").symlink_to("nothing here")
+    (place.parent / f"{place.name}.ticket.1.{os.getpid()}").symlink_to("another-boot by nobody")
+    late = lock()
+    assert eventually(lambda: not list(place.parent.glob(f"{place.name}.ticket.1.[0-9]*[!{str(os.getpid())[-1]}]")))
+    late.queue()
+    late.take()
+    late.release()
+
+
+def test_a_limit_ends_the_wait_for_a_machine_that_must_be_had_alone() -> None:
+    """As a device with a name: figures that were measured beside another run are of no use there."""
+    first, second, course = lock(), lock(), Time()
+    first.take()
+    with pytest.raises(BusyError, match="in use by"):
+        hold_machine(second, course.request("wait")._replace(seconds=5.0, alone=True))
+    assert 5.0 <= course.now < 8.0
+    first.release()

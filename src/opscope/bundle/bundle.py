@@ -99,6 +99,11 @@ class Bundle:
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
         self._save()
 
+    def rename(self, manifest: Manifest) -> None:
+        """Write a manifest that names what it tells of in another way, such as files by their names elsewhere."""
+        self.manifest = manifest
+        self._save()
+
     def record_lock(self, lock: LockRecord, *, again: bool = False) -> None:
         """Write down how the machine is held, before anything is measured, and again what became known since."""
         locks = self.manifest.locks[:-1] if again else self.manifest.locks

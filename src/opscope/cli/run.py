@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PHONES = forms(kind for kind in KINDS if kind.android)
 
 
-@with_settings(("oversubscribe", "lock", "keep_going"))
+@with_settings(("oversubscribe", "lock", "lock_limit", "keep_going"))
 def command(
     config: Annotated[
         Path, typer.Argument(help="Configuration in TOML or JSON (see `opscope init`), or the Arm kit's JSON.")
@@ -107,10 +107,10 @@ def command(
         power=power,
         scheduler=scheduler,
         lock=asked.given.get("lock"),
+        lock_limit=asked.given.get("lock_limit"),
     )
     words += ["--oversubscribe"] * settings.oversubscribe
-    shown = not quiet and not analysis_only and scheduler is None
-    done = _run(running, words, scheduler, settings, shown=shown, told=not quiet and not analysis_only)
+    done = _run(running, words, scheduler, settings, shown=not quiet and not analysis_only)
     write_json(done, json)
     for note in done.notes:
         say(f"note:  {note}", err=True)
@@ -126,7 +126,6 @@ def _run(
     settings: Settings,
     *,
     shown: bool,
-    told: bool,
 ) -> RunReport:
     from opscope.cli.progress import experiments_watched
     from opscope.core.errors import InterruptedRunError
@@ -137,7 +136,7 @@ def _run(
 
             def finished(result: ExperimentResult, left: int) -> None:
                 watches.end(result.name)
-                if result.error and left and told:
+                if result.error and left and shown:
                     watches.tell(f"note:  {result.name} failed, {left} more to go: {result.error}")
                 elif left and shown:
                     watches.tell(f"{result.name}: done, {left} to go")
@@ -145,6 +144,7 @@ def _run(
             means = Means(
                 scheduler=scheduler,
                 lock=settings.lock,
+                lock_limit=settings.lock_limit,
                 notify=notice,
                 progress_of=watches.progress_of,
                 stages_of=watches.stages_of,

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role, Variant
-from opscope.bundle.settings import ExperimentSettings, Text, option
+from opscope.bundle.settings import ExperimentSettings, Limit, Text, option
 from opscope.hosts.lock import LockMode  # noqa: TC001 - msgspec reads the annotations at run time
 from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
@@ -98,12 +98,21 @@ class Settings(ExperimentSettings, frozen=True, kw_only=True):
     lock: Annotated[
         LockMode,
         option(
-            "If another run is measuring on the machine: wait up to 60 s and then run alongside it; run alongside at "
-            "once; or fail. A named device is waited for until it is free. Concurrent runs are marked.",
+            "If another run is measuring on the machine: wait in line up to lock-limit and then run alongside it; run "
+            "alongside at once; or fail. Concurrent runs are marked.",
             metavar="wait|warn|fail",
             group="Target",
         ),
     ] = "wait"
+    lock_limit: Annotated[
+        Limit | None,
+        option(
+            "Maximum wait for a machine that another run uses; a named device is then an error.",
+            metavar="SECONDS",
+            usual="60, and none for a named device",
+            group="Target",
+        ),
+    ] = None
     keep_going: Annotated[bool, option("Run all processes even if the first ones fail alike.", group="Repetitions")] = (
         False
     )

@@ -41,7 +41,7 @@ _COLUMNS = (
 _NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
 """What counts as the newest night, and as lately: before the newest run."""
 _FOLLOWED = 60
-"""Newest runs of a configuration that are looked at; `opscope history` looks at all."""
+"""Newest runs of a configuration in which changes are looked for; what is told of them rests on all runs."""
 
 
 def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetResult:
@@ -77,7 +77,11 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetRe
         lost["level_changes"] = lost["changes"]
     steady: list[FleetLevelChange] = []
     changes = noted(
-        lost, "level_changes", "changes of level", lambda: level_changes_since(list(followed.values()), lately), steady
+        lost,
+        "level_changes",
+        "changes of level",
+        lambda: _level_changes(place, counted, chosen, followed, lately),
+        steady,
     )
     changed = noted(lost, "changes", "what changed tonight", lambda: _with_changes(runs, followed, night), runs)
     return shown_as(FleetResult, fleet(address, changed, sorts, changes, night, lost))
@@ -129,19 +133,36 @@ def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
     return ask(place, sql, chosen.values).rows
 
 
-def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter) -> dict[tuple[str, str], RunSeries]:
-    """The newest runs of configurations, timed in one way, by bundle and variant of the newest one."""
+def _level_changes(
+    place: StoreLocation,
+    counted: Sequence[FleetRun],
+    chosen: RunFilter,
+    followed: Mapping[tuple[str, str], RunSeries],
+    lately: datetime,
+) -> list[FleetLevelChange]:
+    """Changes of level: found in the newest runs, and told as all runs of a configuration show them, as a history."""
+    found = {(one.model, one.device, one.variant) for one in level_changes_since(list(followed.values()), lately)}
+    moved = [run for run in counted if (run.model, run.device, run.variant) in found]
+    return level_changes_since(list(_followed(place, moved, chosen, None).values()), lately) if moved else []
+
+
+def _followed(
+    place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter, most: int | None = _FOLLOWED
+) -> dict[tuple[str, str], RunSeries]:
+    """The newest runs of configurations, timed in one way, by bundle and variant of the newest one; None: all runs."""
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
     runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
     judged = f"kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline' AND {TRUSTED}"
     followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
     lists = ", ".join(f"list({name} ORDER BY {ORDER})" for name in ("created", "placed", "latency_ns"))
-    newest = f"({followed}) WHERE number <= {_FOLLOWED}"
-    sql = f"SELECT variant, last(bundle ORDER BY {ORDER}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
+    newest = f"({followed}) {'' if most is None else f'WHERE number <= {most}'}"
+    last = f"last(bundle ORDER BY {ORDER}) AS newest"
+    sql = f"SELECT variant, {last}, {lists} FROM {newest} GROUP BY {same} HAVING newest IN (SELECT unnest(?))"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
     found = {}
-    for variant, bundle, begun, placed, latencies in ask(place, sql, chosen.values).rows:
+    bundles = sorted({run.bundle for run in counted})
+    for variant, bundle, begun, placed, latencies in ask(place, sql, (*chosen.values, bundles)).rows:
         run = known.get((bundle, variant))
         if run is not None:
             found[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)

@@ -9,10 +9,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opscope.analysis.gate.decision import QUIETER
 from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
+from opscope.core.stats.segments import newest_step, segments
 from opscope.experiment.config import decoded
 from opscope.experiment.config_errors import typed, wrong
 from opscope.fleet.analysis.common_moves import changed_facts
@@ -25,7 +28,7 @@ from opscope.fleet.analysis.fleet_decision import (
     VanishedDevice,
     decide,
 )
-from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, first_of_level, fleet_gate
+from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, TracedStep, fleet_gate
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
+    from opscope.core.stats.segments import LevelStep
     from opscope.fleet.analysis.common_moves import FactsOfRuns
     from opscope.fleet.analysis.fleet_decision import FleetDecision
     from opscope.fleet.analysis.fleet_gate import FleetEvidence
@@ -182,33 +186,40 @@ def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: FactsOfRuns) -> S
     )
 
 
-def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, ChangeOrigin]:
+def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, TracedStep]:
     """Since when slower series are slower and where, by their numbers: a query each for runs, facts and operators."""
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
         return {}
     runs = _runs(place, {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers})
-    own = decision.families.series
-    sides = {}
+    found, sides = {}, {}
     for n in numbers:
-        level, after = math.exp(own.runs.level[n]), math.exp(own.runs.level[n] + own.change[n])
-        first = first_of_level([latency for _, latency in runs[n]], level, after)
+        values = np.array([latency for _, latency in runs[n]])
+        step = found[n] = newest_step(values, segments(values), math.exp(decision.families.series.runs.level[n]))
         places = [run for run, _ in runs[n]]
-        sides[n] = places[:first][-_SIDE:], places[first:][:_SIDE]
+        sides[n] = places[: step.earliest][-_SIDE:], places[step.latest :][:_SIDE]
     facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
-    return {n: _origin(series[n].subject.variant, sides[n], facts, parts[n]) for n in numbers}
+    return {
+        n: TracedStep(step, _origin(series[n].subject.variant, sides[n], _ago(step, len(runs[n])), facts, parts[n]))
+        for n, step in found.items()
+    }
+
+
+def _ago(step: LevelStep, count: int) -> tuple[int, int]:
+    return count - step.latest, count - step.earliest
 
 
 def _origin(
     variant: str,
     sides: tuple[Sequence[RunPlace], Sequence[RunPlace]],
+    runs_ago: tuple[int, int],
     facts: FactsOfRuns,
     parts: tuple[list[PartChange], list[PartChange]],
 ) -> ChangeOrigin:
     first, before = sides[1][0], sides[0][-1] if sides[0] else None
     changed = changed_facts(facts[before.bundle, variant], facts[first.bundle, variant]) if before else []
-    return ChangeOrigin(first, before, changed, *parts)
+    return ChangeOrigin(first, before, runs_ago, changed, *parts)
 
 
 def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tuple[RunPlace, float]]]:

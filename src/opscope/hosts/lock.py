@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from opscope.bundle.manifest import LockRecord
 from opscope.core.errors import BusyError, DeviceError
-from opscope.hosts.scripts import BESIDE, LOCK, WHICH
+from opscope.core.units import counted_text
+from opscope.hosts.scripts import BESIDE, LOCK, TICKET, WHICH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ LockMode: TypeAlias = Literal["wait", "warn", "fail"]
 """What to do when another run measures there: wait for it a while, measure beside it, or end with an error."""
 LOCK_SECONDS = 60.0
 """How long is waited for another run."""
-_ANSWER_SECONDS, _POLL_SECONDS = 60.0, 1.0
+_ANSWER_SECONDS, _POLL_SECONDS, _POLL_MOST_SECONDS = 60.0, 1.0, 5.0
 _BUSY = "wait until that run ends, or stop it; that releases its lock"
 _REFUSED = "its directory must be writable by everyone, like /tmp"
 
@@ -46,6 +47,7 @@ class LockRequest(NamedTuple):
     notify: Callable[[str], None] = _unheard  # hears that it is waited, and that it was waited in vain
     monotonic: Callable[[], float] = time.monotonic  # clock, in seconds
     sleep: Callable[[float], None] = time.sleep  # waits so many seconds
+    alone: bool = False  # whether to end with an error after that time, rather than to measure beside the other run
 
 
 class Lock(Protocol):
@@ -56,8 +58,17 @@ class Lock(Protocol):
         """Who holds the machine while we measure beside; None when we hold it."""
         ...
 
+    @property
+    def ahead(self) -> int:
+        """How many others stand in line before us, as of the last time that we could not hold it."""
+        ...
+
     def take(self, *, beside: bool = False) -> None:
         """Hold the machine."""
+        ...
+
+    def queue(self) -> None:
+        """Stand in line for it until it is held or released; those who come later are behind us. May be repeated."""
         ...
 
     def renew(self) -> bool:
@@ -99,19 +110,22 @@ class DeviceLock:
     def __init__(self, shell: LockShell) -> None:
         self._shell, self._own = shell, _own_name()
         self._process: RemoteProcess | None = None
-        self._beside = False
+        self._place: RemoteProcess | None = None
+        self._ticket, self._beside = "", False
         self.holder: str | None = None
+        self.ahead = 0
 
     def take(self, *, beside: bool = False) -> None:
         """Hold the machine; see :class:`Lock`."""
-        self.release()
+        self._end()
         self._beside = beside
         mode = "beside" if beside else "alone"
-        self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._own, mode])
+        self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._own, mode, self._ticket])
         told = self._process.read_line(_ANSWER_SECONDS)
         verdict, _, rest = (told or "").partition(" ")
         if verdict in {"taken", "beside"}:
             self.holder = rest if verdict == "beside" else None
+            self._leave()
             return
         lost = self._process
         try:
@@ -119,7 +133,15 @@ class DeviceLock:
                 lost.wait(0.0)
             raise self._not_taken(verdict, rest)
         finally:
-            self.release()
+            self._end()
+
+    def queue(self) -> None:
+        """Stand in line; see :class:`Lock`. Where no ticket can be left, everybody's chance is the same."""
+        if self._place is not None and self._place.alive():
+            return
+        self._leave()
+        place = self._place = self._shell.spawn(["sh", "-c", TICKET, "opscope-ticket", self._own])
+        self._ticket = (place.read_line(_ANSWER_SECONDS) or "").removeprefix("ticket ").removeprefix("none")
 
     def renew(self) -> bool:
         """Hold it again as before, if that was lost; see :class:`Lock`."""
@@ -138,13 +160,25 @@ class DeviceLock:
 
     def release(self) -> None:
         """Let others have it. May be repeated."""
+        self._end()
+        self._leave()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.end()
         self._process = None
 
+    def _leave(self) -> None:
+        """Stand in line no longer."""
+        if self._place is not None:
+            self._place.end()
+        self._place, self._ticket = None, ""
+
     def _not_taken(self, verdict: str, rest: str) -> DeviceError:
         where = self._shell.describe().name
         if verdict == "held":
+            ahead, _, rest = rest.partition(" ")
+            self.ahead = int(ahead) if ahead.isdecimal() else 0
             return BusyError(f"the machine is in use {rest}", rest.removeprefix("by "), where=where, hint=_BUSY)
         if verdict == "left":
             lock, _, who = rest.partition(" ")
@@ -210,21 +244,34 @@ class MachineHold:
 
 
 def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
-    """Take the lock of a machine as it was asked for."""
-    began, busy = request.monotonic(), None
-    while True:
-        waited = request.monotonic() - began
-        left = request.seconds - waited if request.mode == "wait" else 0.0
-        try:
-            lock.take(beside=busy is not None and left <= 0)
-            if busy and lock.holder:
-                request.notify(f"measuring alongside {lock.holder.removeprefix('by ')}: figures may be wrong")
-            return MachineHold(request.mode, lock, waited if busy and request.mode == "wait" else 0.0, busy)
-        except BusyError as error:
-            if request.mode == "fail":
-                raise
-            if busy is None and left > 0:
-                limit = "until it is free" if request.seconds == math.inf else f"for at most {request.seconds:g} s"
-                request.notify(f"{error.where} is in use by {error.holder}: waiting, {limit}")
-            busy = busy or error.holder
-        request.sleep(max(0.0, min(_POLL_SECONDS, left)))
+    """Take the lock of a machine as it was asked for; who waits stands in line."""
+    began, busy, told = request.monotonic(), None, -1
+    try:
+        while True:
+            waited = request.monotonic() - began
+            left = request.seconds - waited if request.mode == "wait" else 0.0
+            try:
+                lock.take(beside=busy is not None and left <= 0 and not request.alone)
+                if busy and lock.holder:
+                    request.notify(f"measuring alongside {lock.holder.removeprefix('by ')}: figures may be wrong")
+                return MachineHold(request.mode, lock, waited if busy and request.mode == "wait" else 0.0, busy)
+            except BusyError as error:
+                if request.mode == "fail" or (request.alone and left <= 0):
+                    raise
+                if left > 0:
+                    lock.queue()
+                    if lock.ahead != told:
+                        told = lock.ahead
+                        request.notify(_waiting_text(error, told, left))
+                busy = busy or error.holder
+            request.sleep(max(0.0, min(_POLL_SECONDS * (1 + max(0, told)), _POLL_MOST_SECONDS, left)))
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _waiting_text(error: BusyError, ahead: int, left: float) -> str:
+    """Whom we wait for, and how long."""
+    limit = "until it is free" if left == math.inf else f"for at most {left:.0f} s"
+    line = f", {counted_text(ahead, 'run')} ahead in the queue" if ahead else ""
+    return f"{error.where} is in use by {error.holder}{line}: waiting, {limit}"

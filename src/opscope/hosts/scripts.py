@@ -52,11 +52,52 @@ everyones=/tmp
 lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
 """
 
-# $1 who we are, $2 alone or beside. The lock is a directory of everyone's, since its making is one step everywhere; in
-# it stand the process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that
-# we left behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot,
-# or that stays empty. One that goes while it is looked at is taken. What was moved away is looked at again: another
-# host may have taken the lock meanwhile.
+# What tells the boot of this machine; whether a process lives; and whether a word is a ticket, a number and a process.
+_ALIVE = r"""
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
+mark=
+for word in $boot; do mark=$mark$word; done
+lives() {
+  if [ -d /proc/self ]; then [ -d "/proc/$1" ]; else ps -p "$1" >/dev/null 2>&1; fi
+}
+is_ticket() {
+  case $1 in
+    *[!0-9.]* | .* | *. | *.*.* | ?????????????????????*) return 1 ;;
+    *.*) return 0 ;;
+  esac
+  return 1
+}
+"""
+
+# $1 who we are. A place in the line for the lock, which is kept as long as standard input is open: a link to a text, as
+# the marks of guests are. Its name has a number, one more than those that are there, and our process, so that two that
+# come at one moment have different ones. The lowest one of a living process is the first in line.
+TICKET = rf"""
+trap '' HUP
+umask 022
+{_LOCK_PLACE}
+{_ALIVE}
+number=0
+for other in "$lock".ticket.*; do
+  place=${{other##*.ticket.}}
+  is_ticket "$place" && [ "${{place%%.*}}" -gt "$number" ] && number=${{place%%.*}}
+done
+own=$((number + 1)).$$
+if ln -s "$mark $1" "$lock.ticket.$own" 2>/dev/null; then
+  echo "ticket $own"
+  cat >/dev/null
+  rm -f "$lock.ticket.$own"
+else
+  echo none
+fi
+"""
+
+# $1 who we are, $2 alone or beside, $3 our ticket, empty for none. Alone, the lock is left to those who stand in line
+# before us: all of them where we have no ticket.
+# The lock is a directory of everyone's, since its making is one step everywhere; in it stand the process that keeps it,
+# the boot it belongs to, and who asked. It goes when standard input ends. One that we left behind when a connection was
+# lost is taken over; so is one whose process is gone, that is older than the boot, or that stays empty. One that goes
+# while it is looked at is taken. What was moved away is looked at again: another host may have taken it meanwhile.
 # Who measures beside the holder leaves two marks that go with it: one in the lock, which tells the holder, and one next
 # to the lock, which tells those who come later. Marks are links to a text: no other file can be written by making one.
 # The directory opens to others when the holder's file stands in it: nobody can put a link in that file's place before.
@@ -65,14 +106,25 @@ LOCK = r"""
 trap '' HUP
 umask 022
 @PLACE
-boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
-lives() {
-  if [ -d /proc/self ]; then [ -d "/proc/$1" ]; else ps -p "$1" >/dev/null 2>&1; fi
-}
-mark=
-for word in $boot; do mark=$mark$word; done
+@ALIVE
 own=$1
 mode=$2
+ticket=$3
+before_us() {
+  for other in "$lock".ticket.*; do
+    place=${other##*.ticket.}
+    [ -L "$other" ] && is_ticket "$place" || continue
+    number=${place%%.*}
+    pid=${place##*.}
+    told=$(readlink "$other")
+    if [ "${told%% *}" != "$mark" ] || ! lives "$pid"; then
+      rm -f "$other"
+    elif [ -z "$ticket" ] || [ "$number" -lt "${ticket%%.*}" ] ||
+      { [ "$number" -eq "${ticket%%.*}" ] && [ "$pid" -lt "${ticket##*.}" ]; }; then
+      echo "$place ${told#* }"
+    fi
+  done | sort -n
+}
 take() {
   mkdir -m 700 "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder" && chmod 1777 "$lock"
 }
@@ -120,7 +172,7 @@ guests() {
 }
 held() {
   if [ "$mode" != beside ]; then
-    echo "held $1"
+    echo "held $(($(before_us | wc -l))) $1"
     exit 1
   fi
   ln -s "$own" "$lock/beside.$$" 2>/dev/null
@@ -132,6 +184,11 @@ held() {
 if [ "$mode" = beside ]; then
   let_go
   ln -s "$mark $own" "$lock.guest.$$" 2>/dev/null
+fi
+first=
+[ "$mode" = beside ] || first=$(before_us | head -n 1)
+if [ -n "$first" ] && [ ! -d "$lock" ]; then
+  held "${first#* }"
 fi
 if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
   if [ ! -d "$lock" ]; then
@@ -151,6 +208,8 @@ if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
     kill "$pid" 2>/dev/null
   elif [ -n "$pid" ] && [ "$then" = "$boot" ] && lives "$pid"; then
     held "$who"
+  elif [ -n "$first" ]; then
+    held "${first#* }"
   fi
   old=$pid
   if mv "$lock" "$lock.$$" 2>/dev/null; then
@@ -169,8 +228,7 @@ fi
 others=$(guests)
 if [ -n "$others" ] && [ "$mode" != beside ]; then
   drop "$lock"
-  echo "held $(echo "$others" | head -n 1)"
-  exit 1
+  held "$(echo "$others" | head -n 1)"
 fi
 number=0
 [ -n "$others" ] && echo "$others" | while read -r other; do
@@ -182,7 +240,7 @@ echo taken
 cat >/dev/null
 read_holder "$lock"
 [ "$pid" = "$$" ] && drop "$lock"
-""".replace("@PLACE", _LOCK_PLACE)
+""".replace("@PLACE", _LOCK_PLACE).replace("@ALIVE", _ALIVE)
 
 # What tells this lock from all others: the boot of its machine, and where it is there.
 WHICH = f"""

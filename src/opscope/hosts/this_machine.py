@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import DeviceError, UsageError
+from opscope.core.errors import BusyError, DeviceError, UsageError
 from opscope.core.json import from_json
 from opscope.core.system import launch
 from opscope.core.system.usage import ProcessUsage
@@ -125,7 +125,7 @@ def _held(lock: DeviceLock, request: LockRequest) -> MachineHold:
     try:
         return hold_machine(lock, request)
     except DeviceError as error:
-        if request.mode == "fail":
+        if request.mode == "fail" or isinstance(error, BusyError):
             raise
         return MachineHold(request.mode, None, problem=error.problem)
 

@@ -1,4 +1,4 @@
-"""Where a series changes its level."""
+"""Where the inferences of a process change their level."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from opscope.core.stats.series import binned, inflation, mid_ranks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Flags: TypeAlias = NDArray[np.bool_]
     Floats: TypeAlias = NDArray[np.float64]
 
 SHORTEST_SEGMENT = 3
@@ -32,8 +31,6 @@ _CRITICAL, _CRITICAL_SHORT = 3.5, 14.0
 _CRITICAL_PART, _CRITICAL_PART_SHORT = 4.5, 36.0
 # Groups of neighbours that the ends of such a part are first looked for in; their pairs are what costs.
 _MOST_ENDS = 64
-# Series of which all parts are looked at together: bounds the memory.
-_AT_ONCE = 2_000
 
 
 def level_changes(values: Floats) -> list[int]:
@@ -49,45 +46,6 @@ def level_changes(values: Floats) -> list[int]:
         return []
     borders = [0, *sorted(_splits(values)), len(values)]
     return _without_disturbances(values, _joined(values, borders))[1:-1]
-
-
-def may_change(values: Floats) -> Flags:
-    """Which of many series :func:`level_changes` has to look at: in the others it finds no change.
-
-    All splits and all inner parts of all series at once, against the limits of independent noise, which correlation
-    could only widen.
-    """
-    count = values.shape[1]
-    if count < SHORTEST_SERIES:
-        return np.zeros(len(values), np.bool_)
-    if count > _MOST_ENDS:
-        return np.ones(len(values), np.bool_)
-    ends = np.arange(count + 1)
-    first, end = (side.ravel() for side in np.meshgrid(ends, ends, indexing="ij"))
-    inside = (end - first >= SHORTEST_SEGMENT) & (end <= count - SHORTEST_SEGMENT)
-    split = inside & (first == 0)
-    part = inside & (first >= SHORTEST_SEGMENT)
-    found = np.zeros(len(values), np.bool_)
-    for begin in range(0, len(values), _AT_ONCE):
-        rows = values[begin : begin + _AT_ONCE]
-        ranks = _ranks(rows) - (count + 1) / 2
-        total, sums = np.square(ranks).sum(axis=1), np.cumsum(np.pad(ranks, ((0, 0), (1, 0))), axis=1)
-        for places, critical in ((split, _CRITICAL + _CRITICAL_SHORT / count), (part, _critical_part(count))):
-            sizes = (end - first)[places]
-            between = np.square(sums[:, end[places]] - sums[:, first[places]]) * count / (sizes * (count - sizes))
-            largest = between.max(axis=1, initial=0.0)
-            found[begin : begin + _AT_ONCE] |= largest * (count - 2) > critical**2 * (total - largest)
-    return found
-
-
-def _ranks(rows: Floats) -> Floats:
-    """Mid-ranks within each row."""
-    order = rows.argsort(axis=1, kind="stable")
-    ranks = np.empty(rows.shape)
-    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(1.0, rows.shape[1] + 1), rows.shape), axis=1)
-    for row in np.flatnonzero((np.diff(np.take_along_axis(rows, order, axis=1), axis=1) == 0).any(axis=1)):
-        ranks[row] = mid_ranks(rows[row])
-    return ranks
 
 
 def _splits(values: Floats) -> list[int]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.core.stats.changes import SHORTEST_SEGMENT, SHORTEST_SERIES, TOLERANCE, level_changes, may_change
 from opscope.core.stats.effect import FEWEST, adjust_for_many
+from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, may_change, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,29 +67,27 @@ class SeriesLevels(NamedTuple):
     """Where the level of each series changed before its newest runs."""
 
     segment: Integers  # number of the segment that a run belongs to, from 0; shape (series, runs)
-    residuals: Floats  # logarithms around the medians of their segments; nan where there is no run
+    residuals: Floats  # logarithms around the levels and drifts of their segments; nan where there is no run
 
 
 def levels(logs: Floats) -> SeriesLevels:
-    """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`."""
+    """Where the level of each series changed, by :func:`opscope.core.stats.segments.segments`."""
     before = logs[:, :-CONFIRMING]
     there = np.isfinite(before)
     segment = np.zeros(before.shape, np.int64)
     residuals = before - _medians(before, there)[:, None]
     with np.errstate(invalid="ignore"):
         spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
-    # SeriesLevels that are closer than the tolerance are one, so a series within it has no change.
+    # A series within one level has no change.
     counts = there.sum(axis=1)
-    wide = spread > math.log1p(TOLERANCE)
-    for count in np.unique(counts[wide & (counts >= SHORTEST_SERIES)]):
+    wide = spread > math.log1p(SAME_LEVEL)
+    for count in np.unique(counts[wide & (counts >= FEWEST_RUNS)]):
         rows = np.flatnonzero(wide & (counts == count))
         own = before[rows][there[rows]].reshape(len(rows), count)
-        for place in np.flatnonzero(may_change(np.exp(own))):
-            borders = level_changes(np.exp(own[place]))
-            numbers = np.searchsorted(borders, np.arange(count), side="right")
-            middles = np.array([np.median(own[place][numbers == one]) for one in range(len(borders) + 1)])
-            row = rows[place]
-            segment[row, there[row]], residuals[row, there[row]] = numbers, own[place] - middles[numbers]
+        for place in np.flatnonzero(may_change(own)):
+            row, found = rows[place], segments(np.exp(own[place]), SAME_LEVEL)
+            segment[row, there[row]] = np.repeat(np.arange(len(found)), [one.end - one.first for one in found])
+            residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in found]))
     return SeriesLevels(segment, residuals)
 
 
@@ -150,9 +148,10 @@ def _beside(logs: Floats, found: SeriesLevels, end: int) -> NewestRuns:
     before, there = logs[:, :end], np.isfinite(logs[:, :end])
     current = there & (found.segment[:, :end] == found.segment[:, end - 1 : end])
     count, own = there.sum(axis=1), current.sum(axis=1)
-    level = _medians(before, current)
-    segments = found.segment[:, end - 1] + 1
-    degrees = np.maximum(count - segments, 1)
+    # What a segment has at its last run: the median of a level, where a drift has come to.
+    fitted = np.where(current, before - found.residuals[:, :end], np.nan)
+    level = _medians(found.residuals[:, :end], current) + _last(fitted, current)
+    degrees = np.maximum(count - found.segment[:, end - 1] - 1, 1)
     deviations = np.where(there, np.abs(found.residuals[:, :end]), 0).sum(axis=1)
     scatter = np.maximum(_MEAN_DEVIATION * deviations / np.sqrt(np.maximum(count, 1) * degrees), _FINEST)
     excess = logs[:, end : end + CONFIRMING] - level[:, None]
@@ -182,6 +181,12 @@ def _medians(values: Floats, chosen: Flags) -> Floats:
     with np.errstate(invalid="ignore"):
         middle = (ordered[rows, lower] + ordered[rows, upper]) / 2
     return np.where(count > 0, middle, 0.0)
+
+
+def _last(values: Floats, chosen: Flags) -> Floats:
+    """The last chosen value of each row; 0 where none is."""
+    place = chosen.shape[1] - 1 - np.argmax(chosen[:, ::-1], axis=1)
+    return np.where(chosen.any(axis=1), np.nan_to_num(values)[np.arange(len(values)), place], 0.0)
 
 
 class NoiseTail(NamedTuple):

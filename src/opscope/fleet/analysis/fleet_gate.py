@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.gate.decision import Decision
+    from opscope.core.stats.segments import LevelStep
     from opscope.fleet.analysis.fleet_decision import Families, FleetBudgets, FleetDecision, FleetTerms, StoredSeries
 
 _VARIANCES = (1.0, 0.5, 0.449)
@@ -70,8 +71,9 @@ class ChangeOrigin(msgspec.Struct, frozen=True):
     """Since when a series is slower, and where.
 
     Attributes:
-        first: first run of the new level.
-        before: last run before it.
+        first: first run of the new level; the first that certainly is of it.
+        before: last run that is certainly before it.
+        runs_ago: how many runs ago the new level began, the newest run being one ago: at least, and at most.
         changed: what differs between the two.
         operators: those whose time grew most, the largest growth first; empty where the runs were not traced.
         categories: likewise.
@@ -79,6 +81,7 @@ class ChangeOrigin(msgspec.Struct, frozen=True):
 
     first: RunPlace
     before: RunPlace | None
+    runs_ago: tuple[int, int]
     changed: list[ChangedFact]
     operators: list[PartChange] = []
     categories: list[PartChange] = []
@@ -89,12 +92,12 @@ class SlowerSeries(msgspec.Struct, frozen=True):
 
     Attributes:
         subject: what it is about: model, dtype, device, target, variant, threads, affinity, arm.
-        before_ns: level before the newest runs.
-        after_ns: median of the newest runs that show it.
+        before_ns: level before; of a series without an origin, before its newest runs.
+        after_ns: the new level; likewise, the median of the newest runs that show it.
         slowdown: after / before - 1.
-        ci95: its 95 % interval, of normal noise.
+        ci95: its 95 % interval, by Student's t.
         limit: the largest slowdown that is let through here.
-        runs: newest runs that show it.
+        runs: runs that are certainly of the new level; likewise, newest runs that show it.
         predecessors: runs that it is measured by.
         p_value: corrected for all judged series.
         common: what moved with it: ``device``, ``model`` or ``fleet``; null where it moved by itself.
@@ -204,8 +207,15 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
     vanished: list[VanishedDevice] = []
 
 
+class TracedStep(NamedTuple):
+    """What is known of the place at which a series became slower."""
+
+    step: LevelStep
+    origin: ChangeOrigin
+
+
 def fleet_gate(
-    series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, ChangeOrigin]
+    series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, TracedStep]
 ) -> Decision[FleetEvidence]:
     """The decision with everything that it rests on."""
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
@@ -285,23 +295,15 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
     return Criterion(name, Quantity.COUNT, 0.0, float(count.slower), None, outcome, reason)
 
 
-def first_of_level(latencies: Sequence[float], level_ns: float, after_ns: float) -> int:
-    """Number of the first run from which on all are nearer to the new level than to the one before."""
-    middle, first = math.sqrt(level_ns * after_ns), len(latencies) - 1
-    while first > 0 and (latencies[first - 1] > middle) is (after_ns > level_ns):
-        first -= 1
-    return first
-
-
 def _slower(
-    series: Sequence[StoredSeries], decision: FleetDecision, number: int, where: ChangeOrigin | None
+    series: Sequence[StoredSeries], decision: FleetDecision, number: int, traced: TracedStep | None
 ) -> SlowerSeries:
     own = decision.families.series
     runs, change = int(own.confirmed[number]), float(own.change[number])
     level, count = math.exp(own.runs.level[number]), int(own.runs.predecessors[number])
     variance = _VARIANCES[runs - 1] + math.pi / 2 / count
     half = t_quantile(1 - ALPHA / 2, max(count - 1, 1)) * float(own.runs.scatter[number]) * math.sqrt(variance)
-    return SlowerSeries(
+    found = SlowerSeries(
         subject=series[number].subject,
         before_ns=level,
         after_ns=level * math.exp(change),
@@ -312,8 +314,16 @@ def _slower(
         predecessors=count,
         p_value=float(own.corrected[number]),
         common=decision.common.get(number),
-        origin=where,
     )
+    if traced is None:
+        return found
+    step = traced.step
+    if step.ratio > 1 and step.ci95 is not None:
+        low, high = step.ci95
+        found = msgspec.structs.replace(
+            found, before_ns=step.before, after_ns=step.after, slowdown=step.ratio - 1, ci95=(low - 1, high - 1)
+        )
+    return msgspec.structs.replace(found, runs=traced.origin.runs_ago[0], origin=traced.origin)
 
 
 def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> list[BudgetLimit]:

@@ -11,8 +11,7 @@ import numpy as np
 
 from opscope.core.grouping import grouped
 from opscope.core.parts import explained
-from opscope.core.stats.effect import unpaired_interval
-from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments
+from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments, steps
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.common_moves import CommonMove
 
@@ -87,19 +86,23 @@ class LevelChange(msgspec.Struct, frozen=True):
     """Where the level changed.
 
     Attributes:
-        index: first point of the new level, from 0.
-        label: of it.
-        before: of the point before it.
+        index: first point of the new level, from 0; the most likely one where that is not certain.
+        earliest: the first point that may be it.
+        latest: the last one; the same where it is certain.
+        label: of the point ``latest``.
+        before: of the point before ``earliest``.
         from_value: median of the level before; what it had drifted to where it drifted.
         to_value: median of the level after; where it drifts, what it begins with.
-        ratio: after / before, of geometric means; of the two values where one of them drifts.
-        ci95: its 95 % interval; null where a level has too few points, or drifts.
+        ratio: after / before.
+        ci95: its 95 % interval, by Student's t; null beside a drift.
         better: whether the new level is a better one.
         runs: points of the two levels.
         acknowledged: note of the person who looked at it; null where nobody has.
     """
 
     index: int
+    earliest: int
+    latest: int
     label: str
     before: str
     from_value: float
@@ -318,34 +321,23 @@ def _changes(
     points: Sequence[Point], values: NDArray[np.float64], found: Sequence[SeriesSegment], metric: Metric
 ) -> list[LevelChange]:
     """Steps between neighbouring segments; where a drift begins or ends without one, there is none."""
+    sizes = {one.first: (before.end - before.first, one.end - one.first) for before, one in itertools.pairwise(found)}
     return [
-        _change(points, values, pair, metric)
-        for pair in itertools.pairwise(found)
-        if max(pair[0].ends / pair[1].begins, pair[1].begins / pair[0].ends) > 1 + SMALLEST_CHANGE
+        LevelChange(
+            index=step.first,
+            earliest=step.earliest,
+            latest=step.latest,
+            label=points[step.latest].label,
+            before=points[step.earliest - 1].label,
+            from_value=step.before,
+            to_value=step.after,
+            ratio=step.ratio,
+            ci95=step.ci95,
+            better=(step.ratio > 1) is metric.higher_is_better,
+            runs=sizes[step.first],
+        )
+        for step in steps(values, found)
     ]
-
-
-def _change(
-    points: Sequence[Point], values: NDArray[np.float64], pair: tuple[SeriesSegment, SeriesSegment], metric: Metric
-) -> LevelChange:
-    before, after = pair
-    ratio, ci95 = after.begins / before.ends, None
-    if not before.drifts and not after.drifts:
-        later, earlier = (np.log(values[side.first : side.end]) for side in (after, before))
-        ends = unpaired_interval(later, earlier)
-        ratio = _exp(float(later.mean() - earlier.mean()))
-        ci95 = None if ends is None else (_exp(ends[0]), _exp(ends[1]))
-    return LevelChange(
-        index=after.first,
-        label=points[after.first].label,
-        before=points[after.first - 1].label,
-        from_value=before.ends,
-        to_value=after.begins,
-        ratio=ratio,
-        ci95=ci95,
-        better=(ratio > 1) is metric.higher_is_better,
-        runs=(before.end - before.first, after.end - after.first),
-    )
 
 
 def _drift(points: Sequence[Point], segment: SeriesSegment, metric: Metric) -> LevelDrift:
@@ -369,7 +361,3 @@ def _outliers(
         Outlier(place, points[place].label, float(values[place]), float(values[place] / expected[place]))
         for place in apart
     ]
-
-
-def _exp(value: float) -> float:
-    return float(np.exp(value))

@@ -15,8 +15,7 @@ import numpy as np
 
 from opscope.core.stats.distributions import t_cdf, t_quantile
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, predict
-from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, segments
-from opscope.core.stats.series import inflation, mid_ranks
+from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, scatter_around, segments, step_between
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
     from opscope.core.stats.effect import PredictionInterval
     from opscope.core.stats.segments import SeriesSegment
-
-_FIGURES = 2
-"""Fitted for each segment: where it is and where it begins."""
 
 
 class RunSeries(NamedTuple):
@@ -78,8 +74,8 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
         variant: its name.
         when: when the first run of the new level was placed, or the last run of a drift, ISO 8601.
         drifts: whether the level rose or fell from run to run, in place of a step between two runs.
-        before: date of the last run before a step, or of the first one of a drift.
-        label: date of the first run behind a step, or of the last one of a drift.
+        before: date of the last run that is certainly before a step, or of the first one of a drift.
+        label: date of the first run that is certainly behind a step, or of the last one of a drift.
         from_ns: level before; where it drifts, what the drift begins with.
         to_ns: level after; where it drifts, what the drift ends with.
         ratio: after / before.
@@ -87,6 +83,7 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
         better: whether the latency is lower.
         runs: of the new level, or of the drift.
         latencies_ns: of the runs it was found in, oldest first.
+        certain: whether the two are neighbours, so that the place of a step is known to the run.
     """
 
     model: str
@@ -103,6 +100,7 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
     better: bool
     runs: int
     latencies_ns: list[float]
+    certain: bool = True
 
 
 def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
@@ -174,32 +172,28 @@ def _last_change(one: RunSeries) -> tuple[FleetLevelChange, float] | None:
     last = found[-1]
     if len(found) == 1 and not last.drifts:
         return None
-    scatter, degrees = _scatter(values, found)
-    size = last.end - last.first
-    if last.drifts:
-        change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / size)
-    else:
-        before = found[-2]
-        change = math.log(last.begins / before.ends)
-        error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
+    if not last.drifts:
+        step = step_between(values, found, len(found) - 1)
+        ends = (step.earliest - 1, step.latest)
+        told = _told(one, last, (step.before, step.after), ends, step.ci95 or (step.ratio, step.ratio))
+        return msgspec.structs.replace(told, certain=step.certain), min(1.0, last.end * step.p_value)
+    scatter, degrees = scatter_around(np.log(values), found)
+    change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / (last.end - last.first))
     p_value = min(1.0, last.end * 2 * (1 - t_cdf(abs(change) / error, degrees))) if error > 0 else 0.0
-    return _told(one, found, change, t_quantile(1 - ALPHA / 2, degrees) * error), p_value
+    room = t_quantile(1 - ALPHA / 2, degrees) * error
+    ci95 = math.exp(change - room), math.exp(change + room)
+    return _told(one, last, (last.begins, last.ends), (last.first, last.end - 1), ci95), p_value
 
 
-def _scatter(values: NDArray[np.float64], found: Sequence[SeriesSegment]) -> tuple[float, int]:
-    """Of the logarithms around all segments, and its degrees of freedom."""
-    residuals = np.log(values) - np.log(np.concatenate([segment.fitted() for segment in found]))
-    degrees = max(1, len(values) - _FIGURES * len(found))
-    ranks = mid_ranks(residuals)
-    # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
-    widened = inflation(ranks - ranks.mean(), min(len(found), len(values) // 4))
-    return math.sqrt(float(residuals @ residuals) / degrees * widened), degrees
-
-
-def _told(one: RunSeries, found: Sequence[SeriesSegment], change: float, room: float) -> FleetLevelChange:
-    """A change, by its logarithm and half of its interval."""
-    last = found[-1]
-    ends = (last.first, last.end - 1) if last.drifts else (last.first - 1, last.first)
+def _told(
+    one: RunSeries,
+    last: SeriesSegment,
+    values: tuple[float, float],
+    ends: tuple[int, int],
+    ci95: tuple[float, float],
+) -> FleetLevelChange:
+    """A change, by what is before and behind it, and the runs between which it is."""
+    before, after = values
     seen = one.placed[-1 if last.drifts else last.first] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
     return FleetLevelChange(
         model=one.model,
@@ -209,11 +203,11 @@ def _told(one: RunSeries, found: Sequence[SeriesSegment], change: float, room: f
         drifts=last.drifts,
         before=_date(one.begun[ends[0]]),
         label=_date(one.begun[ends[1]]),
-        from_ns=last.begins if last.drifts else found[-2].ends,
-        to_ns=last.ends if last.drifts else last.begins,
-        ratio=math.exp(change),
-        ci95=(math.exp(change - room), math.exp(change + room)),
-        better=change < 0,
+        from_ns=before,
+        to_ns=after,
+        ratio=after / before,
+        ci95=ci95,
+        better=after < before,
         runs=last.end - last.first,
         latencies_ns=list(one.latencies_ns),
     )

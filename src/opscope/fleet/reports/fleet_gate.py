@@ -113,8 +113,12 @@ def _since(found: ChangeOrigin) -> str:
     versions = [f"executorch {first.executorch}"] if first.executorch else []
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
+    least, most = found.runs_ago
+    ago = (
+        [] if least == most else [f"{least} to {most} runs ago" if most > least + 1 else f"{least} or {most} runs ago"]
+    )
     told = "; ".join(map(fact_text, found.changed)) or "no recorded change"
-    return ", ".join([names, *versions, told])
+    return ", ".join([*ago, *([f"by {names}"] if ago else [names]), *versions, told])
 
 
 def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:

@@ -169,7 +169,9 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
 
 
 def _when(change: LevelChange | LevelDrift) -> str:
-    return f"{change.first} to {change.last}" if isinstance(change, LevelDrift) else change.label
+    if isinstance(change, LevelDrift):
+        return f"{change.first} to {change.last}"
+    return change.label if change.earliest == change.latest else f"{change.before} to {change.label}"
 
 
 def _steady(history: History, steady: Sequence[Series]) -> Section:
@@ -199,8 +201,8 @@ def _method(history: History) -> Section:
     told = (
         "Steps, segments with their own level, and drifts are reported if trimmed runs differ by more than noise in "
         "98 % of series. Noise correlated from run to run widens the limits. Changes below "
-        f"{units.share_text(history.tolerance)} are not reported. A change is placed where it is most likely; "
-        "adjacent runs may belong to the other side. In charts, points are runs in order, not to scale in time; "
+        f"{units.share_text(history.tolerance)} are not reported. A change lies between two runs with a probability of "
+        "98 %: neighbours where its place is certain. In charts, points are runs in order, not to scale in time; "
         "lines are levels and drifts. Brackets: the 95 % interval of a change."
     )
     return Section("How changes are found", [Sentence(told, Tone.DIM)], "method", "Method")

@@ -41,7 +41,7 @@ from opscope.readers.flatbuffer import (
 from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
-from opscope.runtimes.exports import RECORD, record_of_export, recorded_tokens
+from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.runtime import asked_calls
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def program_files(source: Path, data: Path | None = None) -> list[Path]:
     found = [source, etrecord] if etrecord else [source]
     weights = program_data(source, data)
     found += [weights] if weights else []
-    return [*found, source.with_name(RECORD)] if record_of_export(source) else found
+    if record_of_export(source):
+        found += [file for file in (source.with_name(RECORD), source.with_name(EXPORT_LOG)) if file.is_file()]
+    return found
 
 
 def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: str) -> Model:

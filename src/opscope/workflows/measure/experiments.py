@@ -21,7 +21,7 @@ from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.core.tracebacks import tracebacks_kept
 from opscope.experiment.engine import Rest, run_experiment, silent
-from opscope.hosts.lock import LockRequest
+from opscope.hosts.lock import LOCK_SECONDS, LockRequest
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
@@ -91,11 +91,14 @@ class Means(NamedTuple):
     # back
     worker_seconds: float = 60.0
     keep_going: bool = False  # run all processes although the first ones of two variants failed alike
+    # longest wait for a machine on which another run measures, in seconds; None: as usual
+    lock_limit: float | None = None
 
     def lock_request(self, device: str | None = None) -> LockRequest:
-        """How the machine is to be held; a device with a name is waited for until it is free."""
-        asked = LockRequest(self.lock, notify=self.notify, sleep=pause)
-        return asked if device is None else asked._replace(seconds=math.inf)
+        """How the machine is to be held; a device with a name is waited for until it is free, and had alone."""
+        usual = LOCK_SECONDS if device is None else math.inf
+        seconds = usual if self.lock_limit is None else self.lock_limit
+        return LockRequest(self.lock, seconds, self.notify, sleep=pause, alone=device is not None)
 
     def given(self, experiment: Experiment) -> RunTarget | None:
         """Where an experiment runs instead of where it says; None: as it says."""

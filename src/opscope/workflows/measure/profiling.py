@@ -100,7 +100,14 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
     settings = settings or Settings()
-    means = Means(progress, target, clock or SystemClock(), lock=settings.lock, keep_going=settings.keep_going)
+    means = Means(
+        progress,
+        target,
+        clock or SystemClock(),
+        lock=settings.lock,
+        lock_limit=settings.lock_limit,
+        keep_going=settings.keep_going,
+    )
     means = means if notify is None else means._replace(notify=notify)
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     path = default_directory(name, means.clock.now()) if out is None else Path(out)

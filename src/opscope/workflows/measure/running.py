@@ -109,9 +109,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         StorageError: the disk is full; what was measured is kept.
         OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
     """
-    chosen = means or Means()
-    # Relative paths of the file mean the same on workers, which run elsewhere.
-    file = Path(config) if chosen.scheduler is None else Path(config).absolute()
+    chosen, file = means or Means(), Path(config)
     whole = read_experiments(file)
     asked = selected(whole, only)
     asked = _called(asked, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))

@@ -125,6 +125,10 @@ def connected(address: str) -> Iterator[Any]:
         if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     _check_certificate(address)
+    import dask
+
+    # Files of experiments travel in calls, which Dask takes for a mistake from 10 MB on.
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
