@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.stats.effect import FEWEST, Verdict, predict
-from opscope.core.stats.segments import segments
+from opscope.core.stats.segments import firm_segments, segments
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from opscope.core.stats.segments import SeriesSegment
 
 Floats: TypeAlias = NDArray[np.float64]
 DATA = Path(__file__).parent / "data" / "identical_variants.npz"
@@ -92,7 +94,7 @@ def _nightly() -> None:
     for name in _COURSES:
         for noise in SHAPES:
             keys = [f"{name}, {noise}, {scatter}" for scatter in _SCATTERS]
-            ours = [sum(_changes(row) for row in made[key]) / _NIGHTLY for key in keys]
+            ours = [sum(_changes(segments(row)) for row in made[key]) / _NIGHTLY for key in keys]
             theirs = [otava.get(key) for key in keys]
             shown = "".join(f"{share:>8.1%}" for share in ours)
             beside = "".join("     n/a" if share is None else f"{share:>8.1%}" for share in theirs)
@@ -133,8 +135,7 @@ def _nights(name: str, noise: str, scatter: float) -> Floats:
     return 100 * np.exp(np.array(rows))
 
 
-def _changes(values: Floats) -> bool:
-    found = segments(values)
+def _changes(found: Sequence[SeriesSegment]) -> bool:
     return len(found) > 1 or found[0].drifts
 
 
@@ -157,7 +158,7 @@ def _real() -> None:
     )
     for name, values in _real_series():
         parts = [values[first : first + 30] for first in range(0, len(values) - 29, 30)] or [values]
-        changed = sum(_changes(np.exp(part)) for part in parts)
+        changed = sum(_changes(firm_segments(np.exp(part))) for part in parts)
         calls = [(values[max(0, n - 30) : n], values[n]) for n in range(FEWEST, len(values))]
         judged = [_judged(before, value) for before, value in calls]
         slower, failed = (sum(column) / len(judged) for column in zip(*judged, strict=True))
@@ -179,7 +180,7 @@ def _real_series() -> Iterator[tuple[str, Floats]]:
 
 def _changed(shape: Callable[[np.random.Generator, int], Floats], count: int) -> float:
     generator = np.random.default_rng(count)
-    return sum(_changes(np.exp(shape(generator, count))) for _ in range(_SERIES)) / _SERIES
+    return sum(_changes(firm_segments(np.exp(shape(generator, count)))) for _ in range(_SERIES)) / _SERIES
 
 
 def _found(shape: Callable[[np.random.Generator, int], Floats], step: float) -> float:
@@ -188,7 +189,7 @@ def _found(shape: Callable[[np.random.Generator, int], Floats], step: float) -> 
     for _ in range(tries):
         values = shape(generator, 2 * side)
         values[side:] += math.log1p(step)
-        hits += any(abs(one.first - side) <= _NEAR for one in segments(np.exp(values))[1:])
+        hits += any(abs(one.first - side) <= _NEAR for one in firm_segments(np.exp(values))[1:])
     return hits / tries
 
 

@@ -15,6 +15,8 @@ from opscope.analysis.findings.quality import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
 from opscope.analysis.gate.gate import Slowdown, Terms, end_to_end_slowdown, gate, judge, rounds_for
+from opscope.analysis.work.gate import with_time, work_decision
+from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
 from opscope.program.operators.kinds import Category
@@ -320,3 +322,34 @@ def test_cut_off_durations_prove_little_about_short_operators(unresolved: float,
 def test_a_file_without_limits_gives_no_criteria() -> None:
     """Nothing to judge, nothing to correct."""
     assert judged(Budgets(), OLD, OLD) == []
+
+
+def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
+    """Where times are not to be trusted every limit of a time is undecided; work that grew is told as a regression."""
+    doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
+    comparison = msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=doubted)
+    absolute = Criterion("end-to-end latency", Quantity.TIME, 1.0, 5e5, None, Outcome.REGRESSION, "too long")
+    time = gate(comparison, Terms(threshold=0.03), [absolute])
+    assert {one.outcome for one in time.criteria} == {Outcome.UNTRUSTED}
+    words = dict.fromkeys(("method", "name", "layer", "category", "kind"), "linear")
+    numbers = dict.fromkeys(
+        (
+            "instruction",
+            "position",
+            "bytes_loaded",
+            "bytes_stored",
+            "outer_products",
+            "mac_capacity",
+            "tile_capacity",
+            "macs",
+        ),
+        0,
+    )
+    own = [CountedOperator(**words, **numbers, instructions=count, classes={"scalar": count}) for count in (100, 110)]
+    rest = RestWork(0, 0, 0)
+    counted = [Work("m.pte", "0" * 64, "ExecuTorch 1.5.1", "Arm", "QEMU", [], [], [one], rest) for one in own]
+    both = with_time(work_decision(*counted), time)
+    assert both.outcome is Outcome.REGRESSION
+    assert any("exact work" in note and "not trustworthy" in note for note in both.notes)
+    equal = with_time(work_decision(counted[0], counted[0]), time)
+    assert (equal.outcome, equal.notes) == (Outcome.UNTRUSTED, time.notes)

@@ -18,7 +18,7 @@ from opscope.core.stats.many_series import (
     noise_tail,
     normal_distance,
 )
-from opscope.core.stats.segments import SAME_LEVEL, segments
+from opscope.core.stats.segments import firm_segments
 
 RUNS = 24
 
@@ -38,9 +38,7 @@ def test_levels_are_those_of_the_one_finder(count: int) -> None:
     logs[40:50] += np.linspace(0, 0.3, count)
     found = levels(np.concatenate([logs, np.zeros((len(logs), CONFIRMING))], axis=1))
     for row, own in enumerate(logs):
-        expected = [
-            number for number, one in enumerate(segments(np.exp(own), SAME_LEVEL)) for _ in range(one.first, one.end)
-        ]
+        expected = [number for number, one in enumerate(firm_segments(np.exp(own))) for _ in range(one.first, one.end)]
         assert found.segment[row].tolist() == expected
     assert found.segment.any()
 

@@ -647,3 +647,23 @@ def test_processes_of_this_machine_give_the_same(jobs: int, bundles: Path, store
     assert done.returncode == 0, done.stderr
     for name in TABLES:
         assert stored_rows(tmp_path / "other", name) == stored_rows(store, name)
+
+
+def test_an_edited_analysis_is_found_by_the_sample(tmp_path: Path) -> None:
+    """One bundle at least is analysed again whenever some are added; one whose figures were edited is left out."""
+    original = Mint(tmp_path / "mint", operators=12, rounds=2, runs=2).original
+    honest = add_to_store([original], tmp_path / "honest")
+    assert (len(honest.added), honest.checked, honest.skipped) == (1, 1, [])
+    for number, (file, place) in enumerate(
+        (("analysis.json", ("latency", "median_ns")), ("comparison.json", ("end_to_end", "speedup")))
+    ):
+        edited = tmp_path / f"edited-{number}"
+        shutil.copytree(original, edited)
+        document = json.loads((edited / file).read_text())
+        document[place[0]][place[1]] *= 0.9
+        (edited / file).write_text(json.dumps(document))
+        done = add_to_store([edited], tmp_path / f"store-{number}")
+        assert done.added == []
+        assert "is not what its traces give" in done.skipped[0].problem
+        again = add_to_store([edited], tmp_path / f"store-{number}", recompute=True)
+        assert (len(again.added), again.checked) == (1, 1)

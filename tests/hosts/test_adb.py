@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
-from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
+from opscope.core.errors import BusyError, DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.adb.adb import AdbShell
+from opscope.hosts.adb.device import AdbLock
 from texts import NO_ANSWER
 from waiting import HANG
 
@@ -234,3 +235,28 @@ def test_a_device_that_does_not_answer_in_time(device: Endpoint) -> None:
     shell = AdbShell(device.address)
     with pytest.raises(DeviceError, match=NO_ANSWER):
         shell.run(["sleep", "20"], 0.3)
+
+
+def test_runs_stand_in_line_for_a_device(device: Endpoint) -> None:
+    """On Android's shell, and with the settings that a phone has: the first that came is the next that has it."""
+    first, second, late = (AdbLock(AdbShell(device.address), f"{TMP}/opscope", None) for _ in range(3))
+    first.take()
+    with pytest.raises(BusyError):
+        second.take()
+    second.queue()
+    with pytest.raises(BusyError):
+        late.take()
+    assert late.ahead == 1
+    late.queue()
+    first.release()
+    with pytest.raises(BusyError):
+        late.take()
+    second.take()
+    with pytest.raises(BusyError):
+        late.take()
+    assert late.ahead == 0
+    second.release()
+    late.take()
+    late.release()
+    left = AdbShell(device.address).run(["sh", "-c", f"ls -d {TMP}/opscope.lock*"], HANG)
+    assert left.stdout == b""

@@ -2,7 +2,8 @@
 
 A bundle that is made has a manifest of its own (model, machine, time, versions), the traces of the one it is made from
 as hard links, and its analyses with every time multiplied by a factor. So files, sizes and figures are those of real
-bundles; only that the times do not follow from the traces, which a store does not look into.
+bundles; only that the times do not follow from the traces. A store looks into that for its own version, so they are of
+another one.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class Mint:
         versions = old.environment.versions | {"executorch": made.executorch}
         return replace(
             old,
+            opscope="0.0.1",
             created=(_BEGINNING + timedelta(hours=made.hours)).isoformat(timespec="seconds"),
             model=replace(old.model, name=made.model),
             plan=replace(old.plan, seed=made.number),

@@ -90,7 +90,8 @@ def add(
             say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
         if len(done.added) > _FEW:
             say(f"added {len(done.added) - _FEW} more")
-        say(f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out: {done.store}")
+        counts = f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out"
+        say(f"{counts}, {done.checked} checked against their traces: {done.store}")
     _check_whole(done)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from opscope.core.errors import BundleError, NotFoundError, OpscopeError, Storag
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json
 from opscope.core.tracebacks import nothing_known
+from opscope.core.version import __version__
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows, tile_rows
 from opscope.fleet.store.schema import framed
@@ -24,7 +26,7 @@ from opscope.readers.compressed import content_sha256
 from opscope.workflows.reports.reports import ANALYSIS, analysis_file, comparison_files, content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import polars as pl
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _TILES = b"opscope.tiles/2"
 _UNSAID = BundleLabels()
+_REWRITE = "`opscope report` writes it from the traces; `opscope validate` lists what else was changed"
 _RESTORE = "restore the file from a copy of the bundle, or leave the bundle out"
 _Document = TypeVar("_Document", Analysis, StoredComparison)
 
@@ -85,17 +88,25 @@ def content_id(path: Path) -> str:
         raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
 
 
-def ready(source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False) -> Ready | Skipped:
+def ready(
+    source: str, given: BundleLabels = _UNSAID, *, recompute: bool = False, checked: Collection[str] = ()
+) -> Ready | Skipped:
     """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on.
 
     Args:
         source: its path.
         given: what the person who adds it says.
         recompute: analyse its traces, also where the bundle has the analyses already.
+        checked: paths of bundles whose analyses must be those that their traces give.
     """
     try:
         path = Path(source)
-        return _of_bundle(path, given, recompute=recompute) if is_bundle(path) else _of_tiles(path, given)
+        if not is_bundle(path):
+            return _of_tiles(path, given)
+        found = read_found(path, recompute=recompute)
+        if source in checked and not recompute:
+            found = _checked(found, path)
+        return _ready(found, path, given)
     except OpscopeError as error:
         return Skipped(source, str(error), error.hint)
     except RecursionError:
@@ -145,8 +156,36 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     return Found(name, str(path), manifest, analyses, comparisons)
 
 
-def _of_bundle(path: Path, given: BundleLabels, *, recompute: bool) -> Ready:
-    found = read_found(path, recompute=recompute)
+def _checked(found: Found, path: Path) -> Found:
+    """A bundle whose analyses are what its traces give; of those of another version that cannot be told."""
+    if found.manifest.opscope != __version__:
+        return found
+    traced = read_found(path, recompute=True)
+    for name, one in traced.analyses.items():
+        stated = found.analyses.get(name)
+        if stated is None or not _alike(_figures(stated), _figures(one)):
+            raise TraceFormatError(f"the analysis of {name} is not what its traces give", where=path, hint=_REWRITE)
+    speedups = [[one.end_to_end.speedup for one in own.comparisons] for own in (found, traced)]
+    if not _alike(*speedups):
+        raise TraceFormatError("a comparison is not what its traces give", where=path, hint=_REWRITE)
+    return found
+
+
+def _figures(analysis: Analysis) -> list[float | None]:
+    """What a store keeps of an analysis: the headline, and the time of every operator."""
+    return [analysis.latency.median_ns, *(operator.time_ns for operator in analysis.operators)]
+
+
+def _alike(stated: Sequence[float | None], traced: Sequence[float | None]) -> bool:
+    if len(stated) != len(traced):
+        return False
+    return all(
+        one is other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9))
+        for one, other in zip(stated, traced, strict=True)
+    )
+
+
+def _ready(found: Found, path: Path, given: BundleLabels) -> Ready:
     manifest = found.manifest
     entry = StoreEntry(
         bundle=found.bundle,

@@ -138,8 +138,10 @@ def decided(
 
 
 def overall(criteria: Sequence[Criterion]) -> Outcome:
-    """The worst outcome of all criteria."""
+    """The worst outcome of all criteria; exact work that grew is a regression, however times were measured."""
     outcomes = {criterion.outcome for criterion in criteria}
+    if any(one.quantity is Quantity.WORK and one.outcome is Outcome.REGRESSION for one in criteria):
+        return Outcome.REGRESSION
     return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), Outcome.PASSED)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
+_TIMES = {Quantity.SLOWDOWN, Quantity.TIME, Quantity.SHARE}
 _NOT_OF_TIMES = {"outputs_alike", "idle"}
 """Checks that limit a grade and say nothing of how the inferences that count were timed."""
 MOST_ROUNDS = 1_000
@@ -83,7 +84,7 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
     first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
     criteria = [first, *budgets]
     if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
-        criteria[0] = msgspec.structs.replace(first, outcome=Outcome.UNTRUSTED, reason=doubt(comparison.quality))
+        criteria = [_untrusted(one, doubt(comparison.quality)) for one in criteria]
     slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
     evidence = ComparisonEvidence(
         terms.model, comparison.baseline, comparison.candidate, found, slower, comparison.outputs, unmatched
@@ -97,6 +98,12 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
         notes=dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes]),
         quality=comparison.quality,
     )
+
+
+def _untrusted(criterion: Criterion, reason: str) -> Criterion:
+    """A criterion that decides nothing, since its times are not to be trusted; one of other figures stays."""
+    decides = criterion.outcome in {Outcome.PASSED, Outcome.REGRESSION} and criterion.quantity in _TIMES
+    return msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=reason) if decides else criterion
 
 
 def doubt(quality: Quality | None) -> str:

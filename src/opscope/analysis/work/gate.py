@@ -104,8 +104,16 @@ def with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) 
         WorkAndTimeEvidence(work.evidence, time.evidence),
         advice=work.advice or time.advice,
         mismatches=time.mismatches,
-        notes=time.notes,
+        notes=[*_exact_note(work, time), *time.notes],
         quality=time.quality,
+    )
+
+
+def _exact_note(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> list[str]:
+    """How an exact regression goes with times that are not to be trusted."""
+    both = work.outcome is Outcome.REGRESSION and time.outcome is Outcome.UNTRUSTED
+    return (
+        ["the regression is in exact work, which noise does not change; the times are not trustworthy"] if both else []
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from opscope.core.stats.effect import FEWEST, adjust_for_many
-from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, may_change, segments
+from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, firm_segments, may_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class SeriesLevels(NamedTuple):
 
 
 def levels(logs: Floats) -> SeriesLevels:
-    """Where the level of each series changed, by :func:`opscope.core.stats.segments.segments`."""
+    """Where the level of each series changed, by :func:`opscope.core.stats.segments.firm_segments`."""
     before = logs[:, :-CONFIRMING]
     there = np.isfinite(before)
     segment = np.zeros(before.shape, np.int64)
@@ -85,7 +85,7 @@ def levels(logs: Floats) -> SeriesLevels:
         rows = np.flatnonzero(wide & (counts == count))
         own = before[rows][there[rows]].reshape(len(rows), count)
         for place in np.flatnonzero(may_change(own)):
-            row, found = rows[place], segments(np.exp(own[place]), SAME_LEVEL)
+            row, found = rows[place], firm_segments(np.exp(own[place]))
             segment[row, there[row]] = np.repeat(np.arange(len(found)), [one.end - one.first for one in found])
             residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in found]))
     return SeriesLevels(segment, residuals)

@@ -15,7 +15,7 @@ from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorCha
 from opscope.analysis.gate.decision import QUIETER, Outcome, decided
 from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
 from opscope.core.stats.effect import FEWEST, Verdict, adjust_for_many, interval_of, predict
-from opscope.core.stats.segments import SAME_LEVEL, segments
+from opscope.core.stats.segments import firm_segments
 from opscope.core.units import counted_text, share_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Predecessors(NamedTuple):
 def current_level(latencies_ns: Sequence[float]) -> int:
     """First of the runs since the level changed for the last time; 0 when it never did, or that cannot be told."""
     values = np.asarray(latencies_ns, np.float64)
-    return segments(values, SAME_LEVEL)[-1].first if len(values) and bool((values > 0).all()) else 0
+    return firm_segments(values)[-1].first if len(values) and bool((values > 0).all()) else 0
 
 
 def history_gate(

@@ -126,10 +126,19 @@ class AdbLock:
         """Who holds the device while we measure beside; see :class:`opscope.hosts.lock.Lock`."""
         return self._lock.holder
 
+    @property
+    def ahead(self) -> int:
+        """How many others stand in line before us; see :class:`opscope.hosts.lock.Lock`."""
+        return self._lock.ahead
+
+    def queue(self) -> None:
+        """Stand in line for it; see :class:`opscope.hosts.lock.Lock`."""
+        self._lock.queue()
+
     def take(self, *, beside: bool = False) -> None:
         """Hold the device and make the settings; see :class:`opscope.hosts.lock.Lock`."""
         with contextlib.suppress(DeviceError):
-            self.release()
+            self._end_settings()
         self._lock.take(beside=beside)
         try:
             self._make_settings()
