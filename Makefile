@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install --no-compile $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench bench-attribution bench-calibration truth fuzz mutants zoo corpus docs frozen bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 consumers check dist bench bench-attribution bench-calibration truth fuzz mutants zoo corpus docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,13 @@ test-pythons: ## every command that needs no torch, in each Python from 3.10 to 
 
 dist: ## build the wheel and the source distribution into dist/, and check them in clean environments
 	.ci/dist
+
+consumers: ## install what reads the files that convert writes, for tests/consumers (300 MB)
+	$(PYTHON) -m venv .consumers
+	.consumers/bin/python -m pip --quiet --disable-pip-version-check install -r tests/consumers/requirements.txt
+	if command -v npm >/dev/null; then \
+	  npm install --silent --no-save --prefix .consumers @microsoft/sarif-multitool-linux@5.7.0 && \
+	  chmod +x .consumers/node_modules/@microsoft/sarif-multitool-linux/Sarif.Multitool; fi
 
 test-arm64: $(VENV)/dev.stamp ## the whole program on 64-bit Arm Linux, under QEMU: on x86-64 Debian, seven minutes
 	.ci/arm64

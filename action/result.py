@@ -1,6 +1,7 @@
-"""What became of `opscope check`: outputs of the step, the summary of the job, and the text for the comment.
+"""What became of `opscope check`: outputs of the step, annotations, the summary of the job, the text for the comment.
 
-Variables: CODE, its exit code; DIRECTORY, where check.md, check.json and log.txt are, and result.md goes.
+Variables: CODE, its exit code; DIRECTORY, where check.md, check.json, annotations.txt and log.txt are, and result.md
+goes; BASELINE, empty where there is none yet; CANDIDATE; FAIL_ON, as the input of that name.
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ import os
 import re
 from pathlib import Path
 
-from github_rest import add_to_summary, set_output
+from github_rest import add_to_summary, annotate, set_output
 
 _LOG_LINES = 30
 _LOG_LETTERS = 8_000
+_LONGEST = 500
+_LET_THROUGH = {
+    "inconclusive": (),
+    "regression": ("inconclusive", "untrusted"),
+    "never": ("regression", "inconclusive", "untrusted"),
+}
+"""Outcomes that do not fail the job, by the input fail-on."""
 _VERDICTS = {"0", "1", "14", "20"}
 """Exit codes of a check that has a result."""
 
@@ -21,6 +29,9 @@ _VERDICTS = {"0", "1", "14", "20"}
 def main() -> None:
     """Tell the result to the job."""
     code, directory = os.environ["CODE"], Path(os.environ["DIRECTORY"])
+    if not os.environ["BASELINE"]:
+        no_baseline(directory)
+        return
     has_result = code in _VERDICTS and (directory / "check.json").exists()
     found = json.loads((directory / "check.json").read_bytes()) if has_result else {}
     set_output("exit-code", code)
@@ -31,6 +42,34 @@ def main() -> None:
     text = (directory / "check.md").read_text(encoding="utf-8") if has_result else failure(code, directory / "log.txt")
     (directory / "result.md").write_text(text, encoding="utf-8")
     add_to_summary(text)
+    if has_result:
+        print(annotated(directory / "annotations.txt", found["outcome"]), end="")
+    else:
+        annotate("error", f"no result, opscope ended with exit code {code}: {last_words(directory / 'log.txt')}")
+
+
+def no_baseline(directory: Path) -> None:
+    """Tell that there is nothing to compare with yet."""
+    set_output("exit-code", "0")
+    set_output("outcome", "no-baseline")
+    set_output("slowdown", "")
+    text = "## opscope check: no baseline yet\n\nNothing was judged. A run on the main branch leaves a baseline.\n"
+    (directory / "result.md").write_text(text, encoding="utf-8")
+    add_to_summary(text)
+
+
+def annotated(file: Path, outcome: str) -> str:
+    """The annotations; what fail-on lets through is no error."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    passes = outcome in _LET_THROUGH[os.environ["FAIL_ON"]]
+    return text.replace("::error ", "::warning ", 1) if passes and text.startswith("::error ") else text
+
+
+def last_words(log: Path) -> str:
+    """The last error of a log, else its last line."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["no output"])[-1][:_LONGEST]
 
 
 def failure(code: str, log: Path) -> str:

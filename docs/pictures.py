@@ -1,12 +1,14 @@
 """Pictures of the pages, drawn by Chromium: parts of a report's first screen, which ``docs/record.py`` has drawn.
 
 Usage: python docs/pictures.py NAME COMMENT.md draws what ``opscope check --markdown`` wrote, as a comment on a pull
-request.
+request; NAME ANNOTATIONS.txt what ``--annotations`` wrote, as GitHub lists it below a run.
 """
 
 from __future__ import annotations
 
 import base64
+import html
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -59,11 +61,46 @@ tr:nth-child(2n) td {{ background: #f6f8fa }} code {{ background: #eff1f3; borde
 </style><article><header><b>github-actions</b> bot</header><div>{body}</div></article>"""
 
 
-def draw_comment(text: str, name: str) -> None:
-    """Draw a comment on a pull request, as GitHub lays it out."""
+_ANNOTATIONS = """<!doctype html><meta charset="utf-8"><style>
+body {{ font: 14px/1.5 "DejaVu Sans", sans-serif; color: #1f2328; margin: 0; padding: 16px; width: 800px }}
+article {{ border: 1px solid #d1d9e0; border-radius: 6px }} section {{ padding: 10px 16px; position: relative }}
+section + section {{ border-top: 1px solid #d1d9e0 }}
+header {{ background: #f6f8fa; border-bottom: 1px solid #d1d9e0; padding: 8px 16px; color: #59636e }}
+b {{ display: block }} small {{ color: #0969da }} p {{ margin: 2px 0 0; color: #59636e }}
+.error b {{ color: #cf222e }} .warning b {{ color: #9a6700 }} .notice b {{ color: #0969da }}
+</style><article><header>Annotations</header>{body}</article>"""
+_COMMAND = re.compile(r"::(error|warning|notice) (.*?)::(.*)")
+
+
+def _unescaped(text: str) -> str:
+    for sign, code in ((",", "%2C"), (":", "%3A"), ("\n", "%0A"), ("\r", "%0D"), ("%", "%25")):
+        text = text.replace(code, sign)
+    return html.escape(text)
+
+
+def _annotation(line: str) -> str:
+    found = _COMMAND.fullmatch(line)
+    if found is None:
+        raise ValueError(f"not a workflow command: {line}")
+    level, properties, text = found.groups()
+    given = {name: _unescaped(value) for name, _, value in (one.partition("=") for one in properties.split(","))}
+    place = f"{given['file']}#L{given['line']}" if "line" in given else given.get("file", "")
+    return f'<section class="{level}"><b>{given["title"]}</b><small>{place}</small><p>{_unescaped(text)}</p></section>'
+
+
+def page_of(path: Path) -> str:
+    """The page that shows a file: Markdown as a comment, commands as annotations."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return _COMMENT.format(body=markdown.markdown(text, extensions=["tables"]))
+    return _ANNOTATIONS.format(body="".join(map(_annotation, text.splitlines())))
+
+
+def draw_on_github(path: Path, name: str) -> None:
+    """Draw a comment on a pull request, or annotations of a run, as GitHub lays them out."""
     place = tempfile.TemporaryDirectory()
-    picture = Path(place.name) / "comment.html"
-    picture.write_text(_COMMENT.format(body=markdown.markdown(text, extensions=["tables"])), encoding="utf-8")
+    picture = Path(place.name) / "page.html"
+    picture.write_text(page_of(path), encoding="utf-8")
     browser = Chromium()
     try:
         browser.view(832, 600)
@@ -77,4 +114,4 @@ def draw_comment(text: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    draw_comment(Path(sys.argv[2]).read_text(encoding="utf-8"), sys.argv[1])
+    draw_on_github(Path(sys.argv[2]), sys.argv[1])

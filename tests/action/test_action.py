@@ -23,6 +23,9 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from github_server import BOT, GithubServer
 from opscope.api import Settings, check_programs, query_store
+from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.core.version import __version__
+from opscope.workflows.github import BASELINES, write_github
 from programs import tiny_program
 from runners import INFERENCE, write_runner
 from traces import etdump
@@ -95,6 +98,18 @@ class Artifacts:
         shutil.copytree(self.place / given["name"], self.workspace / given["path"])
         return 0, {}
 
+    def save(self, given: dict[str, str], _: dict[str, str]) -> tuple[int, dict[str, str]]:
+        """Keep a directory in the cache, under a key that is new."""
+        shutil.copytree(given["path"], self.place / "cache" / given["key"])
+        return 0, {}
+
+    def restore(self, given: dict[str, str], _: dict[str, str]) -> tuple[int, dict[str, str]]:
+        """Bring back what was saved last under a key that begins so; it may be nothing."""
+        found = [path for path in (self.place / "cache").glob("*") if path.name.startswith(given["restore-keys"])]
+        if found:
+            shutil.copytree(max(found, key=lambda path: path.stat().st_mtime), given["path"])
+        return 0, {"cache-matched-key": found[0].name if found else ""}
+
 
 def job(place: Path, github: GithubServer, event: dict[str, Any] | None = None, **changes: Any) -> Job:
     """A job of a pull request, or of another event."""
@@ -121,6 +136,8 @@ def job(place: Path, github: GithubServer, event: dict[str, Any] | None = None, 
         "actions/setup-python": lambda _, __: (0, {"python-path": sys.executable}),
         "actions/upload-artifact": artifacts.upload,
         "actions/download-artifact": artifacts.download,
+        "actions/cache/restore": artifacts.restore,
+        "actions/cache/save": artifacts.save,
     }
     path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
     lock = os.environ["OPSCOPE_LOCK"]
@@ -174,7 +191,7 @@ def test_the_summary_has_the_result_and_the_directory_the_files(
     assert found.summary.startswith("## opscope check: regression, net is slower")
     assert github.requests == []
     kept = {path.name for path in (tmp_path / "artifacts" / "speed").iterdir()}
-    assert kept == {"check.md", "check.json", "check.xml", "log.txt", "result.md"}
+    assert kept == {"annotations.txt", "check.md", "check.json", "check.xml", "log.txt", "result.md"}
     assert ended.outputs["comment-url"] == ""
 
 
@@ -305,6 +322,8 @@ def test_a_command_that_breaks_is_no_verdict(code: int, ends: int, github: Githu
         ({"judge": "works"}, "judge must be"),
         ({"record": "1"}, "record must be"),
         ({"record": "true"}, "record needs a store"),
+        ({"baseline": "store:"}, "the baseline store: needs a store"),
+        ({"baseline": "store:", "store": "s", "config": "c"}, "config needs two programs"),
         ({"history_artifact": "h"}, "history-artifact needs a store that is a directory"),
         ({"history_artifact": "h", "store": "s3://b/runs"}, "history-artifact needs a store that is a directory"),
     ],
@@ -397,6 +416,8 @@ def test_opscope_is_installed_apart_and_from_the_action_itself(github: GithubSer
         f"{ROOT}[runtime]": {"store": "s"},
         f"{ROOT}[runtime,store]": {"store": "s", "record": "true"},
         f"{ROOT}[runtime,count]": {"judge": "work"},
+        f"{ROOT}[onnxruntime]": {"candidate": "net.onnx"},
+        f"{ROOT}[litert]": {"candidate": "net.tflite"},
         "opscope[executorch]==1.2 --pre": {"install": "opscope[executorch]==1.2\n\n--pre\n"},
     }
     for number, (words, inputs) in enumerate(wanted.items()):
@@ -455,9 +476,12 @@ def test_the_page_shows_the_files_and_every_input() -> None:
     """What a reader copies is what was run here."""
     names = ("how-to/check-pull-requests-on-github", "how-to/keep-a-history-on-github", "reference/github-action")
     page = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in names)
-    whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert whole == (WORKFLOWS[0].parent / "speed.yml").read_text(encoding="utf-8")
-    assert (WORKFLOWS[0].parent / "speed-s3.yml").read_text(encoding="utf-8").endswith(end)
+    *whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    examples = {
+        name: (WORKFLOWS[0].parent / f"speed-{name}.yml").read_text(encoding="utf-8") for name in (*BASELINES, "s3")
+    }
+    assert whole == [examples[name] for name in BASELINES]
+    assert examples["s3"].endswith(end)
     rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", page.partition("## Inputs")[2], re.MULTILINE)
     defaults = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
     assert {name: text.strip("`") for name, text in rows} == defaults | {"github-token": "the job's"}
@@ -490,7 +514,8 @@ def test_the_action_is_complete_and_its_scripts_hold_no_expressions() -> None:
 def test_an_example_workflow_is_safe(workflow: Path) -> None:
     """Least permissions, no pull_request_target, no expression in a script, inputs that the action has."""
     found = document(workflow)
-    assert set(found) == {"name", "on", "permissions", "concurrency", "jobs"}
+    assert set(found) - {"concurrency"} == {"name", "on", "permissions", "jobs"}
+    assert ("concurrency" in found) == ("record" in workflow.read_text("utf-8"))
     assert set(found["on"]) == {"pull_request", "push"}
     assert found["permissions"] == {"contents": "read"}
     (steps,) = (one["steps"] for one in found["jobs"].values())
@@ -498,18 +523,19 @@ def test_an_example_workflow_is_safe(workflow: Path) -> None:
         assert expressions(step.get("run", "")) == []
         if step.get("uses", "").startswith("actions/checkout"):
             assert step["with"]["persist-credentials"] == "false"
-        if step.get("uses", "").startswith("OWNER/"):
+        if step.get("uses", "").startswith("./"):
             assert set(step["with"]) <= set(ACTION["inputs"])
+    assert not re.search(r"OWNER|BUCKET|vX|TODO|<[a-z]", workflow.read_text("utf-8"))  # nothing is left to fill in
 
 
 def test_actions_of_others_are_pinned_and_the_same_everywhere() -> None:
     """By the hash of a release, which is said beside it: a tag can be moved to other code."""
     found: dict[str, str] = {}
     for file in (ROOT / "action.yml", *WORKFLOWS, *(ROOT / "docs").rglob("*.md")):
-        for name, version in re.findall(r"uses: (actions/[\w-]+)@(.*)", file.read_text(encoding="utf-8")):
+        for name, version in re.findall(r"uses: (actions/[\w/-]+)@(.*)", file.read_text(encoding="utf-8")):
             assert re.fullmatch(r"[0-9a-f]{40} # v\d+\.\d+\.\d+", version), f"{file}: {name}@{version}"
             assert found.setdefault(name, version) == version, f"{file}: {name}@{version}"
-    assert len(found) == 4
+    assert len(found) == 6
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
@@ -537,16 +563,6 @@ def test_expressions_mean_what_they_mean_on_github() -> None:
             value(wrong, scope)
 
 
-EXPORTER = """
-import argparse, pathlib, sys
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--out", type=pathlib.Path)
-out = parser.parse_args().out
-out.write_bytes(pathlib.Path("net.pte").read_bytes())
-"""
-
-
 def git(place: Path, *words: str) -> None:
     """Run git in a repository."""
     names = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
@@ -555,15 +571,14 @@ def git(place: Path, *words: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository at the merge of a pull request, whose program has other bytes at its end."""
+    """A repository at the merge of a pull request, whose program has other bytes at its end; `before` is its base."""
     place = tmp_path / "origin"
     place.mkdir()
     git(place, "init", "-q", "-b", "main")
-    (place / "export_model.py").write_text(EXPORTER)
-    (place / "requirements.txt").write_text("")
     (place / "net.pte").write_bytes(DEMO.read_bytes())
     git(place, "add", ".")
     git(place, "commit", "-qm", "base")
+    git(place, "tag", "before")
     git(place, "switch", "-qc", "change")
     (place / "net.pte").write_bytes(DEMO.read_bytes() + b"changed")
     git(place, "commit", "-qam", "change")
@@ -572,33 +587,202 @@ def repository(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.runtime
-def test_the_example_workflow_measures_both_commits(repository: Path, github: GithubServer, tmp_path: Path) -> None:
-    """From the checkout to the comment with the real runtime: the old program is that of the first parent."""
-    found = job(tmp_path, github, base_ref="main")
-    (found.place / "few.toml").write_text("runs = 3\nuntraced = false\n")
+def run_workflow(found: Job, repository: Path, baseline: str, at: str) -> None:
+    """Run an example as it stands, with the opscope of this checkout and few rounds."""
 
     def checkout(given: dict[str, str], _: dict[str, str]) -> tuple[int, dict[str, str]]:
-        words = ["clone", "-q", "--depth", given["fetch-depth"], f"file://{repository}", given["path"]]
+        words = ["clone", "-q", "--depth", given.get("fetch-depth", "1"), "--branch", at, f"file://{repository}", "."]
         git(found.place, *words)
         return 0, {}
 
     def action(given: dict[str, str], variables: dict[str, str]) -> tuple[int, dict[str, str]]:
-        few = {"install": "none", "rounds": "6", "config": "few.toml", "threshold": "90%"}
+        few = {"install": "none", "rounds": "6", "threshold": "90%"}
+        if baseline != "store":
+            (found.runner / "few.toml").write_text("runs = 3\nuntraced = false\n")
+            few["config"] = str(found.runner / "few.toml")
         ended = run_action(found, given | few, variables)
         return ended.code, ended.outputs
 
-    found.uses |= {"actions/checkout": checkout, "OWNER/opscope": action}
-    workflow = next(path for path in WORKFLOWS if path.name == "speed.yml")
-    run_job(found, workflow, "speed")
+    found.uses |= {"actions/checkout": checkout, "./.github/opscope": action}
+    run_job(found, WORKFLOWS[0].parent / f"speed-{baseline}.yml", "speed")
+
+
+def manifest_of(place: Path) -> dict[str, Any]:
+    """Of the bundle that the last run kept."""
+    found: dict[str, Any] = json.loads((place / "opscope-check" / "bundle" / "manifest.json").read_bytes())
+    return found
+
+
+@pytest.mark.runtime
+def test_the_workflow_measures_both_commits(repository: Path, github: GithubServer, tmp_path: Path) -> None:
+    """From the checkout to the comment with the real runtime: the old program is that of the first parent."""
+    found = job(tmp_path, github, base_ref="main")
+    run_workflow(found, repository, "branch", "main")
     log = "".join(found.logs)
     assert "report: " in log, log
     (comment,) = github.comments
     assert re.match(rf"{MARKER}\n## opscope check: (?:passed|regression|inconclusive|untrusted)", comment["body"])
-    manifest = json.loads((tmp_path / "artifacts" / "opscope-check" / "bundle" / "manifest.json").read_bytes())
-    assert manifest["model"]["source"] == "programs/head/model.pte"
-    assert manifest["programs"]["old"]["source"] == "programs/base/model.pte"
+    assert re.search(r"^::(?:error|notice) file=net\.pte,title=opscope check", log, re.MULTILINE), log
+    manifest = manifest_of(tmp_path / "artifacts")
+    assert manifest["model"]["source"] == "net.pte"
+    assert manifest["programs"]["old"]["source"].endswith("/opscope-base/net.pte")
     assert manifest["model"]["sha256"] != manifest["programs"]["old"]["sha256"]
+
+
+@pytest.mark.nightly  # measures twice
+@pytest.mark.runtime
+@pytest.mark.parametrize("baseline", ["artifact", "cache", "store"])
+def test_a_run_on_main_leaves_the_baseline(
+    baseline: str, repository: Path, github: GithubServer, tmp_path: Path
+) -> None:
+    """The first one has nothing to judge by, which fails nothing; a pull request after it is judged by what it left."""
+    if baseline == "store":
+        pytest.importorskip("duckdb")
+    first = job(tmp_path, github, {"after": HEAD}, ref_name="main")
+    run_workflow(first, repository, baseline, "before")
+    assert "no baseline yet" in first.summary, "".join(first.logs)
+    assert [log for log in first.logs if log.startswith("::error")] == []
+    run = {"id": 81, "head_branch": "main", "repository_id": 1, "head_repository_id": 1}
+    for name in ("opscope-baseline", "opscope-history"):
+        made = {"name": name, "expired": False, "created_at": "2026-01-01T00:00:00Z", "workflow_run": run}
+        github.artifacts += [made] if (tmp_path / "artifacts" / name).exists() else []
+    shutil.rmtree(tmp_path / "workspace")
+    shutil.rmtree(tmp_path / "runner")
+    later = job(tmp_path, github, base_ref="main")
+    run_workflow(later, repository, baseline, "main")
+    (comment,) = github.comments
+    assert re.match(rf"{MARKER}\n## opscope check: (?:passed|regression|inconclusive|untrusted)", comment["body"])
+    manifest = manifest_of(tmp_path / "artifacts")
+    if baseline == "store":
+        assert "the baseline is the stored history" in comment["body"]
+    else:
+        assert manifest["programs"]["old"]["source"].endswith("/opscope-baseline/net.pte")
+        assert manifest["programs"]["old"]["sha256"] != manifest["model"]["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("files", "inputs", "told"),
+    [
+        ((), {}, "no .pte, .tflite or .onnx in the checkout"),
+        (("a/x.pte", "b.onnx"), {}, "2 programs in the checkout, name one as the input candidate: a/x.pte, b.onnx"),
+        ((".cache/x.pte",), {}, "no .pte, .tflite or .onnx in the checkout"),
+        (("x.pte",), {}, "cannot check out the base, let actions/checkout have fetch-depth: 2"),
+        (("x.pte",), {"export": "echo made; false"}, "the command of the input export ended with exit code 1"),
+    ],
+)
+def test_what_a_workflow_lacks_is_said(
+    files: tuple[str, ...], inputs: dict[str, str], told: str, github: GithubServer, tmp_path: Path
+) -> None:
+    """As an error in one sentence, with what to write."""
+    found = job(tmp_path, github)
+    for name in files:
+        (found.place / name).parent.mkdir(exist_ok=True)
+        (found.place / name).touch()
+    assert run_action(found, {"install": "none", "artifact": ""} | inputs).code == 2
+    assert f"::error title=opscope::{told}" in found.logs[-1]
+
+
+def test_a_command_exports_both_programs(repository: Path, github: GithubServer, tmp_path: Path) -> None:
+    """In the checkout and in its base; a program that the base does not have has no baseline."""
+    git(repository, "mv", "net.pte", "kept")
+    (repository / "export.sh").write_text("mkdir -p out && cp kept out/net.pte\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "export it")
+    git(repository, "commit", "-qm", "again", "--allow-empty")
+    found = job(tmp_path, github)
+    git(found.place, "clone", "-q", "--depth", "3", f"file://{repository}", ".")
+    given = {"install": "none", "artifact": "", "export": "bash export.sh", "threshold": "never a share"}
+    assert run_action(found, given).steps["programs"] == {
+        "candidate": "out/net.pte",
+        "baseline": str(found.runner / "opscope-base" / "out" / "net.pte"),
+    }
+    git(found.place, "worktree", "remove", "--force", str(found.runner / "opscope-base"))
+    git(found.place, "reset", "-q", "--hard", "HEAD^1")
+    ended = run_action(found, given | {"export": "[ ! -e export.sh ] || bash export.sh"})
+    assert (ended.code, ended.outputs["outcome"]) == (0, "no-baseline"), found.logs
+    assert any("no baseline of out/net.pte yet" in log for log in found.logs)
+
+
+def test_the_verdict_and_operators_that_lost_are_annotations(
+    measured: Path, github: GithubServer, tmp_path: Path
+) -> None:
+    """An error with the headline, warnings by operator; what fail-on lets through is no error."""
+    found = job(tmp_path, github)
+    checked(found, measured / "slow" / "bundle")
+    lines = [line for log in found.logs for line in log.splitlines() if line.startswith("::")]
+    assert re.match(r"::error title=opscope check%3A net is slower \(\+\d+\.\d %25\)::regression: ", lines[2])
+    assert [line.partition(" ")[0] for line in lines[3:] if line.startswith("::error")] == []
+    assert re.match(r"::(?:warning title=slower|notice title=new)%3A ", lines[3])
+    passed = job(tmp_path / "let", github)
+    checked(passed, measured / "slow" / "bundle", fail_on="never")
+    assert not any(line.startswith("::error") for log in passed.logs for line in log.splitlines())
+
+
+def test_what_opscope_prints_is_no_command(github: GithubServer, tmp_path: Path) -> None:
+    """Names of files and operators are other people's: commands are stopped while they are printed."""
+    found = job(tmp_path, github)
+    ended = checked(found, tmp_path / "b\n::set-env name=PATH::x")
+    assert ended.outputs["outcome"] == "error"
+    log = next(log for log in found.logs if "::stop-commands::" in log)
+    token = re.search(r"^::stop-commands::([0-9a-f]{32})$", log, re.MULTILINE)
+    assert token
+    before, _, after = log.partition(f"::{token[1]}::\n")
+    assert "error: " in before
+    assert re.match(r"::error title=opscope::no result, opscope ended with exit code 3: error: ", after)
+
+
+@pytest.fixture
+def indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pip as this machine has it: a wheel is built, and installed with what it needs."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.nightly  # builds a wheel
+@pytest.mark.usefixtures("indexes")
+def test_a_repository_gets_a_workflow_and_its_action(tmp_path: Path) -> None:
+    """As they are here, with what the action installs beside it; nothing that is there is touched."""
+    with pytest.raises(UsageError, match="not the top of a git repository"):
+        write_github("branch", tmp_path)
+    (tmp_path / ".git").mkdir()
+    with pytest.raises(UsageError, match="unknown baseline"):
+        write_github("brunch", tmp_path)
+    try:
+        written = write_github("cache", tmp_path)
+    except MissingDependencyError as error:  # the wheel of this checkout: without an index nothing builds it
+        pytest.skip(str(error))
+    assert written.workflow.read_bytes() == (WORKFLOWS[0].parent / "speed-cache.yml").read_bytes()
+    assert (written.action / "action.yml").read_bytes() == (ROOT / "action.yml").read_bytes()
+    scripts = {path.name for path in (ROOT / "action").glob("*.py")}
+    assert {path.name for path in (written.action / "action").iterdir()} == scripts
+    source = (written.action / "source.txt").read_text().strip()
+    assert source == f"opscope-{__version__}-py3-none-any.whl{{extras}}"
+    assert (written.action / source.removesuffix("{extras}")).is_file()
+    with pytest.raises(UsageError, match="it exists"):
+        write_github("cache", tmp_path)
+
+
+@pytest.mark.nightly  # installs what it wrote
+@pytest.mark.usefixtures("indexes")
+def test_the_written_action_installs_itself(github: GithubServer, tmp_path: Path) -> None:
+    """By pip, into an environment of its own, from the wheel beside it; the check then runs with that."""
+    found = job(tmp_path, github)
+    (found.place / ".git").mkdir()
+    try:
+        written = write_github("branch", found.place)
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    del found.environment["PYTHONPATH"]
+    (found.place / "net.onnx").touch()  # the runtime that it installs is a small one
+    inputs = {"candidate": "net.onnx", "baseline": "none.onnx", "artifact": ""}
+    ended = run_action(found, inputs, path=written.action / "action.yml")
+    assert ended.outputs["outcome"] == "error"
+    assert "error: net.onnx: not an ONNX model: it is an empty file" in "".join(found.logs)
+    version = subprocess.run(
+        [ended.steps["install"]["opscope"], "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in version.stdout
+    assert str(found.runner) in ended.steps["install"]["opscope"]
 
 
 def test_bash_runs_as_a_runner_runs_it() -> None:

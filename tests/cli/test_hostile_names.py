@@ -127,6 +127,10 @@ def test_analyze(run: object, hostile: Path, tmp_path: Path) -> None:
         ("convert {0}/trace.etdump --to folded --out {1}/f", 0),
         ("convert {0}/trace.etdump --to openmetrics --out -", 0),
         ("convert {0}/trace.etdump --to speedscope --out -", 0),
+        ("convert {0}/trace.etdump --to sarif --out -", 0),
+        ("convert {0}/trace.etdump --to model-card --out -", 0),
+        ("convert {0}/bundle --to github-benchmark --out -", 0),
+        ("check {0}/bundle --against {0}/bundle --force --annotations -", 0),
         ("convert {0}/trace.etdump --to csv --out {0}/trace.etdump", 19),
     ],
 )

@@ -30,7 +30,7 @@ from opscope.core.version import __version__
 from opscope.fleet.store.schema import TABLES
 
 DATA = Path(__file__).parents[1] / "data"
-_FORMATS = ("csv", "perfetto", "speedscope", "folded", "openmetrics", "tables")
+_FORMATS = ("csv", "perfetto", "speedscope", "folded", "sarif", "openmetrics", "bencher", "model-card", "tables")
 _MOST_LINES = 12
 _WORK = Path(os.path.realpath(tempfile.gettempdir())) / "opscope-frozen"
 """The same each time: bundles hold where they were made."""

@@ -43,6 +43,7 @@ TRACE = """
       OPERATOR_CALL @1 20000
         native_call_add.out 19000
 """
+SEVERAL = ("model-explorer", "tables", "kit-csv", "kit")
 TIMELINE = "model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block".split(
     ","
 )
@@ -81,7 +82,12 @@ def rows(content: bytes) -> list[dict[str, str]]:
         ("perfetto", ["model.perfetto.json"]),
         ("speedscope", ["model.speedscope.json"]),
         ("folded", ["model.folded.txt"]),
+        ("pprof", ["model.pb.gz"]),
+        ("sarif", ["model.sarif"]),
         ("openmetrics", ["model.openmetrics.txt"]),
+        ("github-benchmark", ["model.benchmark.json"]),
+        ("bencher", ["model.bmf.json"]),
+        ("model-card", ["model.card.md"]),
         ("tables", ["model_operators.csv", "model_categories.csv"]),
         (
             "kit-csv",
@@ -152,7 +158,7 @@ def test_a_directory_of_traces_is_one_file(tmp_path: Path) -> None:
     assert [Path(name).name for name in named] == ["a.etdump", "b.etdump"]
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "perfetto", "speedscope", "folded", "openmetrics"])
+@pytest.mark.parametrize("form", [form for form in CONVERT_FORMATS if form not in {*SEVERAL}])
 def test_one_file_is_the_same_in_parts(trace: Path, form: str) -> None:
     """What goes to standard output is what goes to the file."""
     (written,) = convert(trace, form)
@@ -309,7 +315,7 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to tables --program there.csv", 4, "there.csv"),
         ("model.etdump --to folded --by line", 2, "known: module, operator"),
         ("model.etdump --to folded --by modul", 2, "did you mean module"),
-        ("model.etdump --to csv --by module", 2, "speedscope and folded"),
+        ("model.etdump --to csv --by module", 2, "speedscope, folded, pprof"),
         ("model.etdump --to speedscope --by module", 2, "--etrecord"),
         ("model.etdump", 2, "--to"),
         ("model.etdump --to kit-csv --out -", 2, "give a directory"),

@@ -101,7 +101,7 @@ PLAIN = set(
     acknowledge_changes, check_fleet, check_kinds, check_new_changes, check_programs, combined_report,
     compact_store, content, convert, converted, count_kernels, default_directory, doctor, entries_stream,
     export, features, fleet_report, inspect, install_skills, keep_counts, kernel_filter, query_stream, report, run,
-    skills, to_json, write_model, write_sweep, write_tiles
+    skills, store_metrics, to_json, track, write_model, write_sweep, write_tiles
     """.replace(",", " ").split()
 )
 """Functions that give no result to be looked at."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
+    from opscope.fleet.metrics import store_metrics
     from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
     from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check, check_kinds
     from opscope.workflows.analyze.inspected import Inspected
-    from opscope.workflows.analyze.inspection import inspect, preflight
+    from opscope.workflows.analyze.inspection import inspect
+    from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernel_view import count_kernels, kernel_filter, kernels
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
+    from opscope.workflows.reports.tracking import track
     from opscope.workflows.validate.validation import validate
 
 __all__ = [
@@ -143,10 +146,12 @@ __all__ = [
     "run",
     "skills",
     "store_entries",
+    "store_metrics",
     "stored_fleet",
     "stored_history",
     "sweep_tiles",
     "to_json",
+    "track",
     "validate",
     "verify_store",
     "write_model",
@@ -169,6 +174,7 @@ _MODULES = {
         "stored_history",
     ),
     "opscope.fleet.history_gate": ("check_history",),
+    "opscope.fleet.metrics": ("store_metrics",),
     "opscope.fleet.results": (
         "FleetResult",
         "HistoryResult",
@@ -231,7 +237,8 @@ _MODULES = {
         "check_kinds",
     ),
     "opscope.workflows.analyze.inspected": ("Inspected",),
-    "opscope.workflows.analyze.inspection": ("inspect", "preflight"),
+    "opscope.workflows.analyze.inspection": ("inspect",),
+    "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.exporting": (
         "ExportDone",
@@ -275,6 +282,7 @@ _MODULES = {
         "content",
         "report",
     ),
+    "opscope.workflows.reports.tracking": ("track",),
     "opscope.workflows.validate.validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -10,6 +10,7 @@ import typer
 
 from opscope.cli.gating import (
     GATE,
+    AnnotationsOption,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
@@ -103,6 +104,7 @@ def command(
     json: JsonOption = None,
     markdown: MarkdownOption = None,
     junit: JunitOption = None,
+    annotations: AnnotationsOption = None,
     quiet: QuietOption = False,
     out: Annotated[
         Path | None,
@@ -149,7 +151,7 @@ def command(
     from opscope.machine.clock import SystemClock
 
     share = threshold_share(threshold)
-    told = Told(inconclusive == "pass", quiet, json, markdown, junit)
+    told = Told(inconclusive == "pass", quiet, json, markdown, junit, annotations)
     given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)

@@ -9,17 +9,23 @@ import typer
 
 from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, output_target, say, warmup_count, write
 
+_MLFLOW, _OPENMETRICS, _PERFETTO, _STORE = "mlflow", "openmetrics", "perfetto", "store:"
+
 
 def command(
     path: Annotated[
-        str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; or a .pte.")
+        str,
+        typer.Argument(
+            help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; a program; store:FILTER."
+        ),
     ],
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv or kit.",
+            help="csv, parquet, perfetto, speedscope, folded, pprof, sarif, openmetrics, github-benchmark, bencher, "
+            "mlflow, model-card, model-explorer, tables, kit-csv or kit.",
         ),
     ],
     out: Annotated[
@@ -32,7 +38,7 @@ def command(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="operator|module", help="What flame graphs (speedscope, folded) are built from."),
+        typer.Option(metavar="operator|module", help="What stacks (speedscope, folded, pprof) are built from."),
     ] = None,
     program: Annotated[
         Path | None, typer.Option(metavar="MODEL.pte", help="The traced program; a bundle has its own.")
@@ -47,29 +53,45 @@ def command(
     commit: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Measured commit, for openmetrics.", hidden=True)
     ] = None,
+    opened: Annotated[
+        bool, typer.Option("--open", help="With perfetto: open the file in ui.perfetto.dev, which reads it from here.")
+    ] = False,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Convert a trace or a bundle to another format.
 
-    Example: opscope convert trace.etdump --to perfetto
+    Example: opscope convert trace.etdump --to perfetto --open
 
     Example: opscope convert BUNDLE --to speedscope --by module
 
     Example: opscope convert BUNDLE#baseline --to model-explorer --out graphs
 
+    Example: opscope convert store: --to openmetrics --out metrics.txt
+
     Every event: csv and parquet, which opscope can read back; perfetto, for ui.perfetto.dev; kit-csv, for scripts
     written for Arm's profiling kit; kit, a whole run directory of it. Aggregated: speedscope and folded, for flame
-    graphs; model-explorer, the program's graph with values on its nodes; tables, operators and categories as CSV;
-    openmetrics, for dashboards.
+    graphs; pprof, for `go tool pprof`; model-explorer, the program's graph with values on its nodes; tables, operators
+    and categories as CSV. For collectors: openmetrics, github-benchmark, bencher, and mlflow, whose --out is a
+    tracking URI; model-card for the Hugging Face Hub; sarif, findings with source lines.
 
-    For a bundle, csv, parquet and kit-csv contain the accelerated variant, other formats all variants. Without --out,
-    files go next to PATH.
+    For a bundle, csv, parquet, pprof, sarif and kit-csv contain the accelerated variant, other formats all variants. A
+    store gives the newest run of each series. Without --out, files go next to PATH.
     """
     from opscope.api import convert, converted
     from opscope.workflows.reports.conversion import ConvertOptions
 
+    if opened and (to != _PERFETTO or out == STANDARD_OUTPUT):
+        from opscope.core.errors import UsageError
+
+        raise UsageError("only a perfetto file can be opened", where="--open", hint="leave it out, or --to perfetto")
+    if to == _MLFLOW:
+        _track(path, out, commit, quiet=quiet)
+        return
+    if path.startswith(_STORE):
+        _store(path.removeprefix(_STORE), to, out, quiet=quiet)
+        return
     count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by, device, commit)
     if out == STANDARD_OUTPUT:
         write(converted(path, to, warmup=count, options=options), out)
@@ -78,3 +100,29 @@ def command(
     for file in convert(path, to, out=place, warmup=count, force=force, options=options):
         if not quiet:
             say(file)
+        if opened:
+            from opscope.workflows.reports.serving import open_in_perfetto
+
+            open_in_perfetto(file, lambda link: say(f"open {link}", err=True))
+
+
+def _track(path: str, uri: str | None, commit: str | None, *, quiet: bool) -> None:
+    """Log a bundle in MLflow; what is printed are the identifiers of its runs."""
+    from opscope.api import track
+
+    for run in track(path, None if uri == STANDARD_OUTPUT else uri, commit=commit):
+        if not quiet:
+            say(run)
+
+
+def _store(where: str, to: str, out: str | None, *, quiet: bool) -> None:
+    """Write the metrics of the newest run of each series of a store."""
+    from opscope.api import store_metrics
+    from opscope.core.errors import UsageError
+
+    if to != _OPENMETRICS:
+        raise UsageError("a store can be written as openmetrics only", where="--to", hint="or name a bundle")
+    target = out or "opscope-store.openmetrics.txt"
+    write(store_metrics(where), target)
+    if not quiet and target != STANDARD_OUTPUT:
+        say(target)

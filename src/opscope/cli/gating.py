@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.decision import Decision
     from opscope.api import ProgramCheck, Settings
+    from opscope.reports.formats.annotations import JudgedProgram
     from opscope.reports.gate import GateText
 
+_SIDES = ("baseline", "candidate")
 GATE = "Gate"
 """The group of its options in help texts."""
 ThresholdOption: TypeAlias = Annotated[
@@ -46,6 +49,16 @@ JunitOption: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target, rich_help_panel=GATE, hidden=True),
 ]
+AnnotationsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|-",
+        help="Write annotations for GitHub Actions: the verdict, and operators that lost, with source lines.",
+        callback=output_target,
+        rich_help_panel=GATE,
+        hidden=True,
+    ),
+]
 
 
 class Told(NamedTuple):
@@ -56,6 +69,7 @@ class Told(NamedTuple):
     json: str | None = None  # where its forms are written
     markdown: str | None = None
     junit: str | None = None
+    annotations: str | None = None
     sides: tuple[str, ...] = ()  # bundles that may lack hashes of what they measured
 
 
@@ -149,7 +163,7 @@ def tell(found: Decision[Any], where: str, how: Told) -> None:
     decision = lenient(found) if how.lenient else found
     text = _text(decision)
     _write(decision, text, how)
-    if not how.quiet and STANDARD_OUTPUT not in {how.json, how.markdown, how.junit}:
+    if not how.quiet and STANDARD_OUTPUT not in {how.json, how.markdown, how.junit, how.annotations}:
         show(gate_summary(decision, text))
         note_unhashed(how.sides)
     if error := refusal(decision, where, text.problem):
@@ -172,6 +186,23 @@ def _write(decision: Decision[Any], text: GateText, how: Told) -> None:
         from opscope.reports.formats.junit import junit_xml
 
         write(junit_xml(decision, text), how.junit)
+    if how.annotations:
+        from opscope.reports.formats.annotations import gate_annotations
+
+        root = os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd())
+        lines = [one.command(root) for one in gate_annotations(decision, text, _judged_program(how.sides))]
+        write("".join(f"{line}\n" for line in lines).encode(), how.annotations)
+
+
+def _judged_program(sides: Sequence[str]) -> JudgedProgram:
+    """What is known of the program that was judged; nothing where both sides were measured before."""
+    from opscope.reports.formats.annotations import JudgedProgram
+    from opscope.workflows.analyze.preflight import lines_of_layers, new_findings
+
+    files = [Path(side) for side in sides if Path(side).is_file()]
+    if len(files) != len(_SIDES):
+        return JudgedProgram()
+    return JudgedProgram(sides[-1], new_findings(*files), lines_of_layers(files[-1]))
 
 
 def _text(decision: Decision[Any]) -> GateText:

@@ -27,6 +27,13 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME=TARGET", help="A device to run on instead, under a name you choose. Repeatable."),
     ] = None,
+    github: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BASELINE",
+            help="Write a GitHub workflow and its action: branch, artifact, cache or store.",
+        ),
+    ] = None,
     out: Annotated[
         str,
         typer.Option(metavar="FILE|-", help="Output file; - is standard output.", callback=output_target),
@@ -41,9 +48,18 @@ def command(
 
     Example: opscope init --model my_network
 
+    Example: opscope init --github branch
+
     Existing files are never overwritten. A model file contains a network, its example inputs, dynamic shapes and the
     choice of quantisation; it exports as is.
     """
+    if github is not None:
+        from opscope.workflows.github import write_github
+
+        written = write_github(github)
+        if not quiet:
+            say(f"{written.workflow}: commit it with {written.action}; both are complete")
+        return
     if model is not None:
         from opscope.api import write_model
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import TableBlock, TableColumn
 
 _MOST_TOLD, _MOST_ROWS, _MOST_MARKDOWN_ROWS = 3, 8, 20
-_LEAST_LOSS = 0.005
+LEAST_LOSS = 0.005
 """Part of the latency that an operator lost at least, to be listed."""
 _NAME = 40
 _RATIOS = (Quantity.SLOWDOWN, Quantity.WORK)
@@ -248,10 +248,10 @@ def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
 
 
 def _slower_section(found: ComparisonEvidence, most: int) -> Section:
-    least = _LEAST_LOSS * found.end_to_end.candidate_ns
+    least = LEAST_LOSS * found.end_to_end.candidate_ns
     shown = [change for change in found.slower if -change.saved_ns >= least][:most]
     if not shown:
-        nothing = f"No operator is detectably slower by {share_text(_LEAST_LOSS)} of the latency or more."
+        nothing = f"No operator is detectably slower by {share_text(LEAST_LOSS)} of the latency or more."
         return Section("Operators that became slower", [Sentence(nothing, wide=True)])
     rest = found.slower[len(shown) :]
     more = f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together." if rest else ""

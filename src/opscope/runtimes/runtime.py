@@ -310,12 +310,12 @@ class Runtime:
         values = (value for graph in self.model(program).graphs for value in graph.graph.values if value.is_constant)
         return used_bits(value.dtype for value in values if len(value.dims) > 1)
 
-    def preflight(self, program: Path) -> Preflight:
-        """What a program tells before it is measured."""
+    def preflight(self, program: Path, record: Path | None = None) -> Preflight:
+        """What a program tells before it is measured; the record of its export adds lines of the model's code."""
         from opscope.analysis.preflight.preflight import preflight
         from opscope.core.files import sha256_of
 
-        return preflight(self.model(program), str(program), sha256_of(program))
+        return preflight(self.model(program, record), str(program), sha256_of(program))
 
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True

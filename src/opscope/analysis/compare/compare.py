@@ -238,10 +238,10 @@ class KindChange(msgspec.Struct, frozen=True):
 class OperatorChange(msgspec.Struct, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
-    ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
-    number of operators (false discovery rate of 5 %). ``matched_by`` says how it is known that
-    both sides are the same operator: ``place``, ``layer``, ``shape`` or ``order``, of which the last one is likely and
-    the others are certain; null for an operator that stands alone, and in earlier comparisons.
+    ``module`` and ``aten`` are those of the layer, ``source`` is its line of Python; null where the program does not
+    tell. Verdicts are corrected for the number of operators (false discovery rate of 5 %). ``matched_by`` says how it
+    is known that both sides are the same operator: ``place``, ``layer``, ``shape`` or ``order``, of which the last one
+    is likely and the others are certain; null for an operator that stands alone, and in earlier comparisons.
     """
 
     method: str
@@ -263,6 +263,7 @@ class OperatorChange(msgspec.Struct, frozen=True):
     aten: str | None = None
     resolution_ns: float = 0.0
     matched_by: MatchedBy | None = None
+    source: str | None = None
 
     @property
     def is_judged(self) -> bool:
@@ -612,4 +613,5 @@ def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) 
         aten=shown.aten,
         resolution_ns=change.resolution_ns,
         matched_by=way,
+        source=shown.source,
     )

@@ -66,6 +66,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         place: where in the trace of an NPU: tile and, where there is one, call and cycle; null elsewhere.
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone. Reports show findings of one rule and subject on several tiles once.
+        lines: of the model's code that it is about, as ``file:line``; empty where none is known.
     """
 
     kind: MessageKind
@@ -82,6 +83,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     recipe: str | None = None
     place: str | None = None
     subject: str = ""
+    lines: tuple[str, ...] = ()
 
     def about(
         self,
@@ -90,6 +92,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         recipe: str | None = None,
         place: str | None = None,
         subject: str | None = None,
+        lines: Sequence[str] = (),
     ) -> Message:
         """The same message, with what is given here."""
         return msgspec.structs.replace(
@@ -98,6 +101,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
             recipe=recipe or self.recipe,
             place=place or self.place,
             subject=subject or self.subject,
+            lines=tuple(lines) or self.lines,
         )
 
 

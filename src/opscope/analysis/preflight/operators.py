@@ -16,10 +16,11 @@ from opscope.program.xnnpack.boundaries import Neighbours, is_added
 if TYPE_CHECKING:
     from opscope.program.cost.operator_cost import Cost
     from opscope.program.model import ModelMethod
+    from opscope.program.origin import OperatorOrigin, Origins
     from opscope.program.partition.portable_reason import PortableReason
     from opscope.program.partition.sme_support import Eligibility
     from opscope.program.xnnpack.attribution import PredictedEvent
-    from opscope.program.xnnpack.graph import XnnGraph
+    from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 _CONVERT = "Convert"
 
@@ -41,6 +42,7 @@ class Planned(NamedTuple):
     at_border: bool = False  # it is added, and no layer of the delegate stands before it, or none behind
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
     kernel: str | None = None  # that this machine's CPU gets for it, where the runtime chooses by the CPU alone
+    line: str | None = None  # `file:line` of the model's code that caused it; None without an export record
 
     @property
     def delegated(self) -> bool:
@@ -73,19 +75,27 @@ def planned_operators(method: ModelMethod) -> list[Planned]:
     found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := told(number))]
     callers = method.plan.callers()
     for number, graph in method.graphs.items():
-        found += _delegated(graph, len(callers.get(number, ())))
+        found += _delegated(graph, len(callers.get(number, ())), method.origins)
     return found
 
 
 def _portable(method: ModelMethod, instruction: int, reason: PortableReason) -> Planned:
     plan, step = method.plan, method.plan.chains[0].steps[instruction]
     name = plan.called(step)
-    return Planned(name, 1, classify(name).category, _plausible(step_cost(plan, step)), None, reason=reason)
+    cost, origin = _plausible(step_cost(plan, step)), None
+    if method.origins:
+        origin = method.origins.of_handles(method.handles.get(instruction, ()), name)
+    return Planned(name, 1, classify(name).category, cost, None, reason=reason, line=_line(origin))
 
 
-def _delegated(graph: XnnGraph, calls: int) -> list[Planned]:
+def _line(origin: OperatorOrigin | None) -> str | None:
+    frame = origin.frame if origin else None
+    return f"{frame.file}:{frame.line}" if frame else None
+
+
+def _delegated(graph: XnnGraph, calls: int, origins: Origins | None) -> list[Planned]:
     """What XNNPACK runs natively; the nodes as they stand when its rewrites cannot be followed."""
-    view = _Graph(graph, calls)
+    view = _Graph(graph, calls, origins)
     events = predict_events(graph)
     if not events:
         return [view.node(number) for number in range(len(graph.nodes))]
@@ -95,8 +105,9 @@ def _delegated(graph: XnnGraph, calls: int) -> list[Planned]:
 class _Graph:
     """Facts of the nodes of one delegate."""
 
-    def __init__(self, graph: XnnGraph, calls: int) -> None:
+    def __init__(self, graph: XnnGraph, calls: int, origins: Origins | None) -> None:
         self._calls = calls
+        self._origins = origins
         self._nodes = graph.nodes
         self._values = graph.by_id()
         self._costs = GraphCosts(graph)
@@ -128,7 +139,14 @@ class _Graph:
             added=added,
             converts=node.kind == _CONVERT,
             at_border=border is not None and not (border.before and border.after),
+            line=self._line(node),
         )
+
+    def _line(self, node: XnnNode) -> str | None:
+        if self._origins is None:
+            return None
+        made = self._values.get(node.outputs[0]) if node.outputs else None
+        return _line(self._origins.of_node(node, made.dims if made else ()))
 
     def _bits(self, number: int) -> int | None:
         """Width of the narrower of the first input and the result: integers are multiplied as integers."""

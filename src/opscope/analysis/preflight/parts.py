@@ -62,6 +62,7 @@ class MatrixGroup(msgspec.Struct, frozen=True):
         tried: the rule was tried under an emulator.
         advice: what would make them eligible; null when nothing simple does.
         kernel: instructions of the kernel that this machine's CPU gets; null where that is not known before a run.
+        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
     """
 
     verdict: SmeSupport
@@ -75,6 +76,7 @@ class MatrixGroup(msgspec.Struct, frozen=True):
     tried: bool
     advice: str | None
     kernel: str | None = None
+    lines: list[str] = []
 
 
 class MatrixWork(msgspec.Struct, frozen=True):
@@ -142,6 +144,7 @@ class PortableGroup(msgspec.Struct, frozen=True):
         work: of all of them.
         share: of the bytes of all operators; null when nothing is known of them.
         reason: why, with the evidence of the first of them.
+        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
     """
 
     operator: str
@@ -149,6 +152,7 @@ class PortableGroup(msgspec.Struct, frozen=True):
     work: GroupWork
     share: float | None
     reason: PortableReason
+    lines: list[str] = []
 
 
 def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
@@ -212,6 +216,7 @@ def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
         tried=found.tried if found else True,
         advice=found.advice if found else None,
         kernel=operators[0].kernel,
+        lines=_lines(operators),
     )
 
 
@@ -258,4 +263,9 @@ def _portable_key(operator: Planned) -> tuple[str, ...]:
 def _portable_group(operators: Sequence[Planned], whole: int) -> PortableGroup:
     first, work = operators[0], work_of(operators)
     assert first.reason is not None  # noqa: S101 - only portable operators are grouped here
-    return PortableGroup(first.name, first.category, work, work.bytes / whole if whole else None, first.reason)
+    share = work.bytes / whole if whole else None
+    return PortableGroup(first.name, first.category, work, share, first.reason, _lines(operators))
+
+
+def _lines(operators: Sequence[Planned]) -> list[str]:
+    return list(dict.fromkeys(one.line for one in operators if one.line))

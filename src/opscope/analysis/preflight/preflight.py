@@ -41,7 +41,7 @@ from opscope.program.partition.sme_support import Form, SmeSupport
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from opscope.analysis.preflight.parts import MatrixGroup
     from opscope.program.model import ModelMethod, ProgramModel
@@ -207,6 +207,10 @@ _NAMED = 3
 """Portable operators that are named for it."""
 
 
+def _lines(groups: Iterable[PortableGroup]) -> list[str]:
+    return list(dict.fromkeys(line for group in groups for line in group.lines))
+
+
 def next_step(group: PortableGroup) -> str:
     """What to do about portable operators of one name and reason."""
     return advice(group.operator, group.reason.cause, group.reason.evidence)
@@ -234,7 +238,7 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
     if first is not None and first.reason.cause is not Cause.NOT_LOWERED:
         evidence, step = f"{evidence}; {first.operator}: {first.reason.text}", next_step(first)
     words = "nothing is accelerated", evidence, step
-    return [finding("nothing_delegated", Severity.HIGH, words)]
+    return [finding("nothing_delegated", Severity.HIGH, words).about(lines=_lines(method.portable))]
 
 
 @declare_rule(Severity.HIGH)
@@ -291,7 +295,7 @@ def _not_eligible(group: MatrixGroup) -> Message:
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
     severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM
     step = group.advice or "no simple fix: check its cost in a profile"
-    return finding("not_eligible", severity, (title, evidence, step))
+    return finding("not_eligible", severity, (title, evidence, step)).about(lines=group.lines)
 
 
 @declare_rule(
@@ -314,7 +318,7 @@ def portable(method: MethodPreflight) -> list[Message]:
         shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
         told = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
-        found.append(told.about(recipe=recipe_of(group.operator, group.reason.cause)))
+        found.append(told.about(recipe=recipe_of(group.operator, group.reason.cause), lines=group.lines))
     return found
 
 
@@ -338,7 +342,8 @@ def cut_up(method: MethodPreflight) -> list[Message]:
         Severity.MEDIUM,
         (f"the model is split into {counted_text(calls, 'delegate call')}", evidence, step),
     )
-    return [told.about(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
+    recipe = recipe_of(first.operator, first.reason.cause) if first else None
+    return [told.about(recipe=recipe, lines=_lines(method.portable))]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)

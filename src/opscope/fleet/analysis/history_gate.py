@@ -142,6 +142,7 @@ def _change(operator: Operator, found: PredictionInterval, corrected: float) -> 
         verdict=found.verdict(corrected),
         module=operator.module,
         aten=operator.aten,
+        source=operator.source,
     )
 
 

@@ -101,7 +101,7 @@ def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> by
     for comparison in content.comparisons:
         samples += _comparison(base, comparison, sides)
     samples += _conclusions(base, content.quality, content.findings)
-    return _text(_given([*samples, *_repetitions(base, manifest)], given))
+    return exposition(_given([*samples, *_repetitions(base, manifest)], given))
 
 
 def openmetrics_of(
@@ -118,7 +118,7 @@ def openmetrics_of(
         else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
     )
     samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
-    return _text(_given([*samples, *_conclusions(labels, analysis.quality, analysis.findings)], given))
+    return exposition(_given([*samples, *_conclusions(labels, analysis.quality, analysis.findings)], given))
 
 
 def _given(samples: Iterable[Sample], given: MetricLabels | None) -> list[Sample]:
@@ -132,7 +132,7 @@ def _given(samples: Iterable[Sample], given: MetricLabels | None) -> list[Sample
 def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Message]) -> Iterator[Sample]:
     """How far figures can be trusted, and findings by severity."""
     if quality:
-        yield from _states("opscope_quality", labels, Grade, quality.grade)
+        yield from states("opscope_quality", labels, Grade, quality.grade)
     found = [finding.severity for finding in findings]
     yield from (Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)
 
@@ -226,7 +226,7 @@ def _comparison(base: Labels, comparison: Comparison, sides: Mapping[str, str]) 
         yield Sample("opscope_speedup_ratio", labels, result.speedup)
     for bound, value in zip(("lower", "upper"), result.ci95 or (), strict=False):
         yield Sample("opscope_speedup_bound_ratio", labels | {"bound": bound}, value)
-    yield from _states("opscope_verdict", labels, Verdict, result.verdict)
+    yield from states("opscope_verdict", labels, Verdict, result.verdict)
 
 
 def _repetitions(base: Labels, manifest: Manifest) -> Iterator[Sample]:
@@ -239,15 +239,16 @@ def _repetitions(base: Labels, manifest: Manifest) -> Iterator[Sample]:
         yield Sample("opscope_repetitions", base | {"outcome": outcome}, count)
 
 
-def _states(name: str, labels: Labels, states: Iterable[Grade | Verdict], actual: Grade | Verdict) -> Iterator[Sample]:
-    for state in states:
+def states(name: str, labels: Labels, every: Iterable[Grade | Verdict], actual: Grade | Verdict) -> Iterator[Sample]:
+    """A sample for each state of a state set, 1 for the one that is."""
+    for state in every:
         yield Sample(name, labels | {name: state.value}, int(state is actual))
 
 
-def _text(samples: Sequence[Sample]) -> bytes:
+def exposition(samples: Sequence[Sample], families: Sequence[Family] = FAMILIES) -> bytes:
     """Families in their order, each with its samples together."""
     lines = []
-    for family in FAMILIES:
+    for family in families:
         own = [_line(family, sample) for sample in samples if sample.family == family.name]
         if own:
             lines += [f"# TYPE {family.name} {family.kind}"]

@@ -100,7 +100,7 @@ class OnnxRuntime(Runtime):
         stored = used_bits(weight.dtype for weight in graph.all_weights() if len(weight.shape) > 1)
         return stored | {8} if any(node.op in _QUANTISING for node in graph.all_nodes()) else stored
 
-    def preflight(self, program: Path) -> Preflight:
+    def preflight(self, program: Path, record: Path | None = None) -> Preflight:  # noqa: ARG002 - it has none
         """By a session of it, where the package is installed."""
         from opscope.runtimes.onnxruntime.preflight import onnx_preflight
 

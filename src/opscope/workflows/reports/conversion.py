@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opscope.kit.run_files import KitOutput
     from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
+    from opscope.reports.formats.collected import Collected
     from opscope.reports.formats.perfetto import TrackGroup
     from opscope.runtimes.side import ProgramFiles, Side, Warmup
 
@@ -32,7 +33,12 @@ _SUFFIXES = {
     "perfetto": ".perfetto.json",
     "speedscope": ".speedscope.json",
     "folded": ".folded.txt",
+    "pprof": ".pb.gz",
+    "sarif": ".sarif",
     "openmetrics": ".openmetrics.txt",
+    "github-benchmark": ".benchmark.json",
+    "bencher": ".bmf.json",
+    "model-card": ".card.md",
 }
 _SEVERAL = {
     "model-explorer": None,
@@ -42,8 +48,8 @@ _SEVERAL = {
 }
 """Formats of several files, and the ends of their names; None: the variants decide."""
 _BY_DEFAULT = "operator"
-_STACKS = ("speedscope", "folded")
-_OF_PROGRAMS = ("model-explorer", "perfetto", "tables", *_STACKS)
+_STACKS = ("speedscope", "folded", "pprof")
+_OF_PROGRAMS = ("model-explorer", "perfetto", "tables", "sarif", *_STACKS)
 _PACKED = (".gz", ".zst")
 CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
 
@@ -53,7 +59,9 @@ class ConvertOptions(NamedTuple):
 
     program: str | Path | None = None  # the .pte of a trace; a bundle has its own
     etrecord: str | Path | None = None  # of the same export
-    by: str | None = None  # what flame graphs are built from, ``operator`` or ``module``; None: operators
+    # what flame graphs and pprof's stacks are built from, ``operator`` or ``module``; None: operators, of pprof modules
+    # where they are known
+    by: str | None = None
     device: str | None = None  # name of the machine in openmetrics; None: CPU, system and address
     commit: str | None = None  # of what was measured, in openmetrics; None: not said
 
@@ -69,6 +77,7 @@ class Request(NamedTuple):
     by: str  # what flame graphs are built from
     device: str | None = None  # as in `ConvertOptions`
     commit: str | None = None
+    by_said: bool = False  # whether the user chose `by`
 
 
 def convert(
@@ -82,10 +91,11 @@ def convert(
 ) -> list[Path]:
     """Write a trace or a bundle in another format.
 
-    Of a bundle without ``#variant``, ``csv``, ``parquet`` and ``kit-csv`` hold the accelerated variant, the others all.
+    Of a bundle without ``#variant``, ``csv``, ``parquet``, ``pprof``, ``sarif`` and ``kit-csv`` hold the accelerated
+    variant, the others all.
 
     Args:
-        path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` also a .pte alone.
+        path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` and ``sarif`` also a program alone.
         to: one of ``CONVERT_FORMATS``.
         out: the file, for formats of several files the directory; None: beside the trace, with the format's suffix.
         warmup: inferences of each process to mark as warm-up; as in :func:`opscope.api.analyze`.
@@ -147,16 +157,17 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
         raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
     if to != "openmetrics" and (given.device or given.commit):
         raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
-    files = program_files(given.program, given.etrecord)
+    alone = given.etrecord and not given.program and _is_program(Path(path))
+    files = program_files(path if alone else given.program, given.etrecord)
     by = given.by or _BY_DEFAULT
     stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
-    return Request(str(path), to, stem, warmup, files, by, given.device, given.commit)
+    return Request(str(path), to, stem, warmup, files, by, given.device, given.commit, given.by is not None)
 
 
 def _check_by(to: str, by: str) -> None:
     known = (_BY_DEFAULT, "module")
     if to not in _STACKS:
-        raise UsageError(f"{to} is not a flame graph", where="--by", hint=f"it applies to {' and '.join(_STACKS)}")
+        raise UsageError(f"{to} has no stacks", where="--by", hint=f"it applies to {', '.join(_STACKS)}")
     if by not in known:
         raise UsageError(f"unknown grouping {by!r}", where="--by", hint=did_you_mean(by, known))
 
@@ -347,6 +358,69 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
     return results
 
 
+def _pprof(request: Request) -> dict[str, Content]:
+    from opscope.measurements.analyses import analysis_of
+    from opscope.reports.formats.pprof import pprof
+    from opscope.reports.formats.stacks import By
+
+    analysis = analysis_of(_checked(_side(request)))
+    by = By(request.by) if request.by_said else By.MODULE if analysis.modules else By.OPERATOR
+    return {".pb.gz": pprof(analysis, by)}
+
+
+def _sarif(request: Request) -> dict[str, Content]:
+    """Findings of what was measured; of a program alone those of its preflight."""
+    from opscope.analysis.findings.message import MessageKind
+    from opscope.core.table.places import by_operator
+    from opscope.measurements.analyses import analysis_of
+    from opscope.reports.formats.sarif import sarif, with_lines
+    from opscope.workflows.analyze.preflight import preflight, record_beside
+
+    path, root = Path(request.path), str(Path.cwd())
+    if _is_program(path):
+        record = request.files.etrecord if request.files else record_beside(path)
+        told = [finding for method in preflight(path, record).methods for finding in method.findings]
+        return {".sarif": sarif(request.path, told, root)}
+    analysis = analysis_of(_checked(_side(request)))
+    findings = [one for one in analysis.findings if one.kind is MessageKind.FINDING]
+    lines = {key: one.source for key, one in by_operator(analysis.operators).items() if one.source}
+    return {".sarif": sarif(request.path, with_lines(findings, lines), root)}
+
+
+def _collected(request: Request) -> Collected:
+    """What collectors of figures are given: a whole bundle, or one side."""
+    from opscope.measurements.analyses import analysis_of
+    from opscope.reports.formats.collected import collected, collected_of
+
+    if _is_whole(request):
+        return collected(_report(request))
+    side = _checked(_side(request))
+    if side.table.clock is not Clock.NS:
+        problem = f"its figures are in seconds, but this trace counts {side.table.clock.value}"
+        raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
+    manifest = side.bundle.manifest if side.bundle else None
+    model = manifest.model_of(side.label).name if manifest else request.stem
+    return collected_of(analysis_of(side), model, manifest)
+
+
+def _github_benchmark(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.collected import github_benchmark
+
+    return {".benchmark.json": github_benchmark(_collected(request))}
+
+
+def _bencher(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.collected import bencher
+
+    return {".bmf.json": bencher(_collected(request))}
+
+
+def _model_card(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.collected import model_card
+
+    return {".card.md": model_card(_collected(request))}
+
+
 def _tables(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.tables import variant_tables
 
@@ -469,6 +543,11 @@ _FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {  # content of e
     "speedscope": _speedscope,
     "folded": _folded,
     "openmetrics": _openmetrics,
+    "pprof": _pprof,
+    "sarif": _sarif,
+    "github-benchmark": _github_benchmark,
+    "bencher": _bencher,
+    "model-card": _model_card,
     "model-explorer": _model_explorer,
     "tables": _tables,
     "kit-csv": _kit_csv,

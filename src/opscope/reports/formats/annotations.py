@@ -1,0 +1,159 @@
+"""A decision as workflow commands of GitHub Actions, which become annotations of a run and of the files of a change.
+
+The first one is the headline: an error where the candidate may not pass, else a notice. Operators that lost are
+warnings, operators that one side alone has, and findings that the baseline does not have, are notices: of each level
+GitHub shows ten of a step. An annotation names the line of the model's code where that is known and below the root,
+since GitHub knows files by their paths in the repository.
+
+Source of the format: "Workflow commands for GitHub Actions"; escapes as in ``packages/core/src/command.ts`` of
+github.com/actions/toolkit.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.analysis.gate.decision import failing
+from opscope.analysis.gate.gate import ComparisonEvidence
+from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
+from opscope.core.units import count_text, signed_share_text, time_text
+from opscope.reports.document.text import plain
+from opscope.reports.gate import LEAST_LOSS, gate_sentence, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from opscope.analysis.compare.compare import OperatorChange
+    from opscope.analysis.findings.message import Message
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.work.gate import WorkChange
+    from opscope.reports.gate import GateText
+
+_MOST = 9
+"""Of a level: GitHub shows ten of a step, and one more may be written by the step itself."""
+_MOST_FINDINGS = 3
+_LONGEST = 300
+_TITLE = "opscope check"
+
+
+class Annotation(NamedTuple):
+    """A workflow command."""
+
+    level: str  # error, warning or notice
+    title: str
+    text: str
+    line: str | None = None  # ``file:line`` of the code that it is about, or a file; None: it is about the run
+
+    def command(self, root: str = "") -> str:
+        """The line to print.
+
+        Args:
+            root: directory that files are relative to; the file of another directory is told in the text.
+        """
+        file, number = _split(self.line or "", root)
+        told = self.text if file or not self.line else f"{self.text} ({plain(self.line, _LONGEST)})"
+        given = {"file": file, "line": number if file else "", "title": self.title}
+        properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
+        return f"::{self.level} {properties}::{_data(told)}"
+
+
+class JudgedProgram(NamedTuple):
+    """What is known of the program that was judged."""
+
+    path: str = ""  # its file; empty where it is none
+    findings: Sequence[Message] = ()  # that the program of the baseline does not have
+    layers: Mapping[str, str] = {}  # lines of the model's code, by layer
+
+
+def gate_annotations(
+    decision: Decision[Any],
+    text: GateText,
+    judged: JudgedProgram = JudgedProgram(),  # noqa: B008 - an immutable value
+) -> list[Annotation]:
+    """The annotations of a decision.
+
+    Args:
+        decision: of a gate.
+        text: what its kind of evidence says.
+        judged: what is known of the candidate's program.
+    """
+    slower, lone = _operators(decision.evidence, judged.layers)
+    told = [gate_sentence(decision, text)]
+    told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
+    told += [f"Next: {decision.advice}"] if decision.advice else []
+    first = next((one.line for one in slower if one.line), judged.path or None)
+    level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
+    head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
+    new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in judged.findings]
+    return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
+
+
+def _first(lines: Sequence[str]) -> str | None:
+    return lines[0] if lines else None
+
+
+def _advice(one: Message) -> str:
+    return ". ".join(plain(word, _LONGEST) for word in (one.evidence, one.next_step) if word)
+
+
+def _operators(evidence: object, layers: Mapping[str, str]) -> tuple[list[Annotation], list[Annotation]]:
+    """Operators that lost, and those that one side alone has."""
+    if isinstance(evidence, WorkAndTimeEvidence):
+        work, time = _operators(evidence.work, layers), _operators(evidence.time, layers)
+        return [*work[0], *time[0]], [*work[1], *time[1]]
+    if isinstance(evidence, ComparisonEvidence):
+        least = LEAST_LOSS * evidence.end_to_end.candidate_ns
+        return [_slower(one) for one in evidence.slower if -one.saved_ns >= least], list(_lone(evidence.unmatched))
+    if isinstance(evidence, WorkEvidence):
+        return list(_more_work(evidence.changed, layers)), []
+    return [], []
+
+
+def _slower(change: OperatorChange) -> Annotation:
+    before, after = (time_text(ns or 0.0) for ns in (change.baseline_ns, change.candidate_ns))
+    text = f"{before} to {after}, {time_text(-change.saved_ns)} lost, in traced runs"
+    return Annotation("warning", f"slower: {_name(change)}", text, change.source)
+
+
+def _lone(changes: Iterable[OperatorChange]) -> Iterator[Annotation]:
+    for one in changes:
+        side = "new" if one.baseline_ns is None else "gone"
+        took = one.candidate_ns if one.baseline_ns is None else one.baseline_ns
+        line = one.source if one.baseline_ns is None else None  # the line of what is gone is another's now
+        yield Annotation("notice", f"{side}: {_name(one)}", f"{time_text(took or 0.0)} in traced runs", line)
+
+
+def _name(change: OperatorChange) -> str:
+    layer = f"{plain(change.module)}, " if change.module else ""
+    return f"{layer}{plain(change.name)}"
+
+
+def _more_work(changes: Iterable[WorkChange], layers: Mapping[str, str]) -> Iterator[Annotation]:
+    for one in changes:
+        if one.more > 0:
+            share = (
+                f" ({signed_share_text(one.candidate / one.baseline - 1)})" if one.baseline and one.candidate else ""
+            )
+            counts = f"{count_text(one.baseline or 0)} to {count_text(one.candidate or 0)} instructions{share}, exact"
+            line = layers.get(one.layer or "")
+            yield Annotation("warning", f"more work: {plain(one.label)}", counts, line)
+
+
+def _split(line: str, root: str) -> tuple[str, str]:
+    """File, relative to the root, and line; empty where it is not below the root."""
+    name, _, number = line.rpartition(":")
+    file, number = (name, number) if name and number.isdecimal() else (line, "")
+    path = PurePath(file)
+    if path.is_absolute() and root and path.is_relative_to(root):
+        path = path.relative_to(root)
+    outside = path.is_absolute() or ".." in path.parts
+    return ("", "") if outside or not file else (path.as_posix(), number)
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,109 @@
+"""What a program tells before it runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import NotFoundError, OpscopeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analysis.findings.message import Message
+    from opscope.measurements.results import PreflightResult
+    from opscope.runtimes.runtime import Runtime
+
+_HEAD = 8
+_FIGURES = re.compile(r"\d[\d.,]*")
+
+
+def preflight(path: str | Path, etrecord: str | Path | None = None) -> PreflightResult:
+    """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
+
+    Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
+    An .onnx is run once, where ONNX Runtime is installed, since only that tells all shapes.
+
+    Args:
+        path: the program, a .pte, a .tflite or an .onnx.
+        etrecord: export record of a .pte, which adds the lines of the model's code to findings; None: without.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is none of these, truncated, or damaged.
+        UsageError: it cannot be run here whatever is asked, as `opscope profile` says.
+        RunError: ONNX Runtime does not run it.
+    """
+    from opscope.measurements.notebook import shown_as
+    from opscope.measurements.results import PreflightResult
+
+    place = Path(path)
+    runtime = _runtime(place)
+    runtime.check(place)
+    return shown_as(PreflightResult, runtime.preflight(place, None if etrecord is None else Path(etrecord)))
+
+
+def record_beside(program: Path) -> Path | None:
+    """The export record that `opscope export` leaves beside a program; None where there is none."""
+    record = program.with_suffix(".etrecord")
+    return record if record.is_file() else None
+
+
+def new_findings(baseline: Path, candidate: Path) -> list[Message]:
+    """Findings on a program that another one does not have; none where nothing can be told of one of them."""
+    try:
+        before, after = ([*_findings(program)] for program in (baseline, candidate))
+    except OpscopeError:
+        return []
+    known = {_without_figures(finding) for finding in before}
+    return [finding for finding in after if _without_figures(finding) not in known]
+
+
+def lines_of_layers(program: Path) -> dict[str, str]:
+    """For each layer of a program the line of the model's code that calls it, as ``file:line``.
+
+    Empty where no record of its export lies beside it, or that tells nothing.
+    """
+    from opscope.program.origin import own_line
+    from opscope.runtimes.registry import read_model
+
+    record = record_beside(program)
+    try:
+        found = read_model(program, record).record if record else None
+    except OpscopeError:
+        return {}
+    lines: dict[str, str] = {}
+    for node in (node for graph in found.graphs for node in graph.nodes) if found else ():
+        frame = own_line(node.frames)
+        if frame and node.modules:
+            lines.setdefault(node.modules[-1].path, f"{frame.file}:{frame.line}")
+    return lines
+
+
+def _without_figures(finding: Message) -> str:
+    """What a finding is about: its shares differ from program to program."""
+    return f"{finding.rule}: {_FIGURES.sub('', finding.title)}"
+
+
+def _findings(program: Path) -> Iterator[Message]:
+    for method in preflight(program, record_beside(program)).methods:
+        yield from method.findings
+
+
+def _runtime(path: Path) -> Runtime:
+    """The runtime of a program; what is none is refused with a word on what is expected."""
+    from opscope.readers.compressed import mapped_file
+    from opscope.readers.other_files import not_recognised
+    from opscope.runtimes.registry import RUNTIMES
+
+    if path.is_dir():
+        hint = "name the program; in a bundle it is in model/"
+        raise NotFoundError("a directory, not a program", where=path, hint=hint)
+    mapped_file(path)
+    found = next((one for one in RUNTIMES if one.holds(path)), None)
+    if found is None:
+        known = "a .pte as written by `opscope profile` or ExecuTorch's exporter, a .tflite or an .onnx"
+        raise not_recognised(path, hint=f"give {known}; `opscope analyze` reads traces")
+    return found

@@ -1,0 +1,105 @@
+"""A check of pull requests for a repository on GitHub: the workflow, and the action that it uses, copied beside it.
+
+The repository then depends on no other one, and nothing in the workflow is left to be filled in. The action installs
+the opscope that wrote it: from a wheel beside it where no index and no repository has that.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
+from opscope.core.files import write_new
+from opscope.core.version import __version__
+
+ACTION, WORKFLOW = ".github/opscope", ".github/workflows/speed.yml"
+BASELINES = ("branch", "artifact", "cache", "store")
+"""Where the check finds what it compares with."""
+_SOURCE = "source.txt"
+
+
+class WrittenWorkflow(NamedTuple):
+    """What was written into a repository."""
+
+    workflow: Path
+    action: Path  # its directory
+
+
+def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWorkflow:
+    """Write the workflow and the action that it uses.
+
+    Args:
+        baseline: one of ``BASELINES``.
+        root: of the repository.
+
+    Raises:
+        UsageError: there is no such baseline, the root is no repository, or it has such files.
+        MissingDependencyError: the wheel of a checkout could not be built.
+        StorageError: the files cannot be written.
+    """
+    if baseline not in BASELINES:
+        raise UsageError(f"unknown baseline {baseline!r}", where="--github", hint=did_you_mean(baseline, BASELINES))
+    place = Path(root)
+    workflow, action = place / WORKFLOW, place / ACTION
+    if not (place / ".git").exists():
+        raise UsageError("not the top of a git repository", where=place, hint="change to it first")
+    for path in (workflow, action):
+        if path.exists():
+            raise UsageError("it exists", where=path, hint="remove it first; it is in the repository's history")
+    example = _shipped() / "examples" / "github-actions" / f"speed-{baseline}.yml"
+    files = {action / name: content for name, content in _action().items()} | {workflow: example.read_bytes()}
+    for path, content in files.items():  # the workflow last: without its action it would fail
+        write_new(path, content)
+    return WrittenWorkflow(workflow, action)
+
+
+def _shipped() -> Path:
+    """Where the action is: in the installed package, or the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "github"
+    return installed if installed.is_dir() else package.parents[1]
+
+
+def _action() -> dict[str, bytes]:
+    """The files of the action, by their names in its directory."""
+    own = _shipped()
+    files = {f"action/{script.name}": script.read_bytes() for script in sorted((own / "action").glob("*.py"))}
+    source, wheel = _source()
+    return files | wheel | {_SOURCE: f"{source}\n".encode(), "action.yml": (own / "action.yml").read_bytes()}
+
+
+def _source() -> tuple[str, dict[str, bytes]]:
+    """What pip is to install, ``{extras}`` for the extras, and the wheel that it is where there is no other way."""
+    try:
+        origin = json.loads(distribution("opscope").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    url = str(origin.get("url", ""))
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return f"opscope{{extras}} @ {vcs['vcs']}+{url}@{vcs['commit_id']}", {}
+    if not url.startswith("file:"):
+        return f"opscope{{extras}}=={__version__}", {}
+    place = Path(unquote(urlsplit(url).path))
+    with tempfile.TemporaryDirectory() as work:
+        wheel = place if place.suffix == ".whl" and place.is_file() else _built(place, Path(work))
+        return f"{wheel.name}{{extras}}", {wheel.name: wheel.read_bytes()}
+
+
+def _built(checkout: Path, work: Path) -> Path:
+    """The wheel of a checkout."""
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(work), str(checkout)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        hint = "`make dist` in this checkout writes a wheel: install it, and try again"
+        raise MissingDependencyError(f"the wheel could not be built: {told}", where=checkout, hint=hint)
+    (wheel,) = work.glob("*.whl")
+    return wheel
