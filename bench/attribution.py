@@ -29,7 +29,7 @@ from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.attribution import EventNodes, match_events
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

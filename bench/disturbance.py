@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.latency.timing import OFF_CPU, preempted
-from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.usage import OffCpuMeter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

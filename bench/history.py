@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
-from opscope.core.stats.effect import Verdict
-from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.effect import FEWEST, Verdict, predict
 from opscope.core.stats.segments import firm_segments, segments
 from opscope.fleet.analysis.history_gate import current_level
 

@@ -57,11 +57,10 @@ from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.stores import AddReport, RemoveReport
 from opscope.hosts.target_kinds import KINDS as KINDS_OF_TARGETS
-from opscope.npu.analysis.compare import TilesComparison
-from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.analysis.compare import TilesComparison, TilesEvidence
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
-from opscope.program.ceilings.ceilings import Ceilings
+from opscope.program.ceilings import Ceilings
 from opscope.program.operators.kinds import KINDS, Category, Kind
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent

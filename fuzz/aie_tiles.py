@@ -66,7 +66,7 @@ def words_traces() -> list[bytes]:
 def read_words(data: bytes) -> object:
     """Spans as arrays, those of units that lost nothing compared with a decoding command by command."""
     from aie_traces import flat, plain_events
-    from opscope.npu.readers import packets as aie_packets
+    from opscope.npu.readers import words as aie_packets
     from opscope.npu.readers import words as aie_words
 
     found = aie_words.read_words(data, WHERE)

@@ -223,7 +223,7 @@ def _read_data_keys(data: bytes) -> object:
 
 
 def _read_bundled(data: bytes) -> object:
-    from opscope.runtimes.executorch.bundled import read_bundled
+    from opscope.runtimes.executorch.program_files import read_bundled
 
     return on_path(read_bundled)(data)
 
@@ -288,7 +288,7 @@ def _payloads() -> list[bytes]:
 
 
 def _read_payload(data: bytes) -> object:
-    from opscope.runtimes.executorch.xnnpack.payload import decode_xnn_graph
+    from opscope.runtimes.executorch.xnnpack import decode_xnn_graph
 
     return decode_xnn_graph(data, str(WHERE))
 
@@ -298,7 +298,7 @@ def _follow_graph(data: bytes) -> object:
     from opscope.program.cost.cost import GraphCosts
     from opscope.program.xnnpack.attribution import match_events, predict_events
     from opscope.program.xnnpack.boundaries import Neighbours
-    from opscope.runtimes.executorch.xnnpack.payload import decode_xnn_graph
+    from opscope.runtimes.executorch.xnnpack import decode_xnn_graph
 
     graph = decode_xnn_graph(data, str(WHERE))
     names = [f"{event.operator} (NC) #1" for event in predict_events(graph)]
@@ -319,9 +319,9 @@ def _follow_program(data: bytes) -> object:
     from opscope.program.cost.shapes import propagate
     from opscope.program.partition.partition_reasons import PortableReasons
     from opscope.program.structure.plan import PlannedTensor
-    from opscope.program.xnnpack.value_uses import Links
+    from opscope.program.xnnpack.boundaries import Links
     from opscope.runtimes.executorch.pte import decode_executable
-    from opscope.runtimes.executorch.xnnpack.payload import delegate_graphs
+    from opscope.runtimes.executorch.xnnpack import delegate_graphs
 
     program = decode_executable(data, str(WHERE))
     with suppress(TraceFormatError):
@@ -339,7 +339,7 @@ def _follow_program(data: bytes) -> object:
 
 
 def _read_log(data: bytes) -> object:
-    from opscope.readers.kernel_log import parse_kernel_log
+    from opscope.readers.kernels import parse_kernel_log
 
     return parse_kernel_log(data)
 
@@ -353,7 +353,7 @@ def _logs() -> list[bytes]:
 
 
 def _read_counts(data: bytes) -> object:
-    from opscope.readers.kernel_counts import parse_kernel_counts
+    from opscope.readers.kernels import parse_kernel_counts
 
     return parse_kernel_counts(data, WHERE)
 
@@ -367,7 +367,7 @@ def _counts() -> list[bytes]:
 
 
 def _read_recording(data: bytes) -> object:
-    from opscope.readers.recordings.recording import read_recording
+    from opscope.readers.recordings import read_recording
 
     return on_path(read_recording)(data)
 
@@ -614,7 +614,7 @@ TARGETS = (
     ),
     Target(
         "bundled",
-        "opscope.runtimes.executorch.bundled",
+        "opscope.runtimes.executorch.program_files",
         _read_bundled,
         lambda: [(DATA / "scaled.bpte").read_bytes()],
         (b"BP08", b"\xff" * 4, b"\0" * 8),
@@ -650,24 +650,22 @@ TARGETS = (
     Target("flatbuffer", "opscope.readers.flatbuffer", _read_flatbuffer, lambda: etdump_traces() + pte_programs()),
     Target(
         "xnnpack-payload",
-        "opscope.runtimes.executorch.xnnpack.payload",
+        "opscope.runtimes.executorch.xnnpack",
         _read_payload,
         _payloads,
         (b"XH00", b"XN01", b"XN00"),
     ),
     Target(
         "xnnpack-log",
-        "opscope.readers.kernel_log",
+        "opscope.readers.kernels",
         _read_log,
         _logs,
         (b"microkernel '", b"Using ", b" (", b": "),
     ),
-    Target(
-        "kernel-counts", "opscope.readers.kernel_counts", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)
-    ),
+    Target("kernel-counts", "opscope.readers.kernels", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)),
     Target(
         "recording",
-        "opscope.readers.recordings.recording",
+        "opscope.readers.recordings",
         _read_recording,
         _recordings,
         (b"sample:", b" (in ", b'ref="', b": "),

@@ -9,7 +9,6 @@ import pytest
 
 from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
-from opscope.analysis.kernels.kernel_join import copies_of, join_calls
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
     KernelColumn,
@@ -32,6 +31,7 @@ from opscope.analysis.kernels.ladder import (
 )
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
+from opscope.measurements.counted_calls import copies_of, join_calls
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.recordings import StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass

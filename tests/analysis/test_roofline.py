@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from fakes import rate, round_ceilings
 from opscope.analysis.analysis import operator_work
 from opscope.analysis.operators.operators import operators
-from opscope.analysis.roofline.operator_ceiling import (
+from opscope.analysis.roofline import (
     Bound,
     Interval,
     OperatorWork,
     Placement,
     RateUnit,
     Shortfall,
+    roofline,
 )
-from opscope.analysis.roofline.roofline import roofline
-from opscope.program.ceilings.ceilings import Ceilings, KernelClass, MacCeiling, MemoryCeiling, Pattern
+from opscope.program.ceilings import Ceilings, KernelClass, MacCeiling, MemoryCeiling, Pattern
 from traces import table
 
 CEILINGS = round_ceilings()

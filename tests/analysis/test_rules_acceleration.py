@@ -16,7 +16,7 @@ from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, exa
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
-from opscope.program.ceilings.ceilings import Ceilings
+from opscope.program.ceilings import Ceilings
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.reports.document.messages import sentence
 from texts import NO_CEILINGS

@@ -11,7 +11,7 @@ from opscope.analysis.operators.operators import Operator
 from opscope.analysis.rules.attention import attention_masking
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.movement import fragmentation
-from opscope.analysis.rules.recurrence import unrolled_recurrence
+from opscope.analysis.rules.operators import unrolled_recurrence
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.kinds import AttentionPart
 from traces import table

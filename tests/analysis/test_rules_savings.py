@@ -8,10 +8,8 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings import message as messages
-from opscope.analysis.findings.finding import ordered, with_overlaps
-from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, passed
-from opscope.analysis.roofline.operator_ceiling import Bound, Interval, Placement
-from opscope.analysis.roofline.roofline import Roofline
+from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, ordered, passed, with_overlaps
+from opscope.analysis.roofline import Bound, Interval, Placement, Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
 from opscope.analysis.rules.rules import examine, merged
 from opscope.core.table import EventTable

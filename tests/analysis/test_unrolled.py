@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from opscope.analysis.operators.modules import module_times
+from opscope.analysis.operators.modules import FEWEST_STEPS, module_times, unrolled
 from opscope.analysis.operators.operators import Operator, sums
-from opscope.analysis.operators.unrolled import FEWEST_STEPS, unrolled
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify
 from opscope.reports.content.content import OperatorRow, steps_together

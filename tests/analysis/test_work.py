@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opscope.analysis.work.padding import padded_sizes
 from opscope.analysis.work.receipt import CountRequest, differences, read_receipt, receipt_of
-from opscope.analysis.work.work import CountedOperator, RestWork, Work
+from opscope.analysis.work.work import CountedOperator, RestWork, Work, padded_sizes
 from opscope.core.errors import TraceFormatError
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.work import work_document

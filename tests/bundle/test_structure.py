@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.structure import file_roles
+from opscope.bundle.documents import file_roles
 
 BUNDLE = Path(__file__).parents[1] / "data" / "bundles" / "flat-rooms"
 

@@ -26,7 +26,7 @@ from opscope.cli.gating import Told, tell
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
 from opscope.fleet.analysis.fleet_gate import FleetEvidence
-from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.analysis.compare import TilesEvidence
 from programs import tiny_program
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "check.schema.json"

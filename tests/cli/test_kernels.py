@@ -24,7 +24,7 @@ from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, TraceFormatError, UsageError
 from opscope.kit.readers.csv import kernel_rows
 from opscope.reports.formats.tables import COLUMNS
-from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
+from opscope.workflows.kernel_view import count_kernels, kernel_filter, kernels
 from programs import write_tiny_program
 from texts import NO_MICROKERNEL, SME_SELECTED
 from whole_report import whole_report

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from opscope.bundle.settings import USUAL, ExperimentSettings, words_of
 from opscope.cli.measuring import Asked, with_settings
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 
 OTHER = {
     "ablate": ("avx512", "avx2"),

@@ -21,7 +21,7 @@ from kit_files import pair, write_run
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, RunError, UsageError
-from opscope.experiment.config_files import template
+from opscope.experiment.config import template
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import read_experiments, run

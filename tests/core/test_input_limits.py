@@ -32,7 +32,7 @@ from opscope.core.system.memory import (
 from opscope.npu.readers.files import read_tiles
 from opscope.readers.compressed import mapped_file
 from opscope.readers.outputs import read_arrays
-from opscope.readers.recordings.recording import read_recording
+from opscope.readers.recordings import read_recording
 from opscope.readers.registry import read_trace
 from texts import BEYOND_MEMORY, NO_REGULAR_FILE, UNUSABLE_SIZE
 from traces import etdump

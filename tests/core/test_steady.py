@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from opscope.core.stats.changes import level_changes
 from opscope.core.stats.modes import dip, modes
-from opscope.core.stats.series import autocorrelation, binned, clock_step, effective_size, mid_ranks
-from opscope.core.stats.shape import Shape
-from opscope.core.stats.steady import steadiness
-from opscope.core.stats.trend import trend
+from opscope.core.stats.series import autocorrelation, binned, clock_step, effective_size, mid_ranks, trend
+from opscope.core.stats.steady import Shape, steadiness
 
 LEVEL = 1e6
 SERIES = 200

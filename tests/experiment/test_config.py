@@ -14,10 +14,8 @@ import pytest
 
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, UsageError
-from opscope.experiment.config import Config
-from opscope.experiment.config_files import template
-from opscope.experiment.planned import Experiments
-from opscope.experiment.settings import Settings
+from opscope.experiment.config import Config, template
+from opscope.experiment.planned import Experiments, Settings
 from opscope.workflows.measure.running import read_experiments
 
 if sys.version_info >= (3, 11):

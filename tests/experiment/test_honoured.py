@@ -41,7 +41,7 @@ EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.p
 CHILDREN = [PACKAGE, "opscope.runtimes.child"]
 RUNNERS = {
     "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child", *CHILDREN]),
-    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native_jobs"]),
+    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native"]),
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
     "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
     "litert's Interpreter": (INTERPRETER.honours, [INTERPRETER.child, *CHILDREN]),

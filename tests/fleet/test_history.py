@@ -14,8 +14,7 @@ import pytest
 from many_bundles import Made, Mint
 from opscope.api import add_to_store, check_history, stored_history
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
-from opscope.core.stats.effect import Verdict
-from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.effect import FEWEST, Verdict, predict
 from opscope.fleet.analysis.history import (
     FigureUnit,
     Metric,

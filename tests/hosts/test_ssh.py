@@ -29,7 +29,7 @@ from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
 from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
-from opscope.program.ceilings.drift import drift_sample
+from opscope.program.ceilings import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture

@@ -23,7 +23,7 @@ ATTRIBUTED = (
     "opscope.program.structure",
     "opscope.program.cost.cost",
     "opscope.program.partition.sme_rules",
-    "opscope.program.partition.partition_rules",
+    "opscope.program.partition.partition_reasons",
 )
 
 

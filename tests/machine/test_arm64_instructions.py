@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("capstone")
 
-from opscope.machine.arm64_instructions import Arm64Instructions, VectorLengths, described
-from opscope.machine.instruction import Instruction
+from opscope.machine.instructions import Arm64Instructions, Instruction, VectorLengths, described
 
 LENGTHS = VectorLengths(vector=512, tile=512)
 NARROW = VectorLengths(vector=128, tile=256)

@@ -14,7 +14,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Target
 from opscope.experiment.checks import State, virtual_check
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 from opscope.hosts.facts import environment_of, parts
 from opscope.machine.emulation import emulator_here, marked, reported_emulator
 from opscope.workflows.measure.profiling import profile
@@ -130,7 +130,7 @@ def test_a_process_under_qemu_tells_so(name: str, answer: str, tmp_path: Path) -
 @pytest.mark.parametrize("model", ["max", "qemu64", "EPYC"])
 def test_an_emulated_x86_cpu_names_the_code_generator(model: str) -> None:
     """Whatever CPU it stands for: so in a whole machine, too, whose kernel tells nothing of QEMU."""
-    script = "from opscope.machine.cpuid import hypervisor_signature; print(hypervisor_signature())"
+    script = "from opscope.machine.cpu_reading import hypervisor_signature; print(hypervisor_signature())"
     command = [x86_emulator(), "-cpu", model, sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "b'TCGTCGTCGTCG'"

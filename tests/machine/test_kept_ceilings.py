@@ -23,13 +23,20 @@ from opscope.machine.ceilings_cache import (
     LARGEST_FILE,
     MOST_FILES,
     CeilingsCache,
-    CeilingsKey,
     MachineIdentity,
     fingerprint,
 )
 from opscope.machine.environment import cpu_revision
-from opscope.program.ceilings.ceilings import Ceilings, Origin, Rate
-from opscope.program.ceilings.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
+from opscope.program.ceilings import (
+    CACHE_TOLERANCE,
+    COMPUTE_TOLERANCE,
+    Ceilings,
+    Origin,
+    Rate,
+    drift_of,
+    drift_sample,
+    unmeasured,
+)
 from opscope.runtimes.ceilings.process import probes_version
 from opscope.runtimes.executorch.runners.python import python_here
 from programs import write_tiny_program
@@ -145,9 +152,9 @@ def test_every_thread_count_has_ceilings_of_its_own(runs: Runs) -> None:
 
 def test_other_probes_are_other_ceilings() -> None:
     """The key holds a hash of the code that measures, so that a change there never meets figures of before."""
-    key = CeilingsKey(machine_identity(), [], 1, probes_version())
     assert len(probes_version()) == 16
-    assert key.digest != msgspec.structs.replace(key, probes="0" * 16).digest
+    own, other = (CeilingsCache(machine_identity(), probes).file([], 1) for probes in (probes_version(), "0" * 16))
+    assert own != other
 
 
 def test_a_machine_that_became_slower_is_measured_anew(runs: Runs) -> None:
@@ -360,24 +367,21 @@ def test_a_machine_that_cannot_be_asked_is_measured(runs: Runs) -> None:
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     """The oldest make room."""
-    kept = CeilingsCache(tmp_path)
-    keys = [CeilingsKey(machine_identity(), [], threads, "p") for threads in range(1, MOST_FILES + 3)]
-    for key in keys:
-        kept.keep(
-            key, msgspec.structs.replace(round_ceilings([], key.threads), measured_at="2026-01-02T10:15:00+00:00")
-        )
+    kept = CeilingsCache(machine_identity(), "p", tmp_path)
+    counts = range(1, MOST_FILES + 3)
+    for threads in counts:
+        kept.keep(msgspec.structs.replace(round_ceilings([], threads), measured_at="2026-01-02T10:15:00+00:00"))
     assert len(list(tmp_path.iterdir())) == MOST_FILES
-    assert kept.recall(keys[-1]).ceilings is not None
-    assert kept.recall(keys[0]) == (None, "")
+    assert kept.recall([], counts[-1]).ceilings is not None
+    assert kept.recall([], counts[0]) == (None, "")
 
 
 def _keep_often(directory: Path, number: int) -> None:
-    key = CeilingsKey(machine_identity(), [], 1, "p")
     for _ in range(20):
         ceilings_of = msgspec.structs.replace(
             round_ceilings(), seconds=float(number), measured_at="2026-01-02T10:15:00+00:00"
         )
-        CeilingsCache(directory).keep(key, ceilings_of)
+        CeilingsCache(machine_identity(), "p", directory).keep(ceilings_of)
 
 
 def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
@@ -388,7 +392,7 @@ def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
         writer.start()
     seen = []
     while any(writer.is_alive() for writer in writers):
-        seen.append(CeilingsCache(tmp_path).recall(CeilingsKey(machine_identity(), [], 1, "p")))
+        seen.append(CeilingsCache(machine_identity(), "p", tmp_path).recall([], 1))
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0

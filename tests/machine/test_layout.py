@@ -14,9 +14,8 @@ import pytest
 from machine_zoo import ArmMachine, MacMachine, X86Machine, arm_machines, mac_machines, x86_machines
 from opscope.core.errors import FeatureError
 from opscope.machine import isa
-from opscope.machine.cpu_reading import CpuReading, expected_fields
-from opscope.machine.cpuid import cpuid_rows
-from opscope.machine.layout import known_layout, proved_layout
+from opscope.machine.cpu_reading import CpuReading, cpuid_rows, expected_fields
+from opscope.machine.isa import known_layout, proved_layout
 from opscope.machine.processor import midrs_of, read_processor
 
 # AMD EPYC 9004 (Zen 4), family 25 model 17, as CPUID answers in a virtual machine; XCR0 0xe7.

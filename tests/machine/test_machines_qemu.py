@@ -11,7 +11,7 @@ from native_runner import native_target
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
+from opscope.runtimes.executorch.runners.native import NativeJobs
 from qemu import emulated_x86
 
 # QEMU's name of the CPU -> the groups that it has. None has AVX-512: QEMU's own code does not emulate it.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.usage import OffCpuMeter
 from waiting import eventually
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")

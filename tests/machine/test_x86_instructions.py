@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("iced_x86")
 
 from opscope.analysis.work.work import CLASSES
-from opscope.machine.instruction import UNKNOWN, Instruction
-from opscope.machine.x86_instructions import X86Instructions
+from opscope.machine.instructions import UNKNOWN, Instruction, X86Instructions
 
 
 @pytest.mark.parametrize(

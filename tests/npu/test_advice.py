@@ -14,7 +14,7 @@ from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.specification import RunSpecification, run_specification
-from opscope.npu.readers.packets import framed
+from opscope.npu.readers.words import framed
 from opscope.program.cost.gemm import tiling
 
 SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")

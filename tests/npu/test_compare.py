@@ -15,8 +15,7 @@ from aie_gemm import Gemm
 from aie_traces import json_text
 from opscope.api import to_json
 from opscope.core.stats.effect import Verdict
-from opscope.npu.analysis.compare import FigureChange, TilesComparison
-from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesEvidence
 from opscope.npu.reports.comparison import tiles_comparison_document, tiles_text
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
 from opscope.reports.document.terminal import terminal_document

@@ -32,8 +32,7 @@ from opscope.core.table.tiles import Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers import events as aie_events
 from opscope.npu.readers.files import read_tiles
-from opscope.npu.readers.packets import framed, is_header
-from opscope.npu.readers.words import AieWordsReader, read_words
+from opscope.npu.readers.words import AieWordsReader, framed, is_header, read_words
 from texts import START_IS_MISSING
 
 PATH = Path("trace.txt")

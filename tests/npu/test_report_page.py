@@ -17,9 +17,8 @@ from aie_traces import Span, Tile, records
 from chromium import COMMAND, Chromium
 from opscope.npu.analysis.sweep import SweepRow, sweep
 from opscope.npu.reports.answer import answer, iteration_lines, told
-from opscope.npu.reports.drawing import Cell, Lane, covered, heat_map, map_legend, timeline
 from opscope.npu.reports.page import call_sequences, tiles_html, tiles_markdown
-from opscope.npu.reports.pictures import array_map
+from opscope.npu.reports.pictures import Cell, Lane, array_map, covered, heat_map, map_legend, timeline
 from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles

@@ -21,8 +21,7 @@ from opscope.analysis.gate.decision import Decision, Outcome
 from opscope.api import to_json
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, OpscopeError, UsageError
 from opscope.core.stats.effect import Verdict
-from opscope.npu.analysis.compare import TilesComparison
-from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.analysis.compare import TilesComparison, TilesEvidence
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.npu.reports.page import tiles_markdown

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphs import graph
 from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.attribution import match_events, predict_events
-from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
 TRUTH = Path(__file__).parents[3] / "shared" / "data" / "xnnpack"
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fakes import rate, round_ceilings
-from opscope.program.ceilings.ceilings import (
+from opscope.program.ceilings import (
     Ceilings,
     ElementCeiling,
     KernelClass,

@@ -21,7 +21,7 @@ from opscope.program.cost.shapes import is_dynamic, propagate
 from opscope.program.structure.plan import InstructionKind
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
 pytestmark = [
     pytest.mark.nightly,  # exports models of many kinds

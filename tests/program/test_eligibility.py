@@ -9,8 +9,7 @@ from __future__ import annotations
 import pytest
 
 from graphs import graph
-from opscope.program.partition.eligibility import GraphEligibility, form_of
-from opscope.program.partition.sme_rules import RULES
+from opscope.program.partition.sme_rules import RULES, GraphEligibility, form_of
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 
 YES, NO, OPEN = SmeSupport.ELIGIBLE, SmeSupport.NOT_ELIGIBLE, SmeSupport.UNKNOWN

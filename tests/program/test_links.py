@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.program.xnnpack.value_uses import Link, Links
+from opscope.program.xnnpack.boundaries import Link, Links
 from plans import Method, tensor
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from opscope.program.partition.partition_reasons import PortableReasons
-from opscope.program.partition.partition_rules import RULES
+from opscope.program.partition.partition_reasons import RULES, PortableReasons
 from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from graphs import graph
 from opscope.program.cost.cost import step_cost
-from opscope.program.cost.node_shapes import graph_shapes
-from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
+from opscope.program.cost.shapes import Shapes, graph_shapes, is_dynamic, propagate, static_inputs
 from opscope.program.structure.plan import Delegate, InstructionKind, MethodPlan
 from opscope.program.xnnpack import graph as xnn
 from opscope.program.xnnpack.graph import XnnGraph

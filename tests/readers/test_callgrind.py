@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.readers.callgrind import Executed, read_callgrind
+from opscope.readers.instruction_counts import Executed, read_callgrind
 
 if TYPE_CHECKING:
     from pathlib import Path

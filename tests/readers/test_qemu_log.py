@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.readers.qemu_log import read_qemu_log
+from opscope.readers.instruction_counts import read_qemu_log
 
 MARKS = {0xD5032FFF: "read"}
 STREAMING, PLAIN = "80081c09311", "80081009331"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kernel_files import ADD, ASSEMBLY, GEMM, MOPA, REPORT, REPORT_CSV, REPORT_SAMPLE, SAMPLE, TEXTS, XCTRACE
 from opscope.core.errors import EmptyTraceError, OpscopeError, TraceFormatError
 from opscope.program.kernels.recordings import Recording
-from opscope.readers.recordings.recording import is_recording, read_recording
+from opscope.readers.recordings import is_recording, read_recording
 
 
 def read(directory: Path, text: str) -> Recording:

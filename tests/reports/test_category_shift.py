@@ -12,7 +12,7 @@ from large_content import large_content
 from opscope.analysis.analysis import Analysis
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import VariantResult, category_rows
-from opscope.reports.pictures.categories import SplitBar, category_shift, split_bars
+from opscope.reports.pictures.bars import SplitBar, category_shift, split_bars
 from opscope.reports.sections.first import category_table
 
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from fakes import at_speed, round_ceilings
-from opscope.program.ceilings.ceilings import Ceilings, Origin
-from opscope.program.ceilings.drift import drift_of
+from opscope.program.ceilings import Ceilings, Origin, drift_of
 from opscope.reports.sections.program import ceilings_text
 
 KEPT = msgspec.structs.replace(round_ceilings(), measured_at="2026-01-02T10:15:00+00:00")

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, profile
-from opscope.reports.sections.run import sweep, time_spent
+from opscope.reports.sections.latency import sweep, time_spent
 from programs import write_tiny_program
 
 

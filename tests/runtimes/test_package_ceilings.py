@@ -13,13 +13,12 @@ import pytest
 
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
-from opscope.program.ceilings.ceilings import KernelClass
-from opscope.program.ceilings.drift import drift_of, drift_sample
+from opscope.program.ceilings import KernelClass, drift_of, drift_sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.package_target import PackageTarget
 
 RUNTIMES = [

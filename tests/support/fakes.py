@@ -28,7 +28,7 @@ from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
 from opscope.machine import isa
 from opscope.machine.ceilings_cache import MachineIdentity
-from opscope.program.ceilings.ceilings import (
+from opscope.program.ceilings import (
     Ceilings,
     Dispatch,
     DispatchCost,
@@ -39,8 +39,8 @@ from opscope.program.ceilings.ceilings import (
     MemoryCeiling,
     Pattern,
     Rate,
+    unmeasured,
 )
-from opscope.program.ceilings.drift import unmeasured
 from opscope.readers.outputs import values_sha256
 from traces import Node, encode
 

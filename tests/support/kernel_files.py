@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from opscope.readers.kernel_counts import MAGIC
+from opscope.readers.kernels import MAGIC
 
 GEMM = "xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast"
 ADD = "xnn_f32_vadd_minmax_ukernel__avx512f_u32"

@@ -10,8 +10,7 @@ from opscope.core.errors import MissingDependencyError
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import SshShell, parse_address
 from opscope.runtimes.executorch.runners.native import NativeTarget, build_runner, build_runtime, native_here, native_on
-from opscope.runtimes.native.building import find_compiler
-from opscope.runtimes.native.folder import RuntimeFolder
+from opscope.runtimes.native.building import RuntimeFolder, find_compiler
 from session_files import session_directory
 from sshd import Sshd
 

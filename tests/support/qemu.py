@@ -18,8 +18,7 @@ from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.hosts.this_machine import ThisMachine
-from opscope.runtimes.executorch.runners.native import NativeTarget, native_emulated
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs, NativeStarter
+from opscope.runtimes.executorch.runners.native import NativeJobs, NativeStarter, NativeTarget, native_emulated
 from opscope.runtimes.native.start import NativeProgram
 
 # Where .ci/devices unpacks one that is right, when the system's own is too old.

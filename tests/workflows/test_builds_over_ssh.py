@@ -18,7 +18,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Manifest, Role, Status
 from opscope.core.errors import UsageError
 from opscope.experiment.checks import State
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE

@@ -22,12 +22,11 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.protocol import Job
-from opscope.measurements.bundle_differences import bundle_differences
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import BundlePart, combine, combined_html, combined_markdown
-from opscope.reports.combined.operators import shared_programs
-from opscope.reports.combined.values import CombinedReport
+from opscope.reports.combined.values import CombinedReport, shared_programs
 from opscope.reports.content.content import ReportContent
+from opscope.workflows.reports.combined import bundle_differences
 from programs import write_tiny_program
 from texts import MACHINE_DRIFT
 from traces import Node

@@ -28,7 +28,7 @@ from opscope.core.errors import (
     UsageError,
 )
 from opscope.core.table import Clock, EventTable
-from opscope.kit.csv import kit_csv
+from opscope.kit.run_files import kit_csv
 from opscope.reports.formats.event_files import events_csv
 from opscope.workflows.reports.conversion import ConvertOptions
 from programs import write_tiny_program

@@ -18,7 +18,7 @@ from opscope.analysis.work.work import CountedOperator, Work
 from opscope.api import Settings, count, count_kernels, kernels, profile
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.system.elf import ElfCode, read_code
-from opscope.readers.qemu_log import ExecutedBlock, ExecutedParts
+from opscope.readers.instruction_counts import ExecutedBlock, ExecutedParts
 from opscope.runtimes.counting.emulated import EmulatorCounter
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import Evidence
 from opscope.core.parts import VARIABLE
-from opscope.reports.pictures import categories
+from opscope.reports.pictures import bars
 from opscope.runtimes.onnxruntime import costs
 
 DATA = Path(__file__).parents[1] / "data"
@@ -104,7 +104,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_page(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In its place stands why; here a category has no colour, of which no picture of categories can be drawn."""
-    monkeypatch.setattr(categories, "COLOURS", dict(list(categories.COLOURS.items())[1:]))
+    monkeypatch.setattr(bars, "COLOURS", dict(list(bars.COLOURS.items())[1:]))
     assert ended_here("report", bundle, "--format", "html") == 0
     page = (bundle / "report.html").read_text()
     assert "<p>the picture split by category: unknown because of a bug in opscope (KeyError" in page

@@ -23,7 +23,7 @@ from opscope.core.errors import InternalError
 from opscope.core.table import EventTable
 from opscope.kit import sides as kit
 from opscope.measurements import analyses, bundle_kernels
-from opscope.program.cost import node_cost, portable_cost
+from opscope.program.cost import cost, node_cost
 from opscope.runtimes import attribution
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from opscope.runtimes.side import Side
@@ -218,7 +218,7 @@ def test_pairs_without_a_common_round_are_not_compared_and_the_report_says_so(bu
     ("rules", "kind", "name"),
     [
         (node_cost._RULES, "Conv2d", "Convolution"),
-        (portable_cost._RULES, "mean", "native_call_mean.out"),
+        (cost._RULES, "mean", "native_call_mean.out"),
     ],
 )
 def test_costs_of_one_kind_of_operator_with_a_bug_leave_its_attribution(

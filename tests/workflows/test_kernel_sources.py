@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opscope.workflows.kernels.kernel_view import split_label
+from opscope.workflows.kernel_view import split_label
 
 
 @pytest.mark.parametrize(

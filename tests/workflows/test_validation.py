@@ -33,17 +33,15 @@ from bundle_damage import (
     write,
 )
 from fakes import FakeClock
-from opscope.analysis.validation import differences
 from opscope.api import Settings, profile, report, run, to_json, validate
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.documents import examined
+from opscope.bundle.documents import differences, examined, shape, shape_problems
 from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
-from opscope.bundle.structure import shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError, StorageError
 from opscope.core.version import __version__
 from opscope.experiment import engine
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+from opscope.program.ceilings import Ceilings, NoCeilings
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.validation import answer, validation_document

@@ -46,8 +46,7 @@ from opscope.analysis.operators.operators import (
     known_operators,
 )
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
-from opscope.analysis.roofline.operator_ceiling import OperatorWork
-from opscope.analysis.roofline.roofline import Roofline, roofline
+from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
@@ -55,7 +54,7 @@ from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import by_operator
-from opscope.program.ceilings.ceilings import Ceilings, KernelClass, KernelUse, operator_name
+from opscope.program.ceilings import Ceilings, KernelClass, KernelUse, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

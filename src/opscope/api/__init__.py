@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
     from opscope.experiment.checks import Check
-    from opscope.experiment.settings import Settings
+    from opscope.experiment.planned import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
@@ -54,12 +54,11 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.exporting import ExportDone, export, write_model
-    from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
+    from opscope.workflows.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.workflows.measure.counting import count, keep_counts
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.parallel.workers import Where
-    from opscope.workflows.measure.profiling import default_directory, profile
-    from opscope.workflows.measure.program_check import ProgramCheck, check_programs
+    from opscope.workflows.measure.profiling import ProgramCheck, check_programs, default_directory, profile
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
@@ -247,7 +246,7 @@ _MODULES = {
         "write_model",
     ),
     "opscope.workflows.measure.counting": ("count", "keep_counts"),
-    "opscope.workflows.kernels.kernel_view": (
+    "opscope.workflows.kernel_view": (
         "count_kernels",
         "kernel_filter",
         "kernels",
@@ -260,13 +259,11 @@ _MODULES = {
     ),
     "opscope.workflows.measure.parallel.workers": ("Where",),
     "opscope.workflows.measure.profiling": (
+        "ProgramCheck",
         "Settings",
+        "check_programs",
         "default_directory",
         "profile",
-    ),
-    "opscope.workflows.measure.program_check": (
-        "ProgramCheck",
-        "check_programs",
     ),
     "opscope.workflows.measure.run_report": ("RunReport",),
     "opscope.workflows.measure.running": ("run",),

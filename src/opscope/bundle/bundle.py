@@ -22,7 +22,7 @@ from opscope.core.files import place_beside, sha256_of, storage_errors, write_at
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+from opscope.program.ceilings import Ceilings, NoCeilings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

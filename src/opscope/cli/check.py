@@ -223,7 +223,7 @@ def _settings(config: Path | None, asked: Asked) -> Settings:
     """How two programs are measured: as a file says, but for what the command line does."""
     from opscope.experiment.config_errors import typed_options
     from opscope.experiment.config_rules import read_settings
-    from opscope.experiment.settings import Settings
+    from opscope.experiment.planned import Settings
 
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
     base = Settings(ceilings=False) if config is None else read_settings(config)

@@ -10,7 +10,7 @@ import typer
 
 from opscope.cli.measuring import OPTIONS
 from opscope.cli.output import JsonOption, QuietOption, say, show, split_words, write_json
-from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
+from opscope.machine.instructions import SME_BITS, SVE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

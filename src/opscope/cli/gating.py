@@ -126,8 +126,7 @@ def resume_hint(out: Path, words: Sequence[str]) -> str:
 def refuse(options: Mapping[str, object], problem: str, hint: str) -> None:
     """Refuse the first option that was given where none of these has a meaning; ``{name}`` in the hint is its name.
 
-    Raises:
-        UsageError: one was given.
+    Raises a UsageError where one was given.
     """
     from opscope.core.errors import UsageError
 
@@ -156,8 +155,7 @@ def threshold_share(text: str | None) -> float | None:
 def tell(found: Decision[Any], where: str, how: Told) -> None:
     """Write a decision, print it, and end with the error that it asks for.
 
-    Raises:
-        OpscopeError: the candidate may not pass; the kind of error has the exit code.
+    Raises an OpscopeError where the candidate may not pass; the kind of error has the exit code.
     """
     from opscope.analysis.gate.decision import Outcome, lenient, problem, refusal
     from opscope.reports.gate import gate_summary

@@ -68,7 +68,7 @@ def command(
             say(f"{file}: put your network in, then: opscope export {model}")
         return
     from opscope.core.errors import UsageError
-    from opscope.experiment.config_files import devices_template, template
+    from opscope.experiment.config import devices_template, template
     from opscope.workflows.measure.running import write_new
 
     if device and target is not None:

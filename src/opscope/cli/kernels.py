@@ -86,7 +86,7 @@ def command(
 def _count(paths: Sequence[str], *, quiet: bool) -> None:
     from opscope.api import count_kernels
     from opscope.core.errors import UsageError
-    from opscope.workflows.kernels.kernel_view import split_label
+    from opscope.workflows.kernel_view import split_label
 
     bundles = [path for path in paths if (split_label(path)[0] / "manifest.json").exists()]
     if not bundles:

@@ -12,7 +12,7 @@ import typer
 
 from opscope.bundle.settings import Option, options_of
 from opscope.cli.output import split_words
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

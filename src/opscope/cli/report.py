@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -51,32 +51,31 @@ def command(
 
     Example: opscope report out_toy_cnn/runs/mac --baseline mac_sme2_off --candidate mac_sme2_on
     """
-    for path in _written(bundles, split_words(formats), out, title, _OfRun(program, baseline, candidate)):
+    for path in _written(bundles, split_words(formats), out, title, program, baseline, candidate):
         if not quiet:
             say(path)
     if not quiet:
         note_unhashed(bundles)
 
 
-class _OfRun(NamedTuple):
-    """What only a run of the Arm kit needs."""
-
-    program: Path | None
-    baseline: str | None
-    candidate: str | None
-
-
 def _written(
-    bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None, of_run: _OfRun
+    bundles: list[Path],
+    formats: tuple[str, ...],
+    out: Path | None,
+    title: str | None,
+    program: Path | None,
+    baseline: str | None,
+    candidate: str | None,
 ) -> list[Path]:
     """The files of the one report, or of the combined one."""
     from opscope.api import combined_report, report
     from opscope.core.errors import UsageError
 
     if len(bundles) == 1:
-        compared = of_run[1:] if any(of_run[1:]) else None
-        return report(bundles[0], formats, out=out, title=title, program=of_run.program, compared=compared)
-    if given := next((name for name, value in of_run._asdict().items() if value), None):
+        compared = (baseline, candidate) if baseline or candidate else None
+        return report(bundles[0], formats, out=out, title=title, program=program, compared=compared)
+    of_a_kit_run = {"program": program, "baseline": baseline, "candidate": candidate}
+    if given := next((name for name, value in of_a_kit_run.items() if value), None):
         raise UsageError("it applies to one run", where=f"--{given}", hint="report each run separately")
     if out is None:
         problem = "a report on several bundles needs an output directory"

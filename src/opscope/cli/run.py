@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.experiment.settings import Settings
+    from opscope.experiment.planned import Settings
     from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 
 _PHONES = forms(kind for kind in KINDS if kind.android)

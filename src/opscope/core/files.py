@@ -17,12 +17,50 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from opscope.core.errors import StorageError
-from opscope.core.regular_files import open_regular
+from opscope.core.errors import StorageError, TraceFormatError, reading
 from opscope.core.system_errors import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+_HINT = "write its content to a file first: opscope reads inputs more than once and keeps their hash"
+
+
+@contextlib.contextmanager
+def opened(path: Path, hint: str | None = None) -> Iterator[IO[bytes]]:
+    """A regular file, open for reading.
+
+    Pipes, process substitutions among them, are refused as devices are: the first bytes of a file are read before the
+    rest, its hash beside it, and a gate or a validation reads it again; and opening a pipe that nobody writes to never
+    ends.
+    """
+    with reading(path, hint), open_regular(path) as file:
+        yield file
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """The same as a plain file object."""
+    kind = _kind(path.stat().st_mode)
+    if kind is None:
+        # A pipe that took the file's place meanwhile is not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        kind = _kind(os.fstat(descriptor).st_mode)
+        if kind is None:
+            return os.fdopen(descriptor, "rb")
+        os.close(descriptor)
+    raise TraceFormatError(f"{kind}, not a regular file", where=path, hint=_HINT)
+
+
+def _kind(mode: int) -> str | None:
+    """What something is that is not read; None for a file, and for a directory, which the system refuses to read."""
+    return _KINDS.get(stat.S_IFMT(mode))
 
 
 _BLOCK = 1 << 20
@@ -74,8 +112,7 @@ def written_atomically(
 def write_new(path: Path, content: bytes) -> bool:
     """Write a file that is not there yet; anything but a regular file is written to directly.
 
-    Returns:
-        Whether it was written; False: something is there, and stays as it is.
+    Returns whether it was written; False: something is there, and stays as it is.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,20 +249,20 @@ def leads_out(name: str) -> bool:
 
 
 def head_of(path: Path, count: int) -> bytes:
-    """The first bytes of a file, by which formats are told; raises as ``opscope.core.regular_files.open_regular``."""
+    """The first bytes of a file, by which formats are told; raises as ``opscope.core.files.open_regular``."""
     with open_regular(path) as file:
         return file.read(count)
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """The content of a file of any size, in parts; raises as ``opscope.core.regular_files.open_regular``."""
+    """The content of a file of any size, in parts; raises as ``opscope.core.files.open_regular``."""
     with open_regular(path) as file:
         while block := file.read(_BLOCK):
             yield block
 
 
 def sha256_of(path: Path) -> str:
-    """Hash of a file's content, in hexadecimal; raises as ``opscope.core.regular_files.open_regular``."""
+    """Hash of a file's content, in hexadecimal; raises as ``opscope.core.files.open_regular``."""
     digest = hashlib.sha256()
     for block in blocks_of(path):
         digest.update(block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from opscope.core.regular_files import opened
+from opscope.core.files import opened
 from opscope.core.system.memory import limited, memory_limit, too_large
 
 if TYPE_CHECKING:

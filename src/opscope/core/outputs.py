@@ -97,8 +97,7 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
 def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool = True) -> list[Path]:
     """Write files where a user asked for them, each in one step; all places are looked at before the first is written.
 
-    Returns:
-        The paths, in their order.
+    Returns the paths, in their order.
     """
     for path in files:
         check_ours(path, follow=follow)

@@ -1,4 +1,4 @@
-"""Experiments in a file of our own: the keys of its TOML or JSON, and what they may hold. Schema ``opscope.config/1``.
+"""Reading a configuration in TOML or JSON, ours or the Arm kit's, and the keys of ours: schema ``opscope.config/1``.
 
 What a key may hold is said once, in the types: decoding checks it, and the JSON Schema is made from it. Rules between
 keys stand in :mod:`opscope.experiment.config_rules`.
@@ -6,13 +6,20 @@ keys stand in :mod:`opscope.experiment.config_rules`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+import json
+import re
+import sys
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import (
     MANY,
+    MORE_ROUNDS,
+    USUAL,
     CpuNumbers,
     DelegateName,
     ExperimentSettings,
@@ -21,6 +28,9 @@ from opscope.bundle.settings import (
     Text,
     ThreadCounts,
 )
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.files import opened
+from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS, forms
 
 PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
@@ -105,3 +115,107 @@ class Config(ExperimentSettings, frozen=True, kw_only=True, forbid_unknown_field
     variants: Annotated[tuple[VariantConfig, ...], MANY] = ()
     comparisons: Annotated[tuple[ComparisonConfig, ...], MANY] = ()
     out: Text | None = None
+
+
+TARGETS = tuple(kind.name for kind in KINDS if kind.template)
+
+
+def template(target: str) -> str:
+    """The text of a configuration in TOML that runs as it is, once its model and runners are there."""
+    if target not in TARGETS:
+        raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
+    return _filled(target)
+
+
+def devices_template(devices: Sequence[str]) -> str:
+    """The text of a configuration in TOML for some devices."""
+    found: dict[str, str] = {}
+    for text in devices:
+        name, _, target = text.partition("=")
+        hint = "for example --device rpi5=ssh:pi@rpi5"
+        if not re.match(PLAIN_NAME, name) or not target:
+            raise UsageError(f"{text[:_LONGEST_DEVICE]!r} is not NAME=TARGET", where="--device", hint=hint)
+        if name in found:
+            raise UsageError(f"two devices are called {name}", where="--device", hint="give each its own name")
+        parse_target(target, builds_named=True)
+        found[name] = target
+    tables = [f"[devices.{_key(name)}]\ntarget = {json.dumps(target)}" for name, target in found.items()]
+    return _filled("devices", devices="\n\n".join(tables))
+
+
+_LONGEST_DEVICE = 60
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _filled(name: str, **values: str) -> str:
+    text = (files("opscope.experiment") / "templates" / f"{name}.toml").read_text(encoding="utf-8")
+    return Template(text).substitute(
+        values,
+        dtype=USUAL.dtype,
+        threads=USUAL.threads,
+        rounds=USUAL.rounds,
+        max_rounds=MORE_ROUNDS * USUAL.rounds,
+        runs=USUAL.runs,
+        warmup=USUAL.warmup,
+        seed=USUAL.seed,
+        timeout=f"{USUAL.timeout:g}",
+    )
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+_LARGEST = 1 << 20
+_LONGEST_INTEGER = 18
+_TOO_DEEP = "nested too deeply"
+# Reading a dotted key of TOML takes time that grows with the square of its parts; a line has no more of them than dots.
+_MOST_DOTS = 1000
+
+
+def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
+    """What a file that people write holds, TOML when its name ends in .toml, else JSON."""
+    return _decoded(_text(file, hint), file)
+
+
+def _text(file: Path, hint: str | None) -> str:
+    with opened(file, hint) as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise UsageError("too large for a configuration", where=file)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not valid UTF-8 (at byte {error.start:,})", where=file) from error
+
+
+def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
+    toml = file.suffix.lower() == ".toml"
+    if toml and any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise UsageError(_TOO_DEEP, where=file)
+    try:
+        return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"not valid TOML: {error}", where=file) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"not valid JSON: {error.msg}, line {error.lineno:,}", where=file) from error
+    except RecursionError:
+        raise UsageError(_TOO_DEEP, where=file) from None
+    except ValueError as error:
+        raise UsageError(f"not valid {'TOML' if toml else 'JSON'}: {error}", where=file) from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text):,} digits")
+    return int(text)

@@ -11,12 +11,10 @@ import msgspec
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import NOTHING_OFF, choices_of, thread_counts
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, VariantConfig
+from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, VariantConfig, decoded
 from opscope.experiment.config_errors import shown, typed, wrong
-from opscope.experiment.config_files import decoded
 from opscope.experiment.inputs import parse_input
-from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant, Settings
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.hosts.target_kinds import AUTO, KINDS, LOCAL, RUNNER, forms, names
 from opscope.machine import isa

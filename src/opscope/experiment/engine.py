@@ -278,13 +278,7 @@ def interleaved(variants: Sequence[str], rounds: int, seed: int) -> list[list[st
 
 
 class Rest:
-    """Rests as an experiment asks for them.
-
-    Args:
-        settings: with the cool-down and the highest temperature.
-        target: tells its temperature.
-        sleep: how time is spent.
-    """
+    """Rests as an experiment asks for them."""
 
     def __init__(self, settings: ExperimentSettings, target: RunTarget, sleep: Callable[[float], None]) -> None:
         self._cooldown, self._hottest = settings.cooldown_seconds, settings.max_temperature

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role, Variant
-from opscope.bundle.settings import ExperimentSettings
+from opscope.bundle.settings import ExperimentSettings, Limit, Text, option
+from opscope.hosts.lock import LockMode  # noqa: TC001 - msgspec reads the annotations at run time
+from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
 
 class PlannedVariant(Variant, frozen=True, kw_only=True):
@@ -75,3 +78,41 @@ class Experiments(msgspec.Struct, frozen=True):
     experiments: tuple[Experiment, ...]  # in the order of the file
     comparisons: tuple[PlannedComparison, ...] = ()  # asked for beyond those with the baseline of each thread count
     notes: tuple[str, ...] = ()  # what in the file has no effect, one sentence each
+
+
+class Settings(ExperimentSettings, frozen=True, kw_only=True):
+    """How a model is profiled, and where; each field says itself what it means."""
+
+    target: Annotated[Text, option(f"Where to run: {forms(KINDS)}.", metavar="NAME", group="Target", common=True)] = (
+        AUTO.name
+    )
+    models: Annotated[
+        Text | None,
+        option(
+            "Your model directory.",
+            metavar="DIR",
+            usual="$OPSCOPE_MODELS, else opscope-models",
+            group="Model and inputs",
+        ),
+    ] = None
+    lock: Annotated[
+        LockMode,
+        option(
+            "If another run is measuring on the machine: wait in line up to lock-limit and then run alongside it; run "
+            "alongside at once; or fail. Concurrent runs are marked.",
+            metavar="wait|warn|fail",
+            group="Target",
+        ),
+    ] = "wait"
+    lock_limit: Annotated[
+        Limit | None,
+        option(
+            "Maximum wait for a machine that another run uses; a named device is then an error.",
+            metavar="SECONDS",
+            usual="60, and none for a named device",
+            group="Target",
+        ),
+    ] = None
+    keep_going: Annotated[bool, option("Run all processes even if the first ones fail alike.", group="Repetitions")] = (
+        False
+    )

@@ -9,7 +9,7 @@ import msgspec
 from opscope.bundle.manifest import MaskProof, Measurement, Mechanism, PlannedInput
 from opscope.bundle.settings import DelegateName
 from opscope.hosts.host import PRINTED, ProcessSettings
-from opscope.program.ceilings.ceilings import Ceilings
+from opscope.program.ceilings import Ceilings
 
 Result = TypeVar("Result")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class RunTarget(ABC):
         """Some ceilings, measured again in their own process, with the features and threads that they say.
 
         Args:
-            sample: which, see :func:`opscope.program.ceilings.drift.drift_sample`.
+            sample: which, see :func:`opscope.program.ceilings.drift_sample`.
 
         Raises:
             OpscopeError: as of :meth:`RunTarget.ceilings`.

@@ -32,8 +32,7 @@ _HALF_OF_UNIT, _UPPER = 0x7FFF, 16
 def random_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
     """Inputs of these shapes and types: normal numbers, small non-negative integers.
 
-    Returns:
-        Arrays of the type asked for; float32 where that is bfloat16.
+    Returns arrays of the type asked for; float32 where that is bfloat16.
     """
     # Its stream is frozen; those of the newer generators are not.
     generator = np.random.RandomState(seed)

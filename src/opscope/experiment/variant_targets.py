@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Capabilities, JobOutcome
     from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
 
 class VariantTargets(RunTarget):
@@ -27,9 +27,6 @@ class VariantTargets(RunTarget):
 
     Their runtimes may differ, the machine may not: it is asked, held and described by the first. A job's variant is
     told by its directory, which lies in that of its variant (``opscope.bundle.bundle``).
-
-    Args:
-        targets: by the names of the variants, at least one.
     """
 
     def __init__(self, targets: Mapping[str, RunTarget]) -> None:

@@ -16,8 +16,8 @@ from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.core.stats.segments import newest_step, segments
+from opscope.experiment.config import decoded
 from opscope.experiment.config_errors import typed, wrong
-from opscope.experiment.config_files import decoded
 from opscope.fleet.analysis.common_moves import changed_facts
 from opscope.fleet.analysis.fleet_decision import (
     MOST_PREDECESSORS,

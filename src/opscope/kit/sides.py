@@ -32,7 +32,7 @@ from opscope.core.tracebacks import nothing_known
 from opscope.core.units import counted_text, time_text
 from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
-from opscope.kit.readers.pairs import comparing_command
+from opscope.kit.readers.run import comparing_command
 from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.bundle_kernels import of_variant

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.bundle.questions import COMPLETE, MANIFEST, PROGRAM, TRACES
-from opscope.bundle.validation import Area, Problem, Question
+from opscope.bundle.validation import COMPLETE, MANIFEST, PROGRAM, TRACES, Area, Problem, Question
 from opscope.core.errors import NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.units import counted_text
 from opscope.kit.readers.directory import read_kit
@@ -36,11 +35,7 @@ _OF_PAIRS = ("kit_pair_unknown", "kit_pair_threads_differ")
 
 
 def kit_checks(directory: Path) -> list[BundleCheck]:
-    """All checks, whatever fails.
-
-    Raises:
-        NotFoundError: nothing of the kit is there.
-    """
+    """All checks, whatever fails; a NotFoundError where nothing of the kit is there."""
     try:
         run = read_kit(directory)
     except TraceFormatError as error:

@@ -14,7 +14,7 @@ from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
 from opscope.core.system.cache import cache_directory
 from opscope.machine.environment import digest
-from opscope.program.ceilings.ceilings import Ceilings, Origin
+from opscope.program.ceilings import Ceilings, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,25 +68,12 @@ class MachineIdentity(msgspec.Struct, frozen=True):
         )
 
 
-class CeilingsKey(msgspec.Struct, frozen=True):
-    """Under what ceilings are kept: others are other ceilings."""
-
-    machine: MachineIdentity  # that was measured
-    cleared: list[str]  # fields of `cpuinfo_isa` that were cleared
-    threads: int  # size of the thread pool
-    probes: str  # what was measured and how; see probes_version
-
-    @property
-    def digest(self) -> str:
-        """A name for files."""
-        return digest(msgspec.json.encode(self))
-
-
 class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-ceilings/1"):
     """A file of the cache: the ceilings, and what they are the ceilings of."""
 
-    key: CeilingsKey  # under which they are kept
-    ceilings: Ceilings  # the ceilings
+    machine: MachineIdentity  # that was measured
+    probes: str  # what was measured and how; see probes_version
+    ceilings: Ceilings  # the ceilings, with the fields that were cleared and the threads
     # of both, see _sealed: ceilings that were edited are told from those that were measured. It stands in the
     # file and not beside it, since ceilings take the place of older ones while others read
     sha256: str = ""
@@ -100,52 +87,55 @@ class Recalled(NamedTuple):
 
 
 class CeilingsCache:
-    """Ceilings of earlier runs, one file for each key. Several processes may use it at the same time.
+    """Ceilings of earlier runs on one machine. Several processes may use it at the same time.
 
-    Args:
-        directory: where the files are; the user's cache directory when it is not given.
+    There is a file for each set of cleared fields and number of threads, in the user's cache directory if no other is
+    given. Of another machine, or measured by other probes (see probes_version), they are other ceilings.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, machine: MachineIdentity, probes: str, directory: Path | None = None) -> None:
+        self._machine, self._probes = machine, probes
         self._directory = directory or cache_directory() / _DIRECTORY
 
-    def recall(self, key: CeilingsKey) -> Recalled:
-        """The ceilings that were kept under a key. A damaged or foreign file is none, and says why."""
+    def recall(self, cleared: Sequence[str], threads: int) -> Recalled:
+        """The ceilings that were kept. A damaged or foreign file is none, and says why."""
         try:
-            with self._file(key).open("rb") as file:
+            with self.file(cleared, threads).open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
         except FileNotFoundError:
             return Recalled(None)
         except OSError as error:
             return Recalled(None, f"stored ceilings cannot be read: {error.strerror or error}")
-        return _decoded(content, key)
+        return self._decoded(content, cleared, threads)
 
-    def keep(self, key: CeilingsKey, ceilings: Ceilings) -> None:
+    def keep(self, ceilings: Ceilings) -> None:
         """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first."""
         own = msgspec.structs.replace(ceilings, origin=Origin.MEASURED, drift=None, notes=[])
-        write_atomically(self._file(key), to_json(_sealed(from_json(to_json(KeptCeilings(key, own)), KeptCeilings))))
+        kept = from_json(to_json(KeptCeilings(self._machine, self._probes, own)), KeptCeilings)
+        write_atomically(self.file(own.cleared, own.threads), to_json(_sealed(kept)))
         with storage_errors(self._directory):
             times = {path: _changed(path) for path in self._directory.glob("*.json")}
             for path in sorted(times, key=lambda path: -times[path])[MOST_FILES:]:
                 path.unlink(missing_ok=True)
 
-    def _file(self, key: CeilingsKey) -> Path:
-        return self._directory / f"{key.digest}.json"
+    def file(self, cleared: Sequence[str], threads: int) -> Path:
+        """Where such ceilings are kept."""
+        place = self._machine, cleared, threads, self._probes
+        return self._directory / f"{digest(msgspec.json.encode(place))}.json"
 
-
-def _decoded(content: bytes, key: CeilingsKey) -> Recalled:
-    if len(content) > LARGEST_FILE:
-        return Recalled(None, f"stored ceilings are damaged: more than {LARGEST_FILE} bytes")
-    try:
-        kept = from_json(content, KeptCeilings)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Recalled(None, f"stored ceilings are damaged: {error}")
-    own = kept.ceilings.cleared == key.cleared and kept.ceilings.threads == key.threads
-    if kept.key != key or not own or kept.ceilings.measured_at is None:
-        return Recalled(None, "stored ceilings are for another machine, other features or other threads")
-    if kept != _sealed(kept):
-        return Recalled(None, "stored ceilings are damaged: their hash differs")
-    return Recalled(kept.ceilings)
+    def _decoded(self, content: bytes, cleared: Sequence[str], threads: int) -> Recalled:
+        if len(content) > LARGEST_FILE:
+            return Recalled(None, f"stored ceilings are damaged: more than {LARGEST_FILE} bytes")
+        try:
+            kept = from_json(content, KeptCeilings)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Recalled(None, f"stored ceilings are damaged: {error}")
+        found = kept.machine, kept.probes, kept.ceilings.cleared, kept.ceilings.threads
+        if found != (self._machine, self._probes, [*cleared], threads) or kept.ceilings.measured_at is None:
+            return Recalled(None, "stored ceilings are for another machine, other features or other threads")
+        if kept != _sealed(kept):
+            return Recalled(None, "stored ceilings are damaged: their hash differs")
+        return Recalled(kept.ceilings)
 
 
 def _sealed(kept: KeptCeilings) -> KeptCeilings:

@@ -27,7 +27,7 @@ import msgspec
 
 from opscope.core.files import text_of
 from opscope.core.system.elf import machine_of
-from opscope.machine.cpuid import hypervisor_signature
+from opscope.machine.cpu_reading import hypervisor_signature
 
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Environment, Target

@@ -3,7 +3,7 @@
 XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of pytorch/cpuinfo, one byte a feature. Source of the field
 orders: ``include/cpuinfo.h`` of pytorch/cpuinfo, sections of x86-64 and arm64, at the commits that each layout names.
 Which layout a library has is told by the size of the symbol; that it is this one is proved against the processor
-(``opscope.machine.layout``) before anything is cleared.
+(:func:`proved_layout`) before anything is cleared.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, did_you_mean
+from opscope.machine.cpu_reading import expected_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from opscope.machine.cpu_reading import CpuReading
+
 
 # The newest orders; older layouts lack the fields that came later.
 _X86_64_FIELDS = tuple(
@@ -213,3 +217,83 @@ def cleared_fields(
     if wanted & fixed:
         raise stays_on(sorted(wanted & fixed))
     return sorted(wanted & fields, key=_ORDER[arch].index)
+
+
+WITHOUT_SWITCH = "everything else works: `opscope profile --ablate none` measures the model as is"
+_MOST_NAMED = 4
+_FLAG = 1
+_ODD = 1
+
+
+def known_layout(arch: str, size: int) -> FeatureLayout:
+    """The layout of a struct of that size."""
+    layouts = LAYOUTS[arch]
+    if size not in layouts:
+        known = ", ".join(map(str, sorted(layouts)))
+        problem = f"this runtime's cpuinfo_isa has {size} bytes; layouts are known for {known} on {arch}"
+        raise FeatureError(f"{problem}, so its fields cannot be located", hint=WITHOUT_SWITCH)
+    return layouts[size]
+
+
+def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: CpuReading) -> FeatureLayout:
+    """The layout of ``cpuinfo_isa``, proved by its fields.
+
+    Every field that could be switched off must read as the processor says. Of the others one may differ, since nothing
+    depends on it; two may not: on some machines nothing else shows that all fields stand one byte further (the test
+    with the recorded machines says on which). Where the size is not stated (macOS) the layout is chosen by all known
+    fields; a field that could then still stand in two places is left out.
+    """
+    expected = expected_fields(reading)
+    wanted = switchable(arch)
+    if not wanted <= expected.keys():
+        problem = "cannot query the processor's features, so the layout of cpuinfo_isa cannot be checked"
+        raise FeatureError(problem, hint=WITHOUT_SWITCH)
+    if size is not None:
+        layout = known_layout(arch, size)
+        wrong = disagreements(layout, content, expected)
+        if len(wrong) > _ODD or wanted & wrong.keys():
+            raise FeatureError(_refusal(arch, layout, wrong), hint=WITHOUT_SWITCH)
+        return layout
+    return _chosen(arch, content, expected)
+
+
+def disagreements(
+    layout: FeatureLayout, content: Sequence[int], expected: Mapping[str, frozenset[bool]]
+) -> dict[str, tuple[int | None, bool]]:
+    """Fields that do not read as the processor says: what stands there (None beyond the end), and what should.
+
+    A field that the layout does not have is none of them.
+    """
+    found = {}
+    for field, possible in expected.items():
+        at = layout.offsets.get(field)
+        if at is None:
+            continue
+        value = content[at] if at < len(content) else None
+        if value is None or value > _FLAG or bool(value) not in possible:
+            found[field] = (value, True in possible)
+    return found
+
+
+def _chosen(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[bool]]) -> FeatureLayout:
+    layouts = sorted(LAYOUTS[arch].values(), key=lambda layout: layout.size)
+    wrong = [disagreements(layout, content, expected) for layout in layouts]
+    agreeing = [layout for layout, fields in zip(layouts, wrong, strict=True) if not fields]
+    if not agreeing:
+        nearest = min(range(len(layouts)), key=lambda number: len(wrong[number]))
+        raise FeatureError(_refusal(arch, layouts[nearest], wrong[nearest]), hint=WITHOUT_SWITCH)
+    first, *others = agreeing
+    certain = {f: at for f, at in first.offsets.items() if all(other.offsets.get(f) == at for other in others)}
+    return first._replace(offsets=certain)
+
+
+def _refusal(arch: str, layout: FeatureLayout, wrong: Mapping[str, tuple[int | None, bool]]) -> str:
+    switched = switchable(arch)
+    ordered = sorted(wrong, key=lambda field: (field not in switched, field))
+    named = [f"{field} reads {wrong[field][0]}, the CPU says {int(wrong[field][1])}" for field in ordered]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    fields = "; ".join(named[:_MOST_NAMED])
+    return (
+        f"cpuinfo_isa does not have the known layout for {layout.size} bytes: {fields}{more}. Clearing by this layout "
+        "would switch off other features"
+    )

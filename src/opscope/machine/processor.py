@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import RunError
 from opscope.core.files import text_of
-from opscope.machine.cpu_reading import SYSCTL_NAMES, CpuReading
-from opscope.machine.cpuid import read_cpuid
+from opscope.machine.cpu_reading import SYSCTL_NAMES, CpuReading, read_cpuid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

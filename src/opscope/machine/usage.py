@@ -1,4 +1,14 @@
-"""What the system gave to this process and took from it, between two moments."""
+"""What the system gave to this process and took from it, between two moments or during calls.
+
+How long calls were kept off the CPU comes from the kernel's own clocks. With one thread it is what a call took less the
+CPU time of the calling thread: this holds whatever another process, an interrupt or a hypervisor took. With several
+threads the caller also waits for the others, which is no disturbance, so it is the longest that one of the process's
+threads was ready and waited for a CPU (its ``schedstat`` in ``/proc``).
+
+Reading such a clock is a system call, 0.3 to 1 us. So that it costs at most :data:`SHARE` of the calls, short calls
+share a reading; what they lost together belongs to the longest of them, since the system takes a CPU away for far
+longer than such a call takes.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +16,41 @@ import os
 import resource
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from opscope.core.files import text_of
 from opscope.core.system.usage import ProcessUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Self
+
 
 _CPU = "/sys/devices/system/cpu"
 # Columns of a CPU in /proc/stat, proc_stat(5): user nice system idle iowait irq softirq steal.
 _BUSY, _STEAL = (1, 2, 3, 6, 7), 8
 
 
-class UsageReading(NamedTuple):
-    """Counters of this process and of its CPUs at one moment; the fields are those of ProcessUsage."""
-
-    wall_ns: int
-    cpu_ns: int
-    involuntary_switches: int
-    voluntary_switches: int
-    minor_faults: int
-    major_faults: int
-    thread_cpu_ns: int
-    run_delay_ns: int | None
-    cpus: int | None
-    busy_ns: int | None
-    steal_ns: int | None
-    frequency_mhz: float | None
+_COUNTERS = (
+    "wall_ns cpu_ns involuntary_switches voluntary_switches minor_faults major_faults thread_cpu_ns run_delay_ns "
+    "busy_ns steal_ns"
+).split()
 
 
-def usage_now() -> UsageReading:
-    """The counters now, of the calling thread too."""
+def usage_now() -> ProcessUsage:
+    """The counters of this process, of the calling thread and of its CPUs, as they stand now."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     busy, steal = cpu_times(text_of(Path("/proc/stat")), cpus)
     # The three clocks next to each other, so that what passes between two readings is the same time for all.
     wall_ns, cpu_ns, thread_cpu_ns = time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
     texts = [text_of(Path(f"{_CPU}/cpu{number}/cpufreq/scaling_cur_freq")) for number in cpus]
-    return UsageReading(
+    return ProcessUsage(
         wall_ns=wall_ns,
         cpu_ns=cpu_ns,
         involuntary_switches=own.ru_nivcsw,
@@ -57,41 +62,25 @@ def usage_now() -> UsageReading:
         cpus=len(cpus) or None,
         busy_ns=busy,
         steal_ns=steal,
-        frequency_mhz=max((int(text) / 1000 for text in texts if text.isdecimal()), default=None),
+        frequency_mhz=sorted(int(text) / 1000 for text in texts if text.isdecimal())[-1:],
     )
 
 
-def usage_between(before: UsageReading, after: UsageReading) -> ProcessUsage:
+def usage_between(before: ProcessUsage, after: ProcessUsage) -> ProcessUsage:
     """What passed between two readings."""
 
-    def counted(name: str) -> int:
-        return int(getattr(after, name) - getattr(before, name))
-
-    def told(name: str) -> int | None:
+    def passed(name: str) -> int | None:
         values = getattr(before, name), getattr(after, name)
         return None if None in values else max(values[1] - values[0], 0)
 
-    return ProcessUsage(
-        wall_ns=counted("wall_ns"),
-        cpu_ns=counted("cpu_ns"),
-        involuntary_switches=counted("involuntary_switches"),
-        voluntary_switches=counted("voluntary_switches"),
-        minor_faults=counted("minor_faults"),
-        major_faults=counted("major_faults"),
-        thread_cpu_ns=counted("thread_cpu_ns"),
-        run_delay_ns=told("run_delay_ns"),
-        cpus=after.cpus,
-        busy_ns=told("busy_ns"),
-        steal_ns=told("steal_ns"),
-        frequency_mhz=[mhz for mhz in (before.frequency_mhz, after.frequency_mhz) if mhz is not None],
-    )
+    changes = {name: passed(name) for name in _COUNTERS}
+    return msgspec.structs.replace(after, **changes, frequency_mhz=before.frequency_mhz + after.frequency_mhz)
 
 
 def cpu_times(stat: str, cpus: Iterable[int]) -> tuple[int | None, int | None]:
     """How long some CPUs were busy, and how long a hypervisor kept them from running, in ns together.
 
-    Returns:
-        None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
+    Returns None for both where a CPU is not listed, or with fewer columns than Linux has had since 2.6.11.
     """
     rows = {words[0]: words for words in (line.split() for line in stat.splitlines() if line.startswith("cpu"))}
     wanted = [rows.get(f"cpu{number}", []) for number in cpus]
@@ -109,3 +98,145 @@ def _run_delay() -> int | None:
     texts = [text_of(file) for file in Path("/proc/self/task").glob("*/schedstat")]
     waited = [int(words[1]) for words in map(str.split, texts) if len(words) > 1]
     return sum(waited) if waited else None
+
+
+SHARE = 0.008
+"""Largest part of the time of the calls that reading the clocks may take."""
+_TRIES = 5
+_LINE = 64
+_NOTHING: tuple[int, ...] = ()
+
+
+class _Clock(Protocol):
+    """What a reading tells of the time between it and the one before."""
+
+    def read(self) -> tuple[int, ...]:
+        """One figure for each thread that is watched, in ns."""
+        ...
+
+    def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:
+        """Time off the CPU in ns between two readings around calls that took ``wall`` together."""
+        ...
+
+    def end(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class OffCpuMeter:
+    """Watches calls between :meth:`open` and :meth:`close`; a context that lets go of its files.
+
+    Args:
+        threads: size of the thread pool, which must be there already.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._clock: _Clock | None = _ThreadCpu() if threads == 1 else _run_delays()
+        self._groups: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
+        self._first, self._opened = 0, _NOTHING
+        self._rest = int(self._cost() / SHARE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._clock is not None:
+            self._clock.end()
+
+    def open(self, first: int) -> int:
+        """Begin to watch with this call.
+
+        Returns the moment, of ``time.perf_counter_ns``, from which on the calls since then may be closed.
+        """
+        self._first = first
+        if self._clock is None:
+            return 1 << 62
+        self._opened = self._clock.read()
+        return time.perf_counter_ns() + self._rest
+
+    def close(self, end: int) -> None:
+        """End to watch, before this call."""
+        if self._clock is not None and end > self._first:
+            self._groups.append((self._first, end, self._opened, self._clock.read()))
+
+    def off_cpu_ns(self, wall: Sequence[int]) -> list[int] | None:
+        """Of every call its time off the CPU in ns; None where the system does not tell."""
+        if self._clock is None:
+            return None
+        found = [0] * len(wall)
+        for first, end, before, after in self._groups:
+            longest = max(range(first, end), key=wall.__getitem__)
+            lost = self._clock.lost(before, after, sum(wall[first:end]))
+            found[longest] = min(max(lost, 0), wall[longest])
+        return found
+
+    def _cost(self) -> int:
+        """Of beginning and ending to watch in ns, the least of some."""
+        self._rest, least = 0, 1 << 62
+        for _ in range(_TRIES):
+            began = time.perf_counter_ns()
+            self.open(0)
+            self.close(1)
+            least = min(least, time.perf_counter_ns() - began)
+        self._groups.clear()
+        return least
+
+
+class _ThreadCpu:
+    """CPU time of the calling thread."""
+
+    def read(self) -> tuple[int, ...]:
+        return (time.thread_time_ns(),)
+
+    def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:
+        return wall - (after[0] - before[0])
+
+    def end(self) -> None:
+        pass
+
+
+class _RunDelays:
+    """How long each thread of this process has waited for a CPU."""
+
+    def __init__(self, files: Sequence[int]) -> None:
+        self._files, self._told = files, (0,) * len(files)
+
+    def read(self) -> tuple[int, ...]:
+        self._told = tuple(map(_thread_delay, self._files, self._told))
+        return self._told
+
+    def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:  # noqa: ARG002 - of the protocol
+        return max(late - early for early, late in zip(before, after, strict=True))
+
+    def end(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+
+def _thread_delay(file: int, before: int) -> int:
+    """That of a thread; of one that has ended, what it was before."""
+    try:
+        return int(os.pread(file, _LINE, 0).split()[1])
+    except ProcessLookupError:
+        return before
+
+
+def _run_delays() -> _RunDelays | None:
+    """Those of all threads there are now; None where the system does not tell."""
+    with ExitStack() as opened:
+        files = []
+        for task in sorted(Path("/proc/self/task").glob("*/schedstat")):
+            try:
+                files.append(os.open(task, os.O_RDONLY))
+            except OSError:
+                return None
+            opened.callback(os.close, files[-1])
+        clock = _RunDelays(files)
+        try:
+            told = clock.read()
+        except (OSError, ValueError, IndexError):
+            return None
+        if not told:
+            return None
+        opened.pop_all()
+        return clock

@@ -81,18 +81,13 @@ def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> 
     for name, own in zip(("baseline", "candidate"), found, strict=True):
         if isinstance(own, str):
             return not_compared(f"the {name} has no outputs for the labelled inputs: {own}", _FINISH)
-    left, right = (own for own in found if isinstance(own, _Samples))
-    if left.labels.tolist() != right.labels.tolist():
+    (left, labels), (right, others) = (own for own in found if not isinstance(own, str))
+    if labels.tolist() != others.tolist():
         return not_compared("the input labels differ", "profile both programs with the same --inputs")
-    return compared_samples(left.outputs, right.outputs, left.labels)
+    return compared_samples(left, right, labels)
 
 
-class _Samples(NamedTuple):
-    outputs: list[Array]
-    labels: Array
-
-
-def _samples(side: Side) -> _Samples | str:
+def _samples(side: Side) -> tuple[list[Array], Array] | str:
     """The outputs of labelled inputs that a variant ran, and the labels; or why there are none."""
     from opscope.bundle.bundle import SAMPLES, VARIANTS
     from opscope.core.errors import NotFoundError, TraceFormatError
@@ -113,7 +108,7 @@ def _samples(side: Side) -> _Samples | str:
     labels = arrays.pop("labels", None)
     if labels is None or any(array.shape[:1] != labels.shape for array in arrays.values()):
         raise TraceFormatError("the number of outputs differs from the number of labels", where=bundle.path / file)
-    return _Samples(list(arrays.values()), labels)
+    return list(arrays.values()), labels
 
 
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
@@ -236,7 +231,7 @@ def aligned(arrays: Sequence[Array], other: Sequence[Array]) -> list[Array]:
 
 
 def _aligned(array: Array, sizes: Sequence[int]) -> Array:
-    from opscope.program.structure.axes import axes_between
+    from opscope.program.structure.dtypes import axes_between
 
     if _without_ones(array.shape) == _without_ones(sizes):
         return array.reshape(sizes)

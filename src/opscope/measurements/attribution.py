@@ -10,7 +10,7 @@ from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError
 from opscope.core.files import sha256_of
 from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+from opscope.program.ceilings import Ceilings, NoCeilings
 from opscope.runtimes.exports import recorded_tokens
 from opscope.runtimes.registry import runtime_attributing
 

@@ -16,8 +16,7 @@ from opscope.experiment.protocol import LOG
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.counted_calls import joined_calls
 from opscope.measurements.sides import bundle_side, compared_pairs
-from opscope.readers.kernel_counts import read_kernel_counts
-from opscope.readers.kernel_log import read_kernel_log
+from opscope.readers.kernels import read_kernel_counts, read_kernel_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -29,8 +29,7 @@ WORK = "work.json"
 def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
     """Keep the work of a variant's program in a bundle that is held, in place of what was counted before.
 
-    Raises:
-        BundleError: it is the work of another program.
+    Raises a BundleError where it is the work of another program.
     """
     _check_program(bundle, variant, work, evidence_directory(bundle, variant) / WORK)
     directory = evidence_directory(bundle, variant)
@@ -42,8 +41,7 @@ def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
 def kept_work(bundle: Bundle, variant: str) -> Work | None:
     """The work of the program that a variant ran; None where nobody counted it.
 
-    Raises:
-        BundleError: the record is damaged, is of another program, or is not the one that was counted.
+    Raises a BundleError where the record is damaged, is of another program, or is not the one that was counted.
     """
     manifest = bundle.manifest
     found = next((one.name for one in manifest.beside(variant) if one.name in manifest.work_sha256), None)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.message import Message
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.side import Side
 
 

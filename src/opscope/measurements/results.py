@@ -107,7 +107,7 @@ class AnalysisResult(NotebookResult, Analysis, frozen=True):
         Raises:
             UsageError: fewer than one is asked for.
         """
-        from opscope.reports.notebook.charts import operator_bars
+        from opscope.reports.notebook.cards import operator_bars
 
         check_most(most)
         return operator_bars(self, most)

@@ -70,11 +70,7 @@ class OperatorOrigin(msgspec.Struct, frozen=True):
 
 
 class Origins:
-    """The operators of a method by debug handle.
-
-    Args:
-        graph: of the method, from the ETRecord.
-    """
+    """The operators of a method by debug handle."""
 
     def __init__(self, graph: EdgeGraph) -> None:
         self._by_handle = graph.by_handle()

@@ -15,9 +15,8 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.files import head_of, sha256_of, write_atomically
+from opscope.core.files import head_of, opened, sha256_of, write_atomically
 from opscope.core.input_files import file_bytes
-from opscope.core.regular_files import opened
 from opscope.core.system.memory import limited, memory_limit, too_large
 
 if TYPE_CHECKING:
@@ -143,12 +142,7 @@ def content_sha256(path: Path) -> str:
 
 
 class _Content:
-    """What is inflated, part by part.
-
-    Args:
-        path: of the file, for messages.
-        stored: bytes of it.
-    """
+    """What is inflated, part by part."""
 
     def __init__(self, path: Path, stored: int) -> None:
         self._path, self._parts = path, io.BytesIO()

@@ -11,7 +11,7 @@ import zipfile
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import OpscopeError, TraceFormatError
-from opscope.core.regular_files import opened
+from opscope.core.files import opened
 
 if TYPE_CHECKING:
     from pathlib import Path

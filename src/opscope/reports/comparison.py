@@ -22,18 +22,18 @@ from opscope.reports.document.blocks import (
     verdict_text,
 )
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.categories import compared_split
+from opscope.reports.pictures.bars import compared_split
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.latency import comparisons_table
+from opscope.reports.sections.metadata import quality_blocks
 from opscope.reports.sections.shift import (
     category_changes,
     changes_table,
     shift_blocks,
     shift_sentences,
 )
-from opscope.reports.sections.trust import quality_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if comparison.has_split:
         yield Section(
             "Operator Category Breakdown",
-            [_split(comparison), category_changes(comparison)],
+            [picture("split by category", lambda: compared_split(comparison)), category_changes(comparison)],
             "categories",
             "Categories",
         )
@@ -132,10 +132,6 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         yield Section("Measurement Quality", quality_blocks(comparison.quality), "trust", "Trust")
     sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
     yield Section("What was compared", [facts(sides)], "run", folded=True)
-
-
-def _split(comparison: Comparison) -> Block:
-    return picture("split by category", lambda: compared_split(comparison))
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:

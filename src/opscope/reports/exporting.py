@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.operators.unrolled import FEWEST_STEPS
+from opscope.analysis.operators.modules import FEWEST_STEPS
 from opscope.core.units import counted_text, macs_text, share_text, size_text, time_text
 from opscope.reports.document.blocks import Block, Closing, Document, Format, Sentence, Tone, column, table
 from opscope.reports.document.text import plain

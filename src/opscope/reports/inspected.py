@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import advice_of
-from opscope.analysis.findings.message import PART_FAILED, warning
+from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
 from opscope.reports.content.content import is_of_calls, unit_of

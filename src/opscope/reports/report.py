@@ -14,15 +14,14 @@ from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.document.terminal import terminal_document
-from opscope.reports.sections.acceleration import acceleration_section
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.first import first_screen, heading
 from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
-from opscope.reports.sections.metadata import metadata_section, reproduction_section
+from opscope.reports.sections.metadata import metadata_section, reproduction_section, trust_section
 from opscope.reports.sections.operator_kernels import kernel_section, kernels_first, kernels_section
 from opscope.reports.sections.operators import bottlenecks_section, inference_section, operators_section
 from opscope.reports.sections.program import backends_section, layers_section, roofline_section
-from opscope.reports.sections.trust import trust_section
+from opscope.reports.sections.shift import acceleration_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ from opscope.reports.gate import GateText, comparison_text, measured_text
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Criterion, Decision
-    from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkChange, WorkEvidence, WorkSide
+    from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkChange, WorkEvidence
     from opscope.analysis.work.work import CountedOperator, RestWork, Work
     from opscope.reports.document.blocks import TableBlock, Value
 
@@ -48,10 +48,11 @@ def work_document(work: Work) -> Document:
         _rest(work.rest),
         "note: counts work, not time: stalls on memory and on results do not count",
     ]
+    operators = counted_text(len(work.operators), "operator")
     return Document(
         title=work.model,
         heading=f"{work.model}, {work.runtime}",
-        answer=f"{count_text(work.instructions)} instructions per inference in {_operators_of(work)}",
+        answer=f"{count_text(work.instructions)} instructions per inference in {operators}",
         blocks=[
             *(Sentence(one) for one in (_products(work), *_tiles(work)) if one),
             *([Section("Features off", [_others(work)])] if work.others else []),
@@ -66,10 +67,6 @@ def work_document(work: Work) -> Document:
 def _rest(rest: RestWork) -> str:
     framework, before, after = (count_text(one) for one in (rest.framework, rest.before, rest.after))
     return f"the rest: {framework} in the framework and tracing, {before} before the inference, {after} after it"
-
-
-def _operators_of(work: Work) -> str:
-    return counted_text(len(work.operators), "operator")
 
 
 def _products(work: Work) -> str:
@@ -198,7 +195,10 @@ def work_gate_text(decision: Decision[WorkEvidence]) -> GateText:
     change = signed_share_text(first.measured or 0.0) if first.measured else "equal"
     words = {Verdict.SLOWER: "executes more", Verdict.FASTER: "executes less"}
     counts = [count_text(side.instructions) for side in (found.baseline, found.candidate)]
-    sides = [(name, side.model, count_text(side.instructions), str(side.operators)) for name, side in _sides(found)]
+    sides = [
+        (name, side.model, count_text(side.instructions), str(side.operators))
+        for name, side in (("baseline", found.baseline), ("candidate", found.candidate))
+    ]
     return GateText(
         answer=f"the candidate {words.get(first.verdict or Verdict.NO_DIFFERENCE, 'executes the same')} ({change})",
         sentence=f"work {change}, exact: {counts[1]} instructions, {counts[0]} in the baseline; {_unchanged(found)}",
@@ -238,10 +238,6 @@ def _time_verdict(criterion: Criterion) -> str:
     """Verdict, change and interval of the end-to-end criterion."""
     verdict = criterion.verdict.value if criterion.verdict else criterion.outcome.value
     return verdict if criterion.measured is None else f"{verdict}, {measured_text(criterion)}"
-
-
-def _sides(found: WorkEvidence) -> list[tuple[str, WorkSide]]:
-    return [("baseline", found.baseline), ("candidate", found.candidate)]
 
 
 def _unchanged(found: WorkEvidence) -> str:

@@ -23,10 +23,9 @@ from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.experiment.protocol import ChildAnswer
 from opscope.experiment.tensors import as_type, random_inputs
-from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
-from opscope.machine.usage import usage_between, usage_now
+from opscope.machine.usage import OffCpuMeter, usage_between, usage_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""Whether an installed runtime can be loaded, tried in a process of its own, so that a crash there is an answer here.
+"""The library of an installed runtime, and whether it can be loaded.
+
+Loading is tried in a process of its own, so that a crash there is an answer here.
 
 The process gets the name of a module to import, or the path of a shared library.
 """
@@ -11,10 +13,19 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from opscope.core.system.interpreter import module_command, path_variables
 
 _SECONDS = 120.0
+
+
+class InstalledLibrary(NamedTuple):
+    """The library of a runtime that a package holds."""
+
+    package: str
+    version: str  # of the package
+    library: Path  # with the kernels and the questions for the CPU's features
 
 
 def loading_problem(what: str) -> str | None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
     from opscope.machine.switch.switch import PreparedSwitch
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
 
 REQUEST, ANSWER = "request.json", "answer.json"
 

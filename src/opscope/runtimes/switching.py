@@ -12,8 +12,7 @@ from opscope.core.files import sha256_of
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import SwitchOffer
 from opscope.machine.cpu_reading import fixed_fields
-from opscope.machine.isa import stays_on
-from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.isa import WITHOUT_SWITCH, stays_on
 from opscope.machine.processor import read_processor
 from opscope.machine.switch.switch import ARCHITECTURES, fields_here, obstacle, prepared, prepared_for, switch_library
 

@@ -11,7 +11,7 @@ from opscope.analysis.findings.rule import Rule, rule_of
 from opscope.analysis.preflight import preflight
 from opscope.analysis.quality import disturbance, quality, quality_machine
 from opscope.analysis.rules import rules
-from opscope.npu.analysis import rules as tile_rules
+from opscope.npu.analysis import recommendations as tile_rules
 
 
 class RuleArea(NamedTuple):

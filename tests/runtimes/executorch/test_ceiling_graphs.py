@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opscope.program.ceilings.ceilings import KernelClass
-from opscope.runtimes.ceilings.sampler import ProbeCandidate
+from opscope.program.ceilings import KernelClass
+from opscope.runtimes.ceilings.probes import ProbeCandidate
 from opscope.runtimes.executorch.ceilings.child import SubgraphProbes
-from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
-from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
+from opscope.runtimes.executorch.ceilings.xnnpack import Datatype, SubgraphBuilder
 
 CONVOLUTIONS = {
     "xnn_define_convolution_2d": 0,

@@ -23,7 +23,7 @@ from opscope.core.errors import BundleError, FeatureError, InvalidBundleError, O
 from opscope.experiment.protocol import CeilingsAnswer, CeilingsRequest, ChildAnswer
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.program.ceilings.ceilings import (
+from opscope.program.ceilings import (
     Ceilings,
     KernelClass,
     MacCeiling,
@@ -32,7 +32,7 @@ from opscope.program.ceilings.ceilings import (
     Pattern,
     kernel_use,
 )
-from opscope.runtimes.ceilings.sampler import (
+from opscope.runtimes.ceilings.probes import (
     LEAST_RUNS,
     PASSES,
     PATIENCE,

@@ -21,7 +21,7 @@ from native_runner import native_cache, native_over_ssh, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Repetition, Status
 from opscope.core.errors import DeviceError
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 from opscope.hosts.ssh import VARIABLE
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.native.building import host_architecture

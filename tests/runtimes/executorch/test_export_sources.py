@@ -16,8 +16,8 @@ from opscope.core.errors import BundleError, NotFoundError, OverwriteError, Usag
 from opscope.core.files import sha256_of
 from opscope.core.json import to_json
 from opscope.runtimes.executorch.export.foreign import file_module
+from opscope.runtimes.executorch.export.registry import user_models
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
-from opscope.runtimes.executorch.export.user_models import user_models
 from opscope.runtimes.exports import Choice, check_choice
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "_shared.py").write_text("")
     (tmp_path / "broken.py").write_text("def (")
     assert source_of("mine", tmp_path).place == str(tmp_path / "mine.py")
-    assert [row for row in user_models(tmp_path) if row.name == "mine"] == [("mine", "Two layers.")]
-    assert [row.name for row in user_models(tmp_path)] == ["broken", "mine"]
+    assert dict(user_models(tmp_path))["mine"] == "Two layers."
+    assert [name for name, _ in user_models(tmp_path)] == ["broken", "mine"]
     with pytest.raises(NotFoundError, match="no model '_shared'"):
         source_of("_shared", tmp_path)
 
@@ -80,7 +80,7 @@ def test_the_template_is_written_once(tmp_path: Path) -> None:
     """It is never overwritten, and names of registered models are kept free."""
     file = write_model("my_net", tmp_path / "new")
     compile(file.read_text(), str(file), "exec")
-    assert user_models(file.parent)[0].summary.startswith("my net: ")
+    assert user_models(file.parent)[0][1].startswith("my net: ")
     with pytest.raises(BundleError, match="left unchanged"):
         write_model("my_net", tmp_path / "new")
     for name in ("toy_cnn", "1st", "a-b", "_x", "../up"):
@@ -100,7 +100,7 @@ def test_a_directory_of_models_lists_models_alone(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert [own.name for own in user_models(tmp_path)] == ["broken", "defined", "given", "imported"]
+    assert [name for name, _ in user_models(tmp_path)] == ["broken", "defined", "given", "imported"]
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 
 from arm import SME, SME2, arm_library, arm_target
 from native_runner import native_cache, native_target
-from opscope.analysis.kernels.kernel_join import join_calls
 from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.experiment.protocol import OUTPUTS, TRACE, Job
+from opscope.measurements.counted_calls import join_calls
 from opscope.program.kernels.calls import KernelCalls
-from opscope.readers.kernel_counts import read_kernel_counts
+from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 from opscope.runtimes.counting import kernel_counter
 from opscope.runtimes.counting.kernel_counter import COUNTS, build_counter, counter_environment, find_compiler

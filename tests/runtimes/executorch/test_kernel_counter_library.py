@@ -13,7 +13,7 @@ import pytest
 
 from arm import arm_target
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
-from opscope.readers.kernel_counts import read_kernel_counts
+from opscope.readers.kernels import read_kernel_counts
 from opscope.runtimes.counting.kernel_counter import build_counter, counter_environment, find_compiler
 
 LIBRARY = r"""

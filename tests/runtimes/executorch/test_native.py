@@ -23,8 +23,7 @@ from opscope.experiment.protocol import Job
 from opscope.experiment.tensors import random_inputs
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
-from opscope.runtimes.executorch.runners.native import build_runner, native_here
-from opscope.runtimes.executorch.runners.native_jobs import NativeAnswer
+from opscope.runtimes.executorch.runners.native import NativeAnswer, build_runner, native_here
 from opscope.runtimes.native.building import find_compiler
 from texts import CANNOT_PIN, LOADED_BEFORE
 

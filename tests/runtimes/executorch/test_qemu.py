@@ -12,8 +12,8 @@ import pytest
 from native_runner import native_target
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, MissingDependencyError
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.machine import isa
 from opscope.readers.registry import read_trace

@@ -18,7 +18,7 @@ from opscope.runtimes.executorch.runners.native import (
     runtime_version,
 )
 from opscope.runtimes.native.building import host_architecture
-from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
+from opscope.runtimes.native.wheel_runner import Wheel, unpacked_wheel
 from texts import NO_COMPILER_FOR, NOT_DOWNLOADED
 
 runtime = pytest.mark.runtime

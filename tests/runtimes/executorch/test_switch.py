@@ -17,8 +17,8 @@ from native_runner import native_cache, native_target
 from opscope.bundle.manifest import Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.core.system.elf import symbol_size
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.machine.switch.switch import prepared

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core.errors import NotFoundError
-from opscope.program.kernels.names import KernelLog, parse_kernel
-from opscope.readers.kernel_log import parse_kernel_log, read_kernel_log
+from opscope.program.kernels.symbols import KernelLog, parse_kernel
+from opscope.readers.kernels import parse_kernel_log, read_kernel_log
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
 NEW = f"Note (XNNPACK): Using gemm microkernel '{SME2}'. (init_pf32_gemm_config, src/configs/gemm-config.c:97)"

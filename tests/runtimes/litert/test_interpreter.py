@@ -16,8 +16,8 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import DelegateName, Measurement, Mechanism, PlannedInput, Role, TracingMode
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.experiment.target_names import parse_target
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here

@@ -17,13 +17,13 @@ from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.install import install_command
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.c_api import check_events
-from opscope.runtimes.litert.ceilings.graphs import ABSENT, ModelBuilder
+from opscope.runtimes.litert.ceilings.child import ABSENT, ModelBuilder
 from opscope.runtimes.litert.installed import installed_litert
 from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.target import litert_here

@@ -21,8 +21,8 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput, Target
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError, UsageError
 from opscope.core.table import Scope
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.experiment.target import RunTarget
 from opscope.hosts.device import Device
 from opscope.hosts.own_directory import MARK, OWN

@@ -20,7 +20,7 @@ from onnx_models import body, model, node
 from opscope.core.system.elf import read_code
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
-from opscope.runtimes.onnxruntime.kernels import kernel_of
+from opscope.runtimes.onnxruntime.preflight import kernel_of
 
 FLOAT, MIXED, UNSIGNED, SIGNED = ("float", "float"), ("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")
 AVX2 = {"avx", "avx2", "fma3"}

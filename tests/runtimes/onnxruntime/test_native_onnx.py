@@ -23,8 +23,8 @@ from onnx_models import body, model, node
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.experiment.target import RunTarget
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice

@@ -21,8 +21,8 @@ from opscope.core.errors import (
     TraceFormatError,
     UsageError,
 )
+from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
-from opscope.experiment.settings import Settings
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace

@@ -16,7 +16,7 @@ from opscope.api import profile
 from opscope.bundle.bundle import Bundle
 from opscope.cli.main import app
 from opscope.core.errors import UsageError
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from opscope.api import analyze
 from opscope.core.errors import MismatchError
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Settings
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
 from opscope.runtimes.onnxruntime.costs import SessionCosts

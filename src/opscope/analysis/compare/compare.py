@@ -10,9 +10,8 @@ import numpy as np
 
 from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
-from opscope.analysis.compare.networks import different_networks
+from opscope.analysis.compare.networks import different_networks, match_runtimes
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.compare.runtimes import match_runtimes
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.methods import durations_by_method

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import sorted_out
-from opscope.analysis.findings.message import Message, MessageKind, Severity
+from opscope.analysis.findings.message import Message, MessageKind, Severity, sorted_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from opscope.program.kernels.calls import KernelCalls
-    from opscope.program.kernels.names import KernelLog
     from opscope.program.kernels.recordings import Recording
+    from opscope.program.kernels.symbols import KernelLog
 
 
 class EvidenceKind(str, enum.Enum):

@@ -22,7 +22,7 @@ from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_rules import RULES, TABLE
 from opscope.program.partition.sme_support import SmeSupport
-from opscope.program.xnnpack.events import is_sparse_product
+from opscope.program.xnnpack.attribution import is_sparse_product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -101,15 +101,10 @@ class TracingCost(msgspec.Struct, frozen=True):
 
 
 class Untraced(msgspec.Struct, frozen=True):
-    """What was measured without event tracing, as the caller of the method saw it.
+    """What was measured without event tracing, as the caller of the method saw it."""
 
-    Attributes:
-        latency: of the calls; ``process`` counts the untraced processes.
-        tracing: what tracing costs; null when nothing was traced.
-    """
-
-    latency: Latency
-    tracing: TracingCost | None
+    latency: Latency  # of the calls; ``process`` counts the untraced processes
+    tracing: TracingCost | None  # what tracing costs; null when nothing was traced
 
 
 def untraced(calls: CallTimes) -> Untraced | None:

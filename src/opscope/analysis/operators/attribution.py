@@ -15,13 +15,12 @@ from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
-from opscope.program.partition.eligibility import eligibility
 from opscope.program.partition.partition_reasons import PortableReasons
+from opscope.program.partition.sme_rules import eligibility
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.attention import attention_parts
 from opscope.program.xnnpack.attribution import match_events
-from opscope.program.xnnpack.boundaries import Neighbours, is_added
-from opscope.program.xnnpack.value_uses import Links
+from opscope.program.xnnpack.boundaries import Links, Neighbours, is_added
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,21 +36,15 @@ if TYPE_CHECKING:
     from opscope.program.partition.sme_support import Eligibility
     from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
+    from opscope.program.xnnpack.boundaries import Link
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
-    from opscope.program.xnnpack.value_uses import Link
 
     Shape: TypeAlias = tuple[int, ...]
     _Ends: TypeAlias = Callable[[int], list[Link]]
 
 
 class Outside:
-    """Who is on the other side of the inputs and outputs of one delegate call.
-
-    Args:
-        method: of the model.
-        links: makers and readers of its values.
-        step: the call.
-    """
+    """Who is on the other side of the inputs and outputs of one delegate call."""
 
     def __init__(self, method: ModelMethod, links: Links, step: PlannedStep) -> None:
         self._method = method

@@ -9,7 +9,7 @@ import msgspec
 
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, sums
 from opscope.core.grouping import grouped
-from opscope.program.ceilings.ceilings import KernelClass, KernelUse, kernel_use
+from opscope.program.ceilings import KernelClass, KernelUse, kernel_use
 from opscope.program.operators.kinds import Attribution
 from opscope.program.partition.portable_reason import Cause
 

@@ -35,52 +35,29 @@ class LayoutChange(msgspec.Struct, frozen=True):
 
 
 class OperatorFacts(msgspec.Struct, frozen=True):
-    """What is known of one operator besides its time.
+    """What is known of one operator besides its time."""
 
-    Attributes:
-        operator_class: category and kind by the program; None where only the name tells.
-        attribution: how the operator is known.
-        handles: debug handles of the nodes it computed.
-        aten: the aten operator that caused it; None when not known, and likewise below.
-        module: path of its module.
-        module_type: class of the module.
-        source: ``file:line``.
-        code: the text of that line.
-        computes: kinds of the nodes it computed, in their order.
-        fused: aten operators that no node carries, fused into it by the exporter.
-        candidates: layers that it may be, when there are several.
-        dtype: number type of its first input.
-        weights: number type of its weights.
-        shape: of its output.
-        cost: of one call.
-        change: why data are moved, for operators that the model does not ask for.
-        activation: it is only the activation of the operator before it.
-        elements: of its first input, or of its output when that is larger; of one call.
-        taps: positions of a depthwise filter.
-        sme: whether XNNPACK can run it with SME; None when it is not a product, or not known.
-        attention: what it does for an attention as a kernel outside of delegates; None for all others.
-    """
-
-    operator_class: OperatorClass | None = None
-    attribution: Attribution = Attribution.NAME
-    handles: tuple[int, ...] = ()
-    aten: str | None = None
-    module: str | None = None
-    module_type: str | None = None
-    source: str | None = None
-    code: str | None = None
-    computes: tuple[str, ...] = ()
-    fused: tuple[str, ...] = ()
-    candidates: tuple[str, ...] = ()
-    dtype: str | None = None
-    weights: str | None = None
-    shape: tuple[int, ...] | None = None
-    cost: Cost | None = None
-    change: LayoutChange | None = None
-    activation: bool = False
-    elements: int | None = None
-    taps: int | None = None
-    sme: Eligibility | None = None
+    operator_class: OperatorClass | None = None  # category and kind by the program; None where only the name tells
+    attribution: Attribution = Attribution.NAME  # how the operator is known
+    handles: tuple[int, ...] = ()  # debug handles of the nodes it computed
+    aten: str | None = None  # the aten operator that caused it; None when not known, and likewise below
+    module: str | None = None  # path of its module
+    module_type: str | None = None  # class of the module
+    source: str | None = None  # ``file:line``
+    code: str | None = None  # the text of that line
+    computes: tuple[str, ...] = ()  # kinds of the nodes it computed, in their order
+    fused: tuple[str, ...] = ()  # aten operators that no node carries, fused into it by the exporter
+    candidates: tuple[str, ...] = ()  # layers that it may be, when there are several
+    dtype: str | None = None  # number type of its first input
+    weights: str | None = None  # number type of its weights
+    shape: tuple[int, ...] | None = None  # of its output
+    cost: Cost | None = None  # of one call
+    change: LayoutChange | None = None  # why data are moved, for operators that the model does not ask for
+    activation: bool = False  # it is only the activation of the operator before it
+    elements: int | None = None  # of its first input, or of its output when that is larger; of one call
+    taps: int | None = None  # positions of a depthwise filter
+    sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
+    # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
 
 

@@ -12,7 +12,7 @@ from opscope.program.structure.plan import InstructionKind, PlannedTensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.kernels.names import KernelLog
+    from opscope.program.kernels.symbols import KernelLog
     from opscope.program.structure.etrecord import EtRecord
     from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify, classify_node
-from opscope.program.partition.eligibility import GraphEligibility
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.sme_rules import GraphEligibility
 from opscope.program.xnnpack.attribution import predict_events
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
 

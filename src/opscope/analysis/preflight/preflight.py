@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import ordered, sorted_out
-from opscope.analysis.findings.message import Message, Severity, finding
+from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
@@ -35,7 +34,7 @@ from opscope.analysis.rules.partition_advice import advice
 from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
-from opscope.program.partition.partition_rules import RULES_OF
+from opscope.program.partition.partition_reasons import RULES_OF
 from opscope.program.partition.portable_reason import Cause
 from opscope.program.partition.sme_rules import TABLE
 from opscope.program.partition.sme_support import Form, SmeSupport

@@ -11,9 +11,8 @@ import numpy as np
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import asked, declare_rule
-from opscope.core.stats.shape import Shape
-from opscope.core.stats.steady import Steadiness, steadiness
-from opscope.core.stats.trend import trend
+from opscope.core.stats.series import trend
+from opscope.core.stats.steady import Shape, Steadiness, steadiness
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 
 if TYPE_CHECKING:

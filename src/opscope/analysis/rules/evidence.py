@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_ceiling import Placement
-    from opscope.analysis.roofline.roofline import Roofline
+    from opscope.analysis.roofline import Placement, Roofline
     from opscope.core.table.places import Located, OperatorKey
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.program.operators.kinds import AttentionPart
     from opscope.program.partition.sme_support import Eligibility
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import EndToEnd
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import PairEvidence
-    from opscope.program.ceilings.ceilings import Ceilings, KernelUse
+    from opscope.program.ceilings import Ceilings, KernelUse
 
 HEAVY = (Category.CONVOLUTION, Category.GEMM)
 """Categories that matrix units and wide vectors are made for."""

@@ -10,7 +10,7 @@ from opscope.analysis.findings.message import Saving, Severity, finding, no_savi
 from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant, limit_without
-from opscope.analysis.roofline.operator_ceiling import Bound
+from opscope.analysis.roofline import Bound
 from opscope.analysis.rules.attention import attention_operators
 from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_ceiling import Placement
+    from opscope.analysis.roofline import Placement
     from opscope.analysis.rules.evidence import Evidence
     from opscope.core.table.places import OperatorKey
 

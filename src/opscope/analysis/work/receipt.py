@@ -67,8 +67,7 @@ def receipt_of(work: Work, request: CountRequest) -> WorkReceipt:
 def read_receipt(content: bytes, where: str) -> WorkReceipt:
     """The receipt that a file holds; ``where`` names it in messages.
 
-    Raises:
-        TraceFormatError: it is none, or its figures are not those that its digest was made of.
+    Raises a TraceFormatError where it is none, or its figures are not those that its digest was made of.
     """
     hint = "opscope count MODEL --receipt FILE writes one"
     try:

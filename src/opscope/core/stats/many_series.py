@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.core.stats.effect import adjust_for_many
-from opscope.core.stats.prediction import FEWEST
+from opscope.core.stats.effect import FEWEST, adjust_for_many
 from opscope.core.stats.segments import FEWEST_RUNS, SAME_LEVEL, SHORTEST_SEGMENT, firm_segments, may_change
 
 if TYPE_CHECKING:
@@ -109,10 +108,7 @@ class Replay(NamedTuple):
     def lasting_changes(self) -> Flags:
         """Runs of three in a row that are all farther off, to one side, than noise is three times in a row.
 
-        Such a change may be too young, or too small, for a level of its own.
-
-        Returns:
-            Flags of the runs; shape (series, runs).
+        Such a change may be too young, or too small, for a level of its own. Flags have the shape (series, runs).
         """
         windows, count = self.judged.shape
         changed = np.zeros((count, FEWEST + windows + CONFIRMING - 1), np.bool_)

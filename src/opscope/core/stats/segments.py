@@ -11,8 +11,7 @@ import numpy as np
 
 from opscope.core.stats.distributions import t_cdf, t_quantile
 from opscope.core.stats.effect import ALPHA
-from opscope.core.stats.series import MAD_TO_SIGMA, inflation, mid_ranks
-from opscope.core.stats.trend import median_line
+from opscope.core.stats.series import MAD_TO_SIGMA, inflation, median_line, mid_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,20 +2,114 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import enum
+import itertools
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
+from opscope.core.stats.changes import SHORTEST_SERIES, TOLERANCE, level_changes
 from opscope.core.stats.modes import Mode, modes
-from opscope.core.stats.series import autocorrelation, clock_step, effective_size
-from opscope.core.stats.shape import Shape, course
-from opscope.core.stats.trend import trend
+from opscope.core.stats.series import autocorrelation, clock_step, effective_size, trend, upward_sigma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+
+_FEWEST = 4
+"""Samples below which nothing is known of their noise."""
+# A first inference must stand out as no normal sample does (3 in a million), for the tails of latencies are heavier;
+# those behind it belong to the same warm-up while they stand out as 6 in 1,000 do.
+_FIRST_SIGMAS, _NEXT_SIGMAS = 4.5, 2.5
+# Slower than 95 of 100 settled samples, or than all of fewer than 20: where there are two modes, the slower one is no
+# warm-up.
+_QUANTILE = 0.95
+# A level that is held for less than a quarter of the series may be left again at once (Barrett et al., section 5).
+_SETTLED_SHARE = 0.25
+
+
+class Shape(str, enum.Enum):
+    """What a series does, by the levels it goes through."""
+
+    FLAT = "flat"
+    """It keeps its level from the first sample on."""
+    WARMUP = "warmup"
+    """It begins slower and settles within its first half."""
+    SLOWDOWN = "slowdown"
+    """It was faster before than where it settles, at the latest for its last quarter."""
+    UNSTEADY = "unsteady"
+    """It does not settle."""
+
+
+class Course(NamedTuple):
+    """A series by its levels."""
+
+    warmup: int  # leading samples that are slower than the series later is; at most half of it
+    shape: Shape | None  # None below 12 samples, which show no levels
+    changes: list[int]  # first samples of later levels, ascending
+
+
+def course(values: Floats) -> Course:
+    """Warm-up, shape and changes of level.
+
+    Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017,
+    section 5; unlike there, at most half of a series is warm-up, and levels within 3 % are one.
+    """
+    start, count = slow_start(values), len(values)
+    if count < SHORTEST_SERIES:
+        return Course(start, None, [])
+    changes = [start + change for change in level_changes(values[start:])]
+    borders = [start, *changes, count]
+    levels = [float(np.median(values[first:end])) for first, end in itertools.pairwise(borders)]
+    shape = _shape(levels, borders)
+    settles = shape in {Shape.FLAT, Shape.WARMUP}
+    return Course(borders[-2] if settles else _slow_end(levels, borders), shape, changes)
+
+
+def slow_start(values: Floats) -> int:
+    """Number of leading samples that are slower than the series later is, up to the first that is not.
+
+    The second half is taken as settled; where it has two modes, its slower one is what counts. Slow is more than 4.5
+    robust standard deviations above the median, more than 3 %, and slower than 95 % of settled samples; behind a slow
+    first sample 2.5 suffice. At most half of the series is slow; of fewer than four samples, only the first is, when
+    there is more than one.
+    """
+    count = len(values)
+    if count < _FEWEST:
+        return int(count > 1)
+    leading, step = values[: count // 2], clock_step(values)
+    settled = _slower_mode(values[count // 2 :], step)
+    sigma, median = upward_sigma(settled, step), float(np.median(settled))
+    least = max(float(np.quantile(settled, _QUANTILE, method="higher")), median * (1 + TOLERANCE))
+    if leading[0] <= max(least, median + _FIRST_SIGMAS * sigma):
+        return 0
+    slow = leading > max(least, median + _NEXT_SIGMAS * sigma)
+    return len(slow) if slow.all() else int(np.argmin(slow))
+
+
+def _slower_mode(values: Floats, step: float) -> Floats:
+    found = modes(values, step)
+    return values[values > (found[0].location + found[-1].location) / 2] if len(found) > 1 else values
+
+
+def _shape(levels: list[float], borders: list[int]) -> Shape:
+    settled, count = borders[-2], borders[-1]
+    if any(level * (1 + TOLERANCE) < levels[-1] for level in levels):
+        return Shape.SLOWDOWN if count - settled >= _SETTLED_SHARE * count else Shape.UNSTEADY
+    if settled > count / 2:
+        return Shape.UNSTEADY
+    return Shape.WARMUP if settled else Shape.FLAT
+
+
+def _slow_end(levels: list[float], borders: list[int]) -> int:
+    """End of the leading levels that are slower than the last one, within the first half."""
+    slow = itertools.takewhile(lambda level: level > levels[-1] * (1 + TOLERANCE), levels)
+    return max(border for border in borders[: len(list(slow)) + 1] if border <= borders[-1] / 2)
 
 
 class Steadiness(msgspec.Struct, frozen=True):
@@ -43,7 +137,7 @@ def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
     Of flat series at most 5 in 100 are called anything else, at most 7 in 100 drift with p below 0.05, and at most 2 in
     100 have two modes, whether their noise is normal, uniform, skewed, of Student's t with 2 degrees, rounded, or
     correlated by up to 0.5 from one sample to the next: 1,500 simulated series of each, of 20, 50 and 200 samples.
-    Correlated by 0.8, up to 12 in 100 short ones seem to change their level. ``opscope.core.stats.shape``, ``trend``,
+    Correlated by 0.8, up to 12 in 100 short ones seem to change their level. ``opscope.core.stats.steady``, ``trend``,
     ``series`` and ``modes`` cite the methods.
     """
     values = np.asarray(samples, np.float64)
@@ -70,6 +164,6 @@ def detect_warmup(samples: Sequence[float]) -> int:
     """Number of leading samples that are slower than the series later is; at most half of them.
 
     A few slow first inferences are found as what stands out from the second half, longer warm-up as levels that the
-    series leaves; see ``opscope.core.stats.shape``.
+    series leaves; see ``opscope.core.stats.steady``.
     """
     return course(np.asarray(samples, np.float64)).warmup

@@ -54,8 +54,7 @@ def memory_limit() -> int:
 def available(root: Path = Path("/")) -> int | None:
     """Memory that this process could still get, in bytes: of the machine and of its control groups.
 
-    Returns:
-        None where the system does not tell.
+    Returns None where the system does not tell.
     """
     found = re.search(r"^MemAvailable:\s+([0-9]+) kB", text_of(root / "proc/meminfo"), re.MULTILINE)
     rooms = [int(found[1]) << 10] if found else []

@@ -21,10 +21,8 @@ _EXACT_IN_DOUBLE = float(1 << 53)
 def parents_from_levels(level: Ints, group: Ints) -> Ints:
     """Parents in a list where children precede their parent.
 
-    The parent of an event is the next later event of the same group with a lower level.
-
-    Returns:
-        Row of the parent or ``NO_PARENT``; shape (n,).
+    The parent of an event is the next later event of the same group with a lower level. Returns the parent row or
+    ``NO_PARENT``; shape (n,).
     """
     count = len(level)
     row = np.arange(count)

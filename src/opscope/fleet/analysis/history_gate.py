@@ -14,8 +14,7 @@ import numpy as np
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
 from opscope.analysis.gate.decision import QUIETER, Outcome, decided
 from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
-from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of
-from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.effect import FEWEST, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.stats.segments import firm_segments
 from opscope.core.units import counted_text, share_text
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
-    from opscope.core.stats.prediction import PredictionInterval
+    from opscope.core.stats.effect import PredictionInterval
 
     Place: TypeAlias = tuple[str, int | None, int | None, str]
     """An operator: method, instruction, position and name."""

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.stats.distributions import t_cdf, t_quantile
-from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of
-from opscope.core.stats.prediction import predict
+from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, scatter_around, segments, step_between
 from opscope.fleet.analysis.history_gate import current_level
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.core.stats.prediction import PredictionInterval
+    from opscope.core.stats.effect import PredictionInterval
     from opscope.core.stats.segments import SeriesSegment
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from opscope.core import units
 from opscope.core.grouping import grouped
 from opscope.core.parts import noted
-from opscope.core.stats.effect import Verdict
-from opscope.core.stats.prediction import FEWEST
+from opscope.core.stats.effect import FEWEST, Verdict
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
 from opscope.reports.document.blocks import (

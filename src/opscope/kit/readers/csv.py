@@ -24,7 +24,7 @@ from opscope.core.input_files import file_bytes
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.segment import coded_from
 from opscope.core.units import counted_text, share_text, time_text
-from opscope.program.kernels.names import KernelName, parse_kernel
+from opscope.program.kernels.symbols import KernelName, parse_kernel
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
 
 if TYPE_CHECKING:

@@ -32,9 +32,17 @@ from opscope.kit.readers.json import (
     StatedSide,
     decode,
 )
-from opscope.kit.readers.pairs import Pairs, asked_pairs, fitting, named_pairs
-from opscope.kit.readers.run import KitExperiment, KitFiles, KitRun, StatedMedian
-from opscope.readers.kernel_log import read_kernel_log
+from opscope.kit.readers.run import (
+    KitExperiment,
+    KitFiles,
+    KitRun,
+    Pairs,
+    StatedMedian,
+    asked_pairs,
+    fitting,
+    named_pairs,
+)
+from opscope.readers.kernels import read_kernel_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -32,11 +32,21 @@ class Metrics(msgspec.Struct, frozen=True):
     log: str | None = None
 
 
-class Result(msgspec.Struct, frozen=True):
-    """One experiment at one thread count, as a manifest, metrics file or summary lists it."""
+class ExperimentKey(msgspec.Struct, frozen=True):
+    """An experiment at one thread count; None where no file tells the count."""
 
     experiment: str
     threads: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As the kit's file names have it."""
+        return self.experiment if self.threads is None else f"{self.experiment}_t{self.threads}"
+
+
+class Result(ExperimentKey, frozen=True):
+    """One experiment at one thread count, as a manifest, metrics file or summary lists it."""
+
     mode: str | None = None
     status: str | None = None
     runs: int | None = None
@@ -48,18 +58,6 @@ class Result(msgspec.Struct, frozen=True):
     def thread_count(self) -> int | None:
         """The thread count, wherever it stands."""
         return self.metrics.threads if self.threads is None and self.metrics else self.threads
-
-
-class ExperimentKey(msgspec.Struct, frozen=True):
-    """An experiment at one thread count; None where no file tells the count."""
-
-    experiment: str
-    threads: int | None = None
-
-    @property
-    def text(self) -> str:
-        """As the kit's file names have it."""
-        return self.experiment if self.threads is None else f"{self.experiment}_t{self.threads}"
 
 
 class PairFields(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import FeatureError
 from opscope.core.files import storage_errors
 from opscope.core.system.elf import X86_64, read_code
-from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.isa import WITHOUT_SWITCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

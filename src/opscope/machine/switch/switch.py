@@ -37,7 +37,7 @@ from opscope.core.system.elf import read_symbols
 from opscope.core.units import counted_text
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CPUID_BITS, expected_fields, hwcap_bits
-from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.isa import WITHOUT_SWITCH
 from opscope.machine.processor import read_processor
 from opscope.machine.switch.sites import cpuid_sites
 

@@ -1,4 +1,4 @@
-"""Two sides of AI Engine traces: is the candidate faster, and which kinds, stalls and rates make the difference.
+"""Two sides of AI Engine traces: is the candidate faster, or too slow for a gate, and what makes the difference.
 
 A trace is one repetition: the calls in it share one run, so it contributes one number to each figure. A single trace a
 side can never be more than undecidable.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided
+from opscope.analysis.gate.gate import Slowdown, judge
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
 from opscope.core.units import counted_text
@@ -23,6 +25,7 @@ from opscope.npu.analysis.tiles_result import mean_known
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.core.stats.effect import Effect
     from opscope.npu.analysis.cycles import CycleSplit
     from opscope.npu.analysis.iterations import Iteration
@@ -363,3 +366,65 @@ def _other_work(sides: _Sides) -> list[str]:
     )
     cores = [{len(one.working) for one in side} for side in sides]
     return [*found, "the number of traced cores differs"] if cores[0] != cores[1] else found
+
+
+class TilesEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="tiles"):
+    """What a decision over AI Engine traces rests on.
+
+    Attributes:
+        baseline: the side that the candidate is measured by.
+        candidate: the side that is judged.
+        figure: what was judged, in cycles.
+        slower: figures that are shown to be worse.
+    """
+
+    baseline: TilesSide
+    candidate: TilesSide
+    figure: FigureChange
+    slower: list[FigureChange]
+
+
+def gate_tiles(
+    comparison: TilesComparison, threshold: float, mismatches: Sequence[str] = ()
+) -> Decision[TilesEvidence]:
+    """The decision on a comparison."""
+    found, shown = comparison.overall, _slowdown(comparison.overall)
+    outcome, reason = judge(shown, threshold)
+    criterion = Criterion(
+        name=found.name,
+        quantity=Quantity.SLOWDOWN,
+        limit=threshold,
+        measured=shown.estimate if found.ratio else None,
+        ci95=shown.interval,
+        outcome=outcome,
+        reason=reason.replace("processes", "traces"),
+        verdict=shown.verdict,
+        minimum_detectable=shown.minimum_detectable,
+    )
+    figures = [*comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
+    slower = [figure for figure in figures if figure.verdict is Verdict.SLOWER]
+    return decided(
+        [criterion],
+        TilesEvidence(comparison.baseline, comparison.candidate, found, slower),
+        advice=_advice(outcome, comparison),
+        mismatches=mismatches,
+        notes=comparison.notes,
+    )
+
+
+def _slowdown(found: FigureChange) -> Slowdown:
+    ratio = found.ratio or 1.0
+    interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
+    decidable = bool(found.ratio) and found.verdict is not Verdict.UNDECIDABLE
+    return Slowdown(1 / ratio - 1, interval, found.verdict, found.minimum_detectable, decidable)
+
+
+def _advice(outcome: Outcome, comparison: TilesComparison) -> str | None:
+    if outcome is Outcome.PASSED:
+        return None
+    if outcome is Outcome.REGRESSION:
+        return "see which kinds and stalls regressed; `opscope aie` shows the candidate's cores"
+    fewest = min(comparison.baseline.traces, comparison.candidate.traces)
+    if fewest < FEWEST:
+        return f"capture at least {FEWEST} traces per side, and give a directory of them for each side"
+    return f"capture more than {fewest} traces per side"

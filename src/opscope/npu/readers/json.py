@@ -95,14 +95,7 @@ _NO_TILE = "an AI Engine trace names its tiles in process_name records, such as 
 
 
 class EmptyTilesError(EmptyTraceError):
-    """A trace that names tiles, or nothing, and holds no event of them.
-
-    Args:
-        problem: what is wrong.
-        tiles: that it names.
-        where: the file.
-        hint: what to do next.
-    """
+    """A trace that names tiles, or nothing, and holds no event of them."""
 
     def __init__(
         self, problem: str, tiles: Sequence[TileTrace] = (), *, where: Path | None = None, hint: str | None = None

@@ -54,12 +54,7 @@ class CutOffError(Exception):
 
 
 class Values:
-    """The bytes of a file, and how messages call it.
-
-    Args:
-        data: the bytes.
-        path: for messages.
-    """
+    """The bytes of a file, and how messages call it."""
 
     def __init__(self, data: memoryview, path: Path) -> None:
         self.data, self.path = data, path

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
-    from opscope.npu.analysis.gate import TilesEvidence
+    from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesEvidence, TilesSide
     from opscope.reports.document.blocks import TableBlock
 
 HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")

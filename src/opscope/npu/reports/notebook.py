@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.gate.decision import Decision
-    from opscope.npu.analysis.compare import FigureChange, TilesComparison
-    from opscope.npu.analysis.gate import TilesEvidence
+    from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesEvidence
     from opscope.npu.analysis.sweep import Sweep, SweepRow
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
     from opscope.reports.document.blocks import TableBlock

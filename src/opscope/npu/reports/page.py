@@ -33,7 +33,7 @@ from opscope.npu.reports.answer import (
     units_text,
     verdict_text,
 )
-from opscope.npu.reports.drawing import COLOURS, legend
+from opscope.npu.reports.pictures import COLOURS, legend
 from opscope.reports.document.blocks import (
     Beside,
     Block,

@@ -13,8 +13,7 @@ from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.npu.analysis.compare import TilesComparison, TilesSide, TilesTraces, compared_tiles
-from opscope.npu.analysis.gate import TilesEvidence
+from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compared_tiles
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.registry import runtime_of_format
@@ -170,7 +169,7 @@ def check_tiles(
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
-    from opscope.npu.analysis.gate import gate_tiles
+    from opscope.npu.analysis.compare import gate_tiles
 
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)

@@ -12,8 +12,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.dimensions import MOST_DIMENSIONS, NotKnownError, Shape, at_least, elements, of_rank
-from opscope.program.cost.operator_cost import Cost
-from opscope.program.operators.arithmetic import BILINEAR, NOTHING, SOFTMAX, Arithmetic, operations
+from opscope.program.cost.operator_cost import BILINEAR, NOTHING, SOFTMAX, Arithmetic, Cost, operations
 from opscope.program.xnnpack.graph import ArgMaxPooling, Convolution, Pooling, QuantisationKind
 from opscope.program.xnnpack.subgraph import BINARY, UNARY
 

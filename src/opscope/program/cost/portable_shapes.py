@@ -1,22 +1,355 @@
 """Shapes of what portable ATen operators leave, from those of what they are given: one rule for each operator.
 
 There is no rule where a shape depends on data, as of what ``nonzero`` leaves.
+
+Positions of arguments are those of ATen's schemas. A rule gives a shape for each output, and raises NotKnownError where
+a shape or an option is unknown or impossible.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from opscope.program.cost import compute_shapes as compute
-from opscope.program.cost import movement_shapes as movement
-from opscope.program.cost.dimensions import NotKnownError, Shape, broadcast
+from opscope.program.cost.dimensions import (
+    NotKnownError,
+    Shape,
+    Window,
+    at_least,
+    broadcast,
+    concatenated,
+    elements,
+    of_rank,
+    permuted,
+    place_in,
+    product,
+    replaced,
+    resolved,
+)
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from opscope.program.cost.call import OperatorCall
+
+
+_MASKS = frozenset({"bool", "uint8"})
+
+
+def embedding(indices: int, packed: int = 1) -> Callable[[OperatorCall], tuple[Shape, ...]]:
+    """A row of a table for each index; ``packed`` elements stand in one of the table."""
+    return lambda call: ((*call.shape(indices), of_rank(call.shape(0), _MATRIX)[1] * packed),)
+
+
+def cat(call: OperatorCall) -> tuple[Shape, ...]:
+    """One tensor after another; empty ones of one dimension are passed over."""
+    shapes = call.shapes(0)
+    return (concatenated(tuple(shape for shape in shapes if shape != (0,)) or shapes, call.number(1)),)
+
+
+def stack(call: OperatorCall) -> tuple[Shape, ...]:
+    """Tensors of one shape along a new dimension."""
+    shapes = call.shapes(0)
+    if len(set(shapes)) != 1:
+        raise NotKnownError
+    return (_inserted(shapes[0], call.number(1), len(shapes)),)
+
+
+def unsqueeze(call: OperatorCall) -> tuple[Shape, ...]:
+    """With a new dimension of size 1."""
+    return (_inserted(call.shape(0), call.number(1), 1),)
+
+
+def _inserted(data: Shape, axis: int, size: int) -> Shape:
+    place = place_in(axis, len(data) + 1)
+    return (*data[:place], size, *data[place:])
+
+
+def squeeze(call: OperatorCall) -> tuple[Shape, ...]:
+    """Without those of the named dimensions that have size 1."""
+    data = call.shape(0)
+    gone = {place_in(axis, len(data)) for axis in call.listed(1)}
+    return (tuple(size for place, size in enumerate(data) if size != 1 or place not in gone),)
+
+
+def slice_of(call: OperatorCall) -> tuple[Shape, ...]:
+    """From a start to an end in steps; absent ends are those of the data, negative ones count from behind."""
+    data = call.shape(0)
+    place, step = call.axis(1, data), call.number(4)
+    if step < 1:
+        raise NotKnownError
+    start = _within(call.number(2) if call.has(2) else 0, data[place])
+    end = _within(call.number(3) if call.has(3) else data[place], data[place])
+    return (replaced(data, place, max(0, -((start - end) // step))),)
+
+
+def _within(position: int, length: int) -> int:
+    return min(max(position + length if position < 0 else position, 0), length)
+
+
+def narrow(call: OperatorCall) -> tuple[Shape, ...]:
+    """So many elements of a dimension."""
+    data = call.shape(0)
+    return (replaced(data, call.axis(1, data), call.number(3)),)
+
+
+def select(call: OperatorCall) -> tuple[Shape, ...]:
+    """One element of a dimension."""
+    data = call.shape(0)
+    return (replaced(data, call.axis(1, data)),)
+
+
+def unbind(call: OperatorCall) -> tuple[Shape, ...]:
+    """Each element of a dimension."""
+    return select(call) * len(call.outputs)
+
+
+def split(call: OperatorCall) -> tuple[Shape, ...]:
+    """Parts of one size, the last of which is what is left."""
+    data, size = call.shape(0), call.number(1)
+    place = call.axis(2, data)
+    starts = (number * size for number in range(len(call.outputs)))
+    return tuple(replaced(data, place, min(size, data[place] - start)) for start in starts)
+
+
+def split_with_sizes(call: OperatorCall) -> tuple[Shape, ...]:
+    """Parts of given sizes."""
+    data = call.shape(0)
+    place = call.axis(2, data)
+    return tuple(replaced(data, place, size) for size in call.numbers(1))
+
+
+def permute(call: OperatorCall) -> tuple[Shape, ...]:
+    """Dimensions in another order."""
+    return (permuted(call.shape(0), call.numbers(1)),)
+
+
+def transpose(call: OperatorCall) -> tuple[Shape, ...]:
+    """Two dimensions swapped."""
+    data = call.shape(0)
+    first, second = call.axis(1, data), call.axis(2, data)
+    swap = {first: second, second: first}
+    return (tuple(data[swap.get(place, place)] for place in range(len(data))),)
+
+
+def t(call: OperatorCall) -> tuple[Shape, ...]:
+    """A matrix with its two dimensions swapped; vectors stay."""
+    data = call.shape(0)
+    if len(data) > _MATRIX:
+        raise NotKnownError
+    return (data[::-1],)
+
+
+def view(call: OperatorCall) -> tuple[Shape, ...]:
+    """Another shape with as many elements; a size of -1 is what is left for it."""
+    return (resolved(call.numbers(1), elements(call.shape(0))),)
+
+
+def expand(call: OperatorCall) -> tuple[Shape, ...]:
+    """Repeated along dimensions of size 1; a size of -1 keeps that of the data."""
+    data, wanted = call.shape(0), call.numbers(1)
+    have = (1,) * (len(at_least(wanted, len(data))) - len(data)) + data
+    return (tuple(old if new < 0 else new for old, new in zip(have, wanted, strict=True)),)
+
+
+def repeat(call: OperatorCall) -> tuple[Shape, ...]:
+    """So many times along each dimension."""
+    data, times = call.shape(0), call.numbers(1)
+    have = (1,) * (len(at_least(times, len(data))) - len(data)) + data
+    return (tuple(size * count for size, count in zip(have, times, strict=True)),)
+
+
+def pad(call: OperatorCall) -> tuple[Shape, ...]:
+    """With more elements before and after; pairs of counts from the last dimension on."""
+    data, padding = call.shape(0), call.numbers(1)
+    if len(padding) % 2 or len(padding) > 2 * len(data):
+        raise NotKnownError
+    more = [sum(padding[place : place + 2]) for place in range(0, len(padding), 2)]
+    more += [0] * (len(data) - len(more))
+    return (tuple(size + extra for size, extra in zip(data, reversed(more), strict=True)),)
+
+
+def index(call: OperatorCall) -> tuple[Shape, ...]:
+    """Elements by lists of numbers; a mask leaves as many as it has true elements, which is not known."""
+    data, places = call.shape(0), call.places(1)
+    if not places or places[-1] >= len(data):
+        raise NotKnownError
+    if any(call.tensor(number).dtype.name in _MASKS for number in call.tensors_at(1)):
+        raise NotKnownError
+    chosen = broadcast(*call.shapes(1))
+    rest = tuple(size for place, size in enumerate(data) if place not in places)
+    start = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+    return (rest[:start] + chosen + rest[start:],)
+
+
+def index_select(call: OperatorCall) -> tuple[Shape, ...]:
+    """Elements of a dimension by a list of numbers."""
+    data = call.shape(0)
+    return (replaced(data, call.axis(1, data), elements(call.shape(2))),)
+
+
+def arange(call: OperatorCall) -> tuple[Shape, ...]:
+    """Numbers from a start, or 0, to an end in steps; fractions are not followed."""
+    start, end, step = (0, call.number(0), 1)
+    if call.overload == "start_out":
+        start, end, step = call.number(0), call.number(1), call.number(2)
+    if not step:
+        raise NotKnownError
+    return ((max(0, -((start - end) // step)),),)
+
+
+_MATRIX = 2
+_IMAGE = 3  # channels, height and width
+_BATCH = 4
+_STRIDE, _PADDING, _DILATION, _TRANSPOSED, _ADJUSTMENT, _GROUPS = range(3, 9)
+
+
+def product_of(first: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
+    """A matrix product of argument ``first`` and the one behind it."""
+    return lambda call: (product(call.shape(first), call.shape(first + 1)),)
+
+
+def linear(call: OperatorCall) -> tuple[Shape, ...]:
+    """A product with a transposed matrix."""
+    return (product(at_least(call.shape(0), _MATRIX), of_rank(call.shape(1), _MATRIX)[::-1]),)
+
+
+def attention(call: OperatorCall) -> tuple[Shape, ...]:
+    """As the query, with the width of the values."""
+    query, value = at_least(call.shape(0), 1), at_least(call.shape(2), 1)
+    return ((*query[:-1], value[-1]),)
+
+
+def convolution(call: OperatorCall) -> tuple[Shape, ...]:
+    """With its channels from the filter."""
+    data, weight = at_least(call.shape(0), _IMAGE), call.shape(1)
+    rank = len(of_rank(weight, len(data))) - 2
+    stride, padding, dilation, adjustment = (
+        _for_each(call.numbers(position), rank) for position in (_STRIDE, _PADDING, _DILATION, _ADJUSTMENT)
+    )
+    windows = _windows(weight[2:], stride, padding, dilation)
+    if call.is_set(_TRANSPOSED):
+        sizes = (window.expanded(*pair) for window, *pair in zip(windows, data[2:], adjustment, strict=True))
+        return ((data[0], weight[1] * call.number(_GROUPS), *sizes),)
+    return ((data[0], weight[0], *_walked(windows, data[2:])),)
+
+
+def pooling(ceil: int, dilation: int | None) -> Callable[[OperatorCall], tuple[Shape, ...]]:
+    """Pooling of images with kernel, stride and padding behind the data; an empty stride is the kernel's size."""
+
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
+        data = at_least(call.shape(0), _IMAGE)
+        kernel, padding = _for_each(call.numbers(1), 2), _for_each(call.numbers(3), 2)
+        stride = _for_each(call.numbers(2) or kernel, 2)
+        spread = (1, 1) if dilation is None else _for_each(call.numbers(dilation), 2)
+        windows = _windows(kernel, stride, padding, spread)
+        shape = (*data[:-2], *_walked(windows, data[-2:], ceil=call.is_set(ceil)))
+        return (shape, shape)
+
+    return rule
+
+
+def _for_each(given: Shape, rank: int) -> Shape:
+    """A number for each dimension; a single one holds for all."""
+    return of_rank(given * rank if len(given) == 1 else given, rank)
+
+
+def _windows(size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> list[Window]:
+    both = (2 * side for side in padding)
+    return [Window(*window) for window in zip(size, stride, both, dilation, strict=True)]
+
+
+def _walked(windows: list[Window], data: Shape, *, ceil: bool = False) -> Iterable[int]:
+    return (window.positions(length, ceil=ceil) for window, length in zip(windows, data, strict=True))
+
+
+def adaptive(call: OperatorCall) -> tuple[Shape, ...]:
+    """Pooling to a given size."""
+    return ((*at_least(call.shape(0), _IMAGE)[:-2], *of_rank(call.numbers(1), 2)),)
+
+
+def layer_norm(call: OperatorCall) -> tuple[Shape, ...]:
+    """The result, and one mean and one deviation for each stretch that was normalised."""
+    data, normal = call.shape(0), call.numbers(1)
+    statistics = at_least(data, len(normal))[: len(data) - len(normal)] + (1,) * len(normal)
+    return (data, statistics, statistics)
+
+
+def group_norm(call: OperatorCall) -> tuple[Shape, ...]:
+    """The result, and one mean and one deviation for each group of channels."""
+    data, statistics = call.shape(0), (call.number(3), call.number(6))
+    return (data, statistics, statistics)
+
+
+def reduction(dims: int, keep: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
+    """Given positions of the dimensions to reduce and of whether they stay with size 1; no dimensions are all."""
+
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
+        data = call.shape(0)
+        if call.overload in {"all_out", "unary_out", "dtype_out"} or not data:
+            return ((), ())
+        gone = {place_in(axis, len(data)) for axis in call.listed(dims)} or set(range(len(data)))
+        kept = (1,) if call.is_set(keep) else ()
+        shape = tuple(size for place in range(len(data)) for size in (kept if place in gone else (data[place],)))
+        return (shape, shape)
+
+    return rule
+
+
+def prod(call: OperatorCall) -> tuple[Shape, ...]:
+    """A product along one dimension, or of all elements."""
+    return reduction(1, 2)(call) if call.overload == "int_out" else ((),)
+
+
+def topk(call: OperatorCall) -> tuple[Shape, ...]:
+    """The greatest elements along a dimension, and where they stood."""
+    data = call.shape(0)
+    shape = replaced(data, call.axis(2, data), call.number(1))
+    return (shape, shape)
+
+
+def upsample(scales: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
+    """Images of a given size, or larger by given factors."""
+
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
+        data = of_rank(call.shape(0), _BATCH)
+        size = call.numbers(1) if call.has(1) else _scaled(call, scales, data[2:])
+        return (data[:2] + of_rank(size, 2),)
+
+    return rule
+
+
+def _scaled(call: OperatorCall, position: int, lengths: Shape) -> Shape:
+    factors = call.argument(position)
+    if not isinstance(factors, tuple) or len(factors) != len(lengths):
+        raise NotKnownError
+    sizes = [length * factor for length, factor in zip(lengths, factors, strict=True)]
+    if not all(map(math.isfinite, sizes)):
+        raise NotKnownError
+    return tuple(map(int, sizes))
+
+
+def pixel_shuffle(call: OperatorCall) -> tuple[Shape, ...]:
+    """Channels laid out as pixels."""
+    *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
+    factor = _factor(call)
+    return ((*leading, channels // factor**2, height * factor, width * factor),)
+
+
+def pixel_unshuffle(call: OperatorCall) -> tuple[Shape, ...]:
+    """Pixels laid out as channels."""
+    *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
+    factor = _factor(call)
+    return ((*leading, channels * factor**2, height // factor, width // factor),)
+
+
+def _factor(call: OperatorCall) -> int:
+    factor = call.number(1)
+    if factor < 1:
+        raise NotKnownError
+    return factor
 
 
 def output_shapes(call: OperatorCall) -> tuple[Shape, ...]:
@@ -44,48 +377,48 @@ _PADS = (
 
 _RULES: dict[str, Callable[[OperatorCall], tuple[Shape, ...]]] = {
     **dict.fromkeys(_SAME, lambda call: (call.shape(0),)),
-    **dict.fromkeys(_PADS, movement.pad),
-    **dict.fromkeys("view et_view reshape".split(), movement.view),
+    **dict.fromkeys(_PADS, pad),
+    **dict.fromkeys("view et_view reshape".split(), view),
     **dict.fromkeys("full zeros ones empty".split(), lambda call: (call.numbers(0),)),
-    **dict.fromkeys("mm bmm matmul mixed_mm".split(), compute.product_of(0)),
-    **dict.fromkeys("addmm baddbmm".split(), compute.product_of(1)),
-    **dict.fromkeys("mean sum amax amin argmax argmin max min any all".split(), compute.reduction(1, 2)),
-    **dict.fromkeys("var var_mean".split(), compute.reduction(1, 3)),
-    "prod": compute.prod,
-    "linear": compute.linear,
-    "scaled_dot_product_attention": compute.attention,
-    "convolution": compute.convolution,
-    "avg_pool2d": compute.pooling(ceil=4, dilation=None),
-    "max_pool2d_with_indices": compute.pooling(ceil=5, dilation=4),
-    "adaptive_avg_pool2d": compute.adaptive,
-    "native_layer_norm": compute.layer_norm,
-    "native_group_norm": compute.group_norm,
-    "topk": compute.topk,
-    "upsample_bilinear2d": compute.upsample(3),
-    "upsample_nearest2d": compute.upsample(2),
-    "pixel_shuffle": compute.pixel_shuffle,
-    "pixel_unshuffle": compute.pixel_unshuffle,
-    "embedding": movement.embedding(1),
-    "embedding_byte": movement.embedding(5),
-    "embedding_4bit": movement.embedding(5, packed=2),
-    "embedding_2bit": movement.embedding(5, packed=4),
-    "cat": movement.cat,
-    "stack": movement.stack,
-    "unsqueeze": movement.unsqueeze,
-    "squeeze": movement.squeeze,
-    "slice": movement.slice_of,
-    "narrow": movement.narrow,
-    "select": movement.select,
-    "unbind": movement.unbind,
-    "split": movement.split,
-    "split_with_sizes": movement.split_with_sizes,
-    "permute": movement.permute,
-    "transpose": movement.transpose,
-    "t": movement.t,
-    "expand": movement.expand,
-    "repeat": movement.repeat,
-    "index": movement.index,
-    "index_select": movement.index_select,
+    **dict.fromkeys("mm bmm matmul mixed_mm".split(), product_of(0)),
+    **dict.fromkeys("addmm baddbmm".split(), product_of(1)),
+    **dict.fromkeys("mean sum amax amin argmax argmin max min any all".split(), reduction(1, 2)),
+    **dict.fromkeys("var var_mean".split(), reduction(1, 3)),
+    "prod": prod,
+    "linear": linear,
+    "scaled_dot_product_attention": attention,
+    "convolution": convolution,
+    "avg_pool2d": pooling(ceil=4, dilation=None),
+    "max_pool2d_with_indices": pooling(ceil=5, dilation=4),
+    "adaptive_avg_pool2d": adaptive,
+    "native_layer_norm": layer_norm,
+    "native_group_norm": group_norm,
+    "topk": topk,
+    "upsample_bilinear2d": upsample(3),
+    "upsample_nearest2d": upsample(2),
+    "pixel_shuffle": pixel_shuffle,
+    "pixel_unshuffle": pixel_unshuffle,
+    "embedding": embedding(1),
+    "embedding_byte": embedding(5),
+    "embedding_4bit": embedding(5, packed=2),
+    "embedding_2bit": embedding(5, packed=4),
+    "cat": cat,
+    "stack": stack,
+    "unsqueeze": unsqueeze,
+    "squeeze": squeeze,
+    "slice": slice_of,
+    "narrow": narrow,
+    "select": select,
+    "unbind": unbind,
+    "split": split,
+    "split_with_sizes": split_with_sizes,
+    "permute": permute,
+    "transpose": transpose,
+    "t": t,
+    "expand": expand,
+    "repeat": repeat,
+    "index": index,
+    "index_select": index_select,
     "gather": lambda call: (call.shape(2),),
-    "arange": movement.arange,
+    "arange": arange,
 }

@@ -1,1 +1,1 @@
-"""What an operator is: category, kind, arithmetic."""
+"""What an operator is: category and kind."""

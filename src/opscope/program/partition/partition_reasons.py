@@ -1,28 +1,312 @@
 """Why an operator stayed with the runtime's portable kernels and did not go to XNNPACK, where that can be known.
 
-The program shows number types, shapes and options; the partitioner's rules
-(:mod:`opscope.program.partition.partition_rules`) say what it takes of them. A reason is given when a rule
-refuses what the program shows. When every known rule is met, the reason is not known: the exporter may have had other
-settings, another release, or a pattern that it did not recognise.
+The program shows number types, shapes and options; the partitioner's rules say what it takes of them. A reason is given
+when a rule refuses what the program shows. When every known rule is met, the reason is not known: the exporter may have
+had other settings, another release, or a pattern that it did not recognise.
+
+Source of what the partitioner takes: ``backends/xnnpack/partition/config`` of the release in ``RULES_OF``: its list of
+operators, the checks that all of them share, and those of each. A program names the form of an operator that writes to
+a given output; the partitioner saw ``add.Tensor`` where the program has ``aten::add.out``. Conditions on what a program
+does not keep, as which results are used, are left out.
+
+A condition on options and shapes looks at one call in a program, at the positions of ATen's schemas, and tells what is
+refused; NotKnownError when the program does not show what it needs. Source: ``check_constraints`` in the same place.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.call import OperatorCall, integer_in
 from opscope.program.cost.dimensions import NotKnownError, elements
-from opscope.program.partition.partition_conditions import described
-from opscope.program.partition.partition_rules import RULES
 from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.plan import Dynamism, InstructionKind, Scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
-    from opscope.program.partition.partition_rules import OperatorRule
     from opscope.program.structure.plan import MethodPlan, PlannedStep
+
+    Condition: TypeAlias = Callable[[OperatorCall], "Broken | None"]
+
+
+_IMAGE = 4
+_SQUARE = 2
+
+
+class Broken(NamedTuple):
+    """A condition that a call does not meet."""
+
+    text: str  # what the partitioner takes, or does not
+    evidence: str  # what the program shows
+    cause: Cause = Cause.OPTION  # sort of the reason
+
+
+def described(call: OperatorCall, number: int) -> str:
+    """A tensor in short: ``float32[1, 64]``."""
+    value = call.tensor(number)
+    shape = ", ".join(map(str, value.sizes))
+    return f"{value.dtype.name}[{shape}]"
+
+
+def _first(call: OperatorCall) -> str:
+    numbers = call.tensors_at(0)
+    return described(call, numbers[0]) if numbers else "nothing"
+
+
+def whole_scale(call: OperatorCall) -> Broken | None:
+    """A second operand that is not scaled."""
+    value = call.argument(2)
+    if not isinstance(value, bool | int | float):
+        raise NotKnownError
+    if value == 1:
+        return None
+    return Broken("XNNPACK supports it only if the second operand is not scaled", f"alpha is {value}")
+
+
+def last_dimension(call: OperatorCall) -> Broken | None:
+    """Along the last dimension."""
+    rank, place = len(call.shape(0)), call.number(1)
+    if place in {-1, rank - 1}:
+        return None
+    return Broken("XNNPACK supports it only along the last dimension", f"dimension {place} of {_first(call)}")
+
+
+def trailing(call: OperatorCall) -> Broken | None:
+    """A dimension added behind the last one."""
+    place = call.number(1)
+    if place in {-1, len(call.shape(0))}:
+        return None
+    return Broken("XNNPACK adds a dimension only after the last one", f"dimension {place} of {_first(call)}")
+
+
+def image_mean(call: OperatorCall) -> Broken | None:
+    """The mean of an image, its dimensions kept."""
+    rank = len(call.shape(0))
+    if rank != _IMAGE:
+        return Broken("XNNPACK supports mean only with four dimensions", f"it has {rank}: {_first(call)}")
+    if call.has(3):
+        return Broken("XNNPACK supports mean only without dtype", "dtype is given")
+    dims = sorted(place % rank for place in call.numbers(1)) if call.has(1) else list(range(rank))
+    if dims != [2, 3]:
+        return Broken("XNNPACK supports mean only over the last two dimensions", f"dimensions {dims}")
+    if not call.is_set(2):
+        return Broken("XNNPACK supports mean only with keepdim=True", "keepdim is False")
+    return None
+
+
+def square(call: OperatorCall) -> Broken | None:
+    """The integer 2 as exponent."""
+    value = call.argument(1)
+    if not isinstance(value, Scalar):
+        raise NotKnownError
+    if isinstance(value, int) and value == _SQUARE:
+        return None
+    return Broken("XNNPACK supports pow only with the integer exponent 2", f"the exponent is {value!r}")
+
+
+def several(call: OperatorCall) -> Broken | None:
+    """Two tensors or more."""
+    count = len(set(call.tensors_at(0)))
+    return Broken("XNNPACK concatenates only two or more tensors", f"it has {count}") if count < 2 else None  # noqa: PLR2004 - a pair
+
+
+def no_cropping(call: OperatorCall) -> Broken | None:
+    """No negative padding."""
+    padding = call.numbers(1)
+    if min(padding, default=0) >= 0:
+        return None
+    return Broken("XNNPACK supports only non-negative padding", f"{list(padding)}")
+
+
+def plain_slice(call: OperatorCall) -> Broken | None:
+    """A slice without steps, of fixed shapes."""
+    step = call.number(4)
+    if step != 1:
+        return Broken("XNNPACK supports slice only with step 1", f"the step is {step}")
+    found = _dynamic(call, "XNNPACK supports slice only with fixed shapes")
+    if found is None and not all(elements(call.shape_of(n)) for n in (*call.inputs[:1], *call.outputs)):
+        return Broken("XNNPACK supports slice only without empty tensors", _first(call))
+    return found
+
+
+def fixed_shapes(call: OperatorCall) -> Broken | None:
+    """Shapes that cannot differ between calls."""
+    return _dynamic(call, "XNNPACK supports it only with fixed shapes")
+
+
+def _dynamic(call: OperatorCall, text: str) -> Broken | None:
+    for number in (*call.inputs[:1], *call.outputs):
+        if call.tensor(number).dynamism is not Dynamism.STATIC:
+            return Broken(text, f"{described(call, number)} is an upper bound", Cause.DYNAMIC_SHAPE)
+    return None
+
+
+def fixed_view(call: OperatorCall) -> Broken | None:
+    """A reshape whose sizes are numbers, not computed."""
+    try:
+        call.numbers(1)
+    except NotKnownError:
+        text = "XNNPACK supports reshape only with constant sizes"
+        return Broken(text, "a size is computed at run time", Cause.DYNAMIC_SHAPE)
+    return None
+
+
+def same_order(call: OperatorCall) -> Broken | None:
+    """The same order of dimensions in memory."""
+    orders = [call.tensor(number).dim_order for number in (*call.inputs[:1], *call.outputs[:1])]
+    if len(orders) < 2 or not all(orders) or orders[0] == orders[1]:  # noqa: PLR2004 - the input's and the output's
+        return None
+    return Broken("XNNPACK supports copies only with unchanged memory order", f"from {orders[0]} to {orders[1]}")
+
+
+def same_type(call: OperatorCall) -> Broken | None:
+    """The same number type."""
+    source, target = (call.tensor(n).dtype.name for n in (*call.inputs[:1], *call.outputs[:1]))
+    if source == target:
+        return None
+    return Broken("XNNPACK does not support number type conversion", f"from {source} to {target}")
+
+
+def not_half(call: OperatorCall) -> Broken | None:
+    """Another number type than fp16."""
+    kinds = {call.tensor(number).dtype.name for number in call.outputs}
+    return Broken("XNNPACK does not support GELU in half precision", "float16") if "float16" in kinds else None
+
+
+def average(call: OperatorCall) -> Broken | None:
+    """Average pooling as XNNPACK computes it."""
+    if call.is_set(4):
+        return Broken("XNNPACK supports pooling only without ceil_mode", "ceil_mode is True")
+    if call.is_set(5) and any(call.listed(3)):
+        return Broken("XNNPACK supports average pooling only with count_include_pad=False", "count_include_pad is True")
+    kernel = _pair(call.listed(1))
+    if call.has(6) and call.number(6) != kernel[0] * kernel[1]:
+        return Broken("XNNPACK does not support divisor_override", f"divisor_override is {call.number(6)}")
+    return None
+
+
+def maximum(call: OperatorCall) -> Broken | None:
+    """A window that leaves nothing out."""
+    kernel = _pair(call.listed(1))
+    stride = _pair(call.listed(2) or kernel)
+    if stride[0] > kernel[0] or stride[1] > kernel[1]:
+        return Broken("XNNPACK supports pooling only if the stride is at most the window", f"{stride} and {kernel}")
+    return _dynamic(call, "XNNPACK supports pooling with ceil_mode only with fixed shapes") if call.is_set(5) else None
+
+
+def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
+    if not sizes:
+        raise NotKnownError
+    return sizes[0], sizes[-1]
+
+
+def batch_norm(call: OperatorCall) -> Broken | None:
+    """Data of two to four dimensions."""
+    rank = len(call.shape(0))
+    if rank in {2, 3, 4}:
+        return None
+    return Broken("XNNPACK supports batch normalisation only with two to four dimensions", f"it has {rank}")
+
+
+def maximum_of_image(call: OperatorCall) -> Broken | None:
+    """Data of four dimensions."""
+    rank = len(call.shape(0))
+    return None if rank == _IMAGE else Broken("XNNPACK supports max only with four dimensions", f"it has {rank}")
+
+
+def stored(weight: int, bias: int | None = None) -> Condition:
+    """Weights, and the bias where there is one, that are stored with the model."""
+
+    def condition(call: OperatorCall) -> Broken | None:
+        for place, name in ((weight, "weights"), (bias, "bias")):
+            for number in call.tensors_at(place) if place is not None else ():
+                value = call.tensor(number)
+                if value.data_buffer <= 0 and not value.external:
+                    text = f"XNNPACK supports it only if its {name} are stored with the model"
+                    return Broken(text, f"{described(call, number)} is computed or given", Cause.COMPUTED_WEIGHTS)
+        return None
+
+    return condition
+
+
+def convolution(call: OperatorCall) -> Broken | None:
+    """A filter of one or two dimensions that is stored."""
+    rank = len(call.shape(1))
+    if rank > _IMAGE:
+        return Broken("XNNPACK supports only 1D and 2D convolutions", f"the filter has {rank} dimensions")
+    return stored(1, 2)(call)
+
+
+RULES_OF = "executorch 1.5.1"
+"""The release whose partitioner the rules are of. A program does not say which release exported it."""
+
+_GEMM = "gemm_configs.py"
+_GENERIC = "generic_node_configs.py"
+_NODE = "node_configs.py"
+_FLOATS = frozenset({"float32", "float16"})
+_QUANTISED = _FLOATS | {"int8", "qint8", "quint8", "qint32"}
+
+
+class OperatorRule(NamedTuple):
+    """How the partitioner takes an operator."""
+
+    target: str  # the operator's name there
+    file: str = _GENERIC  # of the partitioner's configuration that holds the rule
+    condition: Condition | None = None  # of its own
+    dtypes: frozenset[str] = _FLOATS  # number types that its tensors may have
+    results: bool = True  # whether that goes for its results too
+    inferred: str | None = None  # a form that the program has only when the operator that is taken was not used
+
+
+_PLAIN = """
+abs bmm ceil clamp div exp floor hardtanh hardswish leaky_relu log maximum minimum mul neg permute_copy rsqrt relu
+tanh sigmoid sin cos sqrt
+"""
+_OVERLOADED = {"div": "div.Tensor", "mul": "mul.Tensor"}
+
+RULES: dict[str, OperatorRule] = {
+    **{f"aten::{name}.out": OperatorRule(_OVERLOADED.get(name, f"{name}.default")) for name in _PLAIN.split()},
+    "aten::add.out": OperatorRule("add.Tensor", condition=whole_scale),
+    "aten::sub.out": OperatorRule("sub.Tensor", condition=whole_scale),
+    "aten::addmm.out": OperatorRule("addmm.default", _GEMM, stored(2, 0)),
+    "aten::mm.out": OperatorRule("mm.default", _GEMM, stored(1)),
+    "aten::linear.out": OperatorRule("linear.default", _GEMM, stored(1, 2)),
+    "aten::convolution.out": OperatorRule("convolution.default", _GEMM, convolution),
+    "aten::avg_pool2d.out": OperatorRule("avg_pool2d.default", condition=average),
+    "aten::max_pool2d_with_indices.out": OperatorRule(
+        "max_pool2d.default",
+        condition=maximum,
+        results=False,
+        inferred="XNNPACK does not support pooling that returns indices",
+    ),
+    "aten::_native_batch_norm_legit_no_training.out": OperatorRule(
+        "_native_batch_norm_legit_no_training.default", _NODE, batch_norm
+    ),
+    "aten::cat.out": OperatorRule("cat.default", condition=several),
+    "aten::clone.out": OperatorRule("clone.default", condition=same_order),
+    "dim_order_ops::_clone_dim_order.out": OperatorRule("_clone_dim_order.default", condition=same_order),
+    "dim_order_ops::_to_dim_order_copy.out": OperatorRule("_to_dim_order_copy.default", condition=same_type),
+    "aten::constant_pad_nd.out": OperatorRule("constant_pad_nd.default", condition=no_cropping),
+    "aten::gelu.out": OperatorRule("gelu.default", condition=not_half),
+    "aten::max.dim_max": OperatorRule(
+        "max.dim", _NODE, maximum_of_image, frozenset({*_FLOATS, "int8", "qint8"}), results=False
+    ),
+    "aten::mean.out": OperatorRule("mean.dim", condition=image_mean),
+    "aten::pow.Tensor_Scalar_out": OperatorRule("pow.Tensor_Scalar", condition=square),
+    "aten::slice_copy.Tensor_out": OperatorRule("slice_copy.Tensor", condition=plain_slice),
+    "aten::_softmax.out": OperatorRule("_softmax.default", condition=last_dimension),
+    "aten::unsqueeze_copy.out": OperatorRule("unsqueeze_copy.default", condition=trailing),
+    "aten::upsample_bilinear2d.vec_out": OperatorRule("upsample_bilinear2d.vec", condition=fixed_shapes),
+    "aten::view_copy.out": OperatorRule("view_copy.default", condition=fixed_view),
+    "executorch_prim::et_view.default": OperatorRule("view_copy.default", condition=fixed_view),
+    "quantized_decomposed::quantize_per_tensor.out": OperatorRule("quantize_per_tensor.default", dtypes=_QUANTISED),
+    "quantized_decomposed::dequantize_per_tensor.out": OperatorRule("dequantize_per_tensor.default", dtypes=_QUANTISED),
+}
+"""By the name that a program has; an operator that is not listed is never taken."""
+
 
 _PLACE = "backends/xnnpack/partition"
 _LIST = f"{_PLACE}/config/__init__.py"
@@ -33,11 +317,7 @@ _MOVES_TENSORS = ("executorch_prim::et_view", "executorch_prim::et_copy_index")
 
 
 class PortableReasons:
-    """Reasons of the operators of one method.
-
-    Args:
-        plan: the method.
-    """
+    """Reasons of the operators of one method."""
 
     def __init__(self, plan: MethodPlan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Whether SME can run an operator, as it is told; :mod:`opscope.program.partition.eligibility` decides it."""
+"""Whether SME can run an operator, as it is told; :mod:`opscope.program.partition.sme_rules` decides it."""
 
 from __future__ import annotations
 
@@ -27,22 +27,12 @@ class Form(str, enum.Enum):
 
 
 class Eligibility(msgspec.Struct, frozen=True):
-    """Whether a node can run with SME or SME2, and how that is known.
+    """Whether a node can run with SME or SME2, and how that is known."""
 
-    Attributes:
-        verdict: whether.
-        form: what XNNPACK makes of the node.
-        types: its number types, as XNNPACK names them where a rule is known.
-        reason: why.
-        source: file and function of XNNPACK that decides; None when no rule is known.
-        tried: the rule was tried under an emulator.
-        advice: what would make it eligible; None when nothing simple does.
-    """
-
-    verdict: SmeSupport
-    form: Form
-    types: str
-    reason: str
-    source: str | None
-    tried: bool
-    advice: str | None = None
+    verdict: SmeSupport  # whether
+    form: Form  # what XNNPACK makes of the node
+    types: str  # its number types, as XNNPACK names them where a rule is known
+    reason: str  # why
+    source: str | None  # file and function of XNNPACK that decides; None when no rule is known
+    tried: bool  # the rule was tried under an emulator
+    advice: str | None = None  # what would make it eligible; None when nothing simple does

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class NumberType(msgspec.Struct, frozen=True):
@@ -101,3 +101,23 @@ def xnnpack_type(code: int) -> NumberType:
 
 def _typed(known: dict[int, NumberType], code: int) -> NumberType:
     return known.get(code) or NumberType(f"unknown-{code}", None)
+
+
+_FEWEST_AXES = 3
+"""Batch, channels and at least one place."""
+
+
+def axes_between(sizes: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes of a tensor in the order in which another one has them; None where no known order fits.
+
+    Equal sizes are the same order. Otherwise the channels are moved from behind the batch to the end, or the other way
+    round, whichever fits; of the other orders that the sizes would allow nothing is taken for granted. Returns
+    ``axes``, so that axis ``i`` of the other tensor is axis ``axes[i]`` of this one.
+    """
+    count = len(sizes)
+    if count != len(other):
+        return None
+    orders = [tuple(range(count))]
+    if count >= _FEWEST_AXES:
+        orders += [(0, *range(2, count), 1), (0, count - 1, *range(1, count - 1))]
+    return next((axes for axes in orders if [sizes[axis] for axis in axes] == list(other)), None)

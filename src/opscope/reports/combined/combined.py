@@ -10,7 +10,6 @@ from opscope.analysis.findings.quality import Grade
 from opscope.analysis.operators.operators import dominant, limit_without
 from opscope.core import units
 from opscope.program.operators.kinds import Category
-from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.values import (
     Bottleneck,
     CombinedBundle,
@@ -19,6 +18,7 @@ from opscope.reports.combined.values import (
     OperatorGroup,
     Shares,
     TopOperator,
+    shared_programs,
 )
 from opscope.reports.content.content import (
     FOREGROUND,
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.reports.combined.operators import SharedOperator, SharedProgram
-    from opscope.reports.combined.values import VersionSeries
+    from opscope.reports.combined.values import SharedOperator, SharedProgram, VersionSeries
     from opscope.reports.content.content import ReportContent, VariantResult
     from opscope.reports.document.blocks import TableBlock
     from opscope.reports.sections.kernel_view import KernelRow

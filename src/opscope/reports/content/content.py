@@ -10,12 +10,11 @@ import msgspec
 from opscope.analysis.analysis import NO_SPLIT, Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.finding import advice_of, limits_of
-from opscope.analysis.findings.message import Message, note, warning
+from opscope.analysis.findings.message import Message, advice_of, limits_of, note, warning
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
+from opscope.analysis.operators.modules import unrolled
 from opscope.analysis.operators.operators import longest_first, program_order, sums
-from opscope.analysis.operators.unrolled import unrolled
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.analysis.work.work import Work
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
+    from opscope.analysis.operators.modules import Unrolled
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.operators.unrolled import Unrolled
     from opscope.reports.document.blocks import Value
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)

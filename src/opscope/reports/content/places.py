@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_ceiling import Bound
+    from opscope.analysis.roofline import Bound
 
 CATEGORY = column("category", Format.NAME, lambda row: TableCell(row.category.value, category=row.category))
 """First column of a table whose rows are categories."""

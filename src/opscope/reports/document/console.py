@@ -31,12 +31,7 @@ WIDE = 10_000
 
 
 class Text(rich.text.Text):
-    """A line of text: no markup in it is read, and what no terminal shows is escaped.
-
-    Args:
-        text: of any origin.
-        style: of the whole line.
-    """
+    """A line of text: no markup in it is read, and what no terminal shows is escaped."""
 
     def __init__(self, text: str = "", style: str = "") -> None:
         super().__init__(printable(text), style)

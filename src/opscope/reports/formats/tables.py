@@ -13,8 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from opscope.analysis.kernels.kernel_sources import KernelState
-from opscope.program.kernels.names import parse_kernel
-from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
+from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_kernel, parse_symbol
 from opscope.reports.document.text import csv_cell, distinct
 
 if TYPE_CHECKING:

@@ -1,12 +1,15 @@
-"""Cards of what was measured: events, an analysis, a comparison, a profile."""
+"""Cards and charts of what was measured: events, an analysis, a comparison, a profile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
 
 from opscope.analysis.findings.message import warning
 from opscope.analysis.operators.operators import longest_first
-from opscope.core.units import counted_text, interval_text, ratio_text, time_text
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     category_rows,
     closing_rows,
@@ -19,10 +22,14 @@ from opscope.reports.content.content import (
     trust_text,
     unit_of,
 )
+from opscope.reports.content.places import layer_text
 from opscope.reports.document.blocks import Format, TableBlock, column, verdict_text
 from opscope.reports.document.blocks import table as made_table
+from opscope.reports.document.html import COLOURS
 from opscope.reports.document.messages import quality_sentence, sentence
+from opscope.reports.document.text import distinct, plain
 from opscope.reports.notebook.card import MOST_ROWS, Card
+from opscope.reports.pictures.pictures import rows_of
 from opscope.reports.sections.first import analysed_split, category_table, operator_table
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.shift import category_changes, changes_table
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.core.table import EventTable
     from opscope.reports.content.content import ReportContent
+
 
 _TOP = 8
 
@@ -107,3 +115,56 @@ def events_card(table: EventTable, path: str) -> Card:
 def _quality(quality: Quality | None) -> list[str]:
     """How far it can be trusted, which belongs to every figure that is passed on."""
     return [quality_sentence(quality)] if quality else []
+
+
+_NAME = 38
+_WIDTH = 440
+_TOOLTIPS = ("operator:N", "layer:N", "category:N", "backend:N", "ms:Q", "share:N")
+
+
+def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
+    """The longest operators as bars in milliseconds per inference, the longest first, coloured by category.
+
+    The framework's own time has no bars.
+
+    Args:
+        analysis: of one variant or trace.
+        most: bars at most; the title says what they leave out.
+    """
+    work = longest_operators(analysis)
+    shown = work[:most]
+    labels = distinct(_label(row) for row in shown)
+    rows = [_row(label, row) for label, row in zip(labels, shown, strict=True)]
+    used = {row["category"] for row in rows}
+    domain = [category.value for category in Category if category.value in used]
+    scale = alt.Scale(domain=domain, range=[COLOURS[Category(name)] for name in domain])
+    share = share_text(sum(row.share for row in shown))
+    title = f"{len(shown)} of {counted_text(len(work), 'operator')}, {share} of the latency"
+    chart: alt.Chart = (
+        alt.Chart(rows_of(rows), title=title)
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="ms per inference"),
+            y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelLimit=300)),
+            color=alt.Color("category:N", scale=scale, title=None, legend=alt.Legend(orient="top")),
+            tooltip=list(_TOOLTIPS),
+        )
+        .properties(width=_WIDTH)
+    )
+    return chart
+
+
+def _label(row: Operator) -> str:
+    return plain(layer_text(row) or row.name, _NAME)
+
+
+def _row(label: str, row: Operator) -> dict[str, Any]:
+    return {
+        "label": label,
+        "operator": plain(row.name),
+        "layer": plain(layer_text(row)),
+        "category": row.category.value,
+        "backend": plain(row.backend),
+        "ms": row.shown_ns / 1e6,
+        "share": share_text(row.share),
+    }

@@ -15,8 +15,8 @@ from opscope.reports.pictures.pictures import drawn, rows_of
 if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_ceiling import Placement
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.analysis.roofline import Placement
+    from opscope.program.ceilings import Ceilings
 
     Rows: TypeAlias = list[dict[str, Any]]
 

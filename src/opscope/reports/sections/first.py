@@ -48,7 +48,7 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.document.messages import measure_again
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.categories import category_shift
+from opscope.reports.pictures.bars import category_shift
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
 from opscope.analysis.operators.operators import sums
-from opscope.analysis.roofline.operator_ceiling import RateUnit, Shortfall
+from opscope.analysis.roofline import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import counted_text, range_text, rate_text, share_text, time_text
-from opscope.program.ceilings.ceilings import Origin
+from opscope.program.ceilings import Origin
 from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.content.places import bound_text, boundary_text, is_delegated, layer_text, method_of, source_text
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis, ProgramInfo
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.modules import ModuleTime
-    from opscope.analysis.roofline.operator_ceiling import CeilingRate, Interval, Placement
-    from opscope.program.ceilings.ceilings import Ceilings, Drift, DriftCheck
+    from opscope.analysis.roofline import CeilingRate, Interval, Placement
+    from opscope.program.ceilings import Ceilings, Drift, DriftCheck
     from opscope.reports.document.blocks import Block, TableBlock
 
 

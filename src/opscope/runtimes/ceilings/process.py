@@ -14,15 +14,14 @@ from opscope.core.errors import FeatureError, RunError
 from opscope.experiment.protocol import CeilingsAnswer
 from opscope.hosts.process import read_answer
 from opscope.machine import isa
-from opscope.program.ceilings.ceilings import Ceilings, DispatchCost, ElementCeiling, MacCeiling, MemoryCeiling
-from opscope.runtimes.ceilings.sampler import measure
+from opscope.program.ceilings import Ceilings, DispatchCost, ElementCeiling, MacCeiling, MemoryCeiling
+from opscope.runtimes.ceilings.probes import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.experiment.protocol import CeilingsRequest
-    from opscope.runtimes.ceilings.probes import ProbeGraphs
-    from opscope.runtimes.ceilings.sampler import ProbeCandidate, ProbeRunner
+    from opscope.runtimes.ceilings.probes import ProbeCandidate, ProbeGraphs, ProbeRunner
 
 GraphT = TypeVar("GraphT")
 

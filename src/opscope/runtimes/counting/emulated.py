@@ -14,8 +14,8 @@ from opscope.core.errors import MissingDependencyError, TraceFormatError, UsageE
 from opscope.core.system.elf import read_code
 from opscope.hosts.emulator import find_emulator
 from opscope.hosts.host import ProcessSettings
-from opscope.machine.arm64_instructions import LENGTHS, SME_BITS, SVE_BITS, Arm64Instructions, VectorLengths
-from opscope.readers.qemu_log import read_qemu_log
+from opscope.machine.instructions import LENGTHS, SME_BITS, SVE_BITS, Arm64Instructions, VectorLengths
+from opscope.readers.instruction_counts import read_qemu_log
 from opscope.runtimes.counting.kernel_counter import find_compiler
 from opscope.runtimes.counting.work_run import (
     BEGINS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget
-    from opscope.readers.qemu_log import ExecutedBlock, ExecutedParts
+    from opscope.readers.instruction_counts import ExecutedBlock, ExecutedParts
 
 _MARKS = {0xD5032FFF: READ, 0xD5032FDF: BEGINS, 0xD5032FBF: ENDS}
 """Words that the clock's functions hold: hint #127, #126, #125."""

@@ -16,8 +16,8 @@ from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.system.compiler import usual_compiler
 from opscope.hosts.host import ProcessSettings
 from opscope.hosts.process import last_line
-from opscope.machine.x86_instructions import X86Instructions
-from opscope.readers.callgrind import read_callgrind
+from opscope.machine.instructions import X86Instructions
+from opscope.readers.instruction_counts import read_callgrind
 from opscope.runtimes.counting.work_run import (
     BEGINS,
     CLOCK,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import JobOutcome, RunTarget
-    from opscope.machine.instruction import Instruction
+    from opscope.machine.instructions import Instruction
 
 READ, BEGINS, ENDS = "opscope_clock_read", "opscope_text_begins", "opscope_text_ends"
 """Functions of the clock before whose calls a part ends; of texts where the profiler writes some."""

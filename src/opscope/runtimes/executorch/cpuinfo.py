@@ -18,7 +18,7 @@ from opscope.bundle.manifest import MaskProof
 from opscope.core.errors import FeatureError
 from opscope.core.system.elf import symbol_size
 from opscope.machine import isa
-from opscope.machine.layout import WITHOUT_SWITCH, known_layout, proved_layout
+from opscope.machine.isa import WITHOUT_SWITCH, known_layout, proved_layout
 from opscope.machine.processor import read_processor
 from opscope.machine.switch.switch import proof
 
@@ -31,11 +31,7 @@ _SYMBOL = "cpuinfo_isa"
 
 
 class CpuInfo:
-    """``cpuinfo_isa`` in this process.
-
-    Raises:
-        FeatureError: the layout cannot be proved.
-    """
+    """``cpuinfo_isa`` in this process; a FeatureError where the layout cannot be proved."""
 
     def __init__(self, runtime: InstalledRuntime) -> None:
         self.arch = isa.architecture(platform.machine())

@@ -34,46 +34,39 @@ EXTRA_KERNELS = (
 """Beyond those that both always have."""
 
 
-class Unregistered(NamedTuple):
-    """What a program calls and a build does not have, each in the order of the program."""
-
-    operators: tuple[str, ...]
-    backends: tuple[str, ...]
-
-
 def extra_kernels(program: Path) -> list[ShippedKernels]:
     """The libraries of further kernels whose operators a program calls."""
     spaces = {name.partition("::")[0] for name in _called(program)[0]}
     return [library for library in EXTRA_KERNELS if library.namespace in spaces]
 
 
-def unregistered(program: Path, libraries: Iterable[Path]) -> Unregistered:
-    """What a program calls and none of these libraries registers."""
+def _unregistered(program: Path, libraries: Iterable[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Operators and backends that a program calls and none of these libraries registers, in the program's order."""
     operators, backends = _called(program)
     missing = {*operators, *backends}
     for library in libraries:
         if missing and library.is_file():
             content = bytes(mapped_file(library))
             missing = {name for name in missing if f"{name}\0".encode() not in content}
-    return Unregistered(*(tuple(name for name in names if name in missing) for names in (operators, backends)))
+    return tuple(name for name in operators if name in missing), tuple(name for name in backends if name in missing)
 
 
 def check_registered(program: Path, libraries: Sequence[Path], where: str) -> None:
     """Refuse a program that a build cannot run, by the names of what is missing."""
-    missing = unregistered(program, libraries)
-    if missing.backends:
+    operators, backends = _unregistered(program, libraries)
+    if backends:
         hint = (
             "export the program for XNNPACK (opscope export), or use an executor_runner built with that backend: "
             "--target runner:PATH"
         )
         raise MissingDependencyError(
-            f"the runtime of {where} has no backend {_listed(missing.backends)}, which the program calls",
+            f"the runtime of {where} has no backend {_listed(backends)}, which the program calls",
             where=program,
             hint=hint,
         )
-    if missing.operators:
-        problem = f"the runtime of {where} does not register {_listed(missing.operators)}, which the program calls"
-        raise MissingDependencyError(problem, where=program, hint=_how_to_get(missing.operators))
+    if operators:
+        problem = f"the runtime of {where} does not register {_listed(operators)}, which the program calls"
+        raise MissingDependencyError(problem, where=program, hint=_how_to_get(operators))
 
 
 def _how_to_get(operators: Sequence[str]) -> str:

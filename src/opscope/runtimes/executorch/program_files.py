@@ -1,11 +1,13 @@
-"""The files of a program: itself, the records of its export, weights in a file of their own; and what they tell.
+"""The files of a program: itself, the records of its export, its weights; which of its methods a process calls.
 
 Weights in a separate file (.ptd): which data it holds, by their keys; and which a program looks for in one.
 
 Source of the layout: ``extension/flat_tensor/serialize/flat_tensor.fbs`` of ExecuTorch 1.5.1, and
 ``flat_tensor_header.h`` beside it. The data themselves are never read.
 
-Which methods of a program a process calls, in which order, and what they take.
+Bundled programs (.bpte): a program together with inputs for its methods. Their expected outputs are not read.
+
+Source of the layout: ``devtools/bundled_program/schema/bundled_program_schema.fbs`` of ExecuTorch 1.5.1.
 """
 
 from __future__ import annotations
@@ -15,15 +17,30 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
+from opscope.bundle.manifest import Tensor
+from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, RunError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
+from opscope.experiment.tensors import from_bytes
+from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import nested, texts
-from opscope.readers.flatbuffer import FlatBuffer
+from opscope.readers.flatbuffer import (
+    BOOL,
+    FLOAT64,
+    INT32,
+    INT64,
+    UINT8,
+    FlatBuffer,
+    grouped,
+    nested,
+    numbers,
+    texts,
+    union,
+    vectors,
+)
 from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.executorch.xnnpack.payload import BACKEND, read_xnn_graphs
+from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.runtime import asked_calls
 
@@ -33,7 +50,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.exported import ExportRecord
     from opscope.bundle.manifest import Model
+    from opscope.experiment.inputs import InputValue
+    from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import MethodPlan, Value
+    from opscope.readers.flatbuffer import Tables
 
 
 RECORD_SUFFIX = ".etrecord"
@@ -215,3 +235,72 @@ def _check_numbers(plan: MethodPlan) -> None:
             problem = f"input {place} of {plan.name} is a variable number without an exported type"
             hint = "no runtime can set it: export the program with a fixed number or a tensor"
             raise UsageError(problem, hint=hint)
+
+
+_BUNDLED_IDENTIFIER = b"BP"
+_SUITES, _PROGRAM = 1, 2
+_METHOD, _CASES = 0, 1
+_INPUTS = 0
+_TYPE, _SIZES, _DATA, _ORDER = 0, 1, 2, 3
+_TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4
+_BUNDLED_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from the source"
+
+
+def is_bundled(path: Path) -> bool:
+    """Whether a file is a bundled program, by its first bytes."""
+    return bytes(mapped_file(path)[4:6]) == _BUNDLED_IDENTIFIER
+
+
+def read_bundled(path: Path) -> tuple[bytes, dict[str, tuple[InputValue, ...]]]:
+    """The .pte in a bundled program, byte for byte, and the inputs of each method's first test case, by its name."""
+    data = mapped_file(path)
+    root = FlatBuffer(data, str(path)).root()
+    first, count = root.vector(_PROGRAM, 1)
+    if not count[0]:
+        raise TraceFormatError("the bundle holds no program", where=path, hint=_BUNDLED_HINT)
+    suites = nested(root, _SUITES)[0]
+    cases, suite_of = nested(suites, _CASES)
+    values, case_of = nested(cases, _INPUTS)
+    by_case = grouped(_values(values, path), case_of, len(cases))
+    by_suite = grouped(by_case, suite_of, len(suites))
+    inputs = {name: own[0] for name, own in zip(texts(suites, _METHOD), by_suite, strict=True) if own}
+    return bytes(data[int(first[0]) : int(first[0] + count[0])]), inputs
+
+
+def _values(table: Tables, path: Path) -> list[InputValue]:
+    values: list[InputValue] = [None] * len(table)
+    for number, rows, tables in union(table, 0):
+        found = _read(number, tables, path)
+        for row, value in zip(rows, found, strict=True):
+            values[row] = value
+    return values
+
+
+def _read(number: int, tables: Tables, path: Path) -> list[InputValue]:
+    """Values of one type; None for those of a type that this version does not know."""
+    if number == _TENSOR:
+        return [*_tensors(tables, path)]
+    if number == _INT:
+        return [*numbers(tables, 0, INT64)]
+    if number == _BOOL:
+        return [*numbers(tables, 0, BOOL)]
+    return [*numbers(tables, 0, FLOAT64)] if number == _DOUBLE else [None] * len(tables)
+
+
+def _tensors(tables: Tables, path: Path) -> list[Array]:
+    firsts, counts = tables.vector(_DATA, 1)
+    columns = (
+        map(program_type, numbers(tables, _TYPE, UINT8)),
+        vectors(tables, _SIZES, INT32),
+        vectors(tables, _ORDER, UINT8),
+        firsts.tolist(),
+        counts.tolist(),
+    )
+    data = mapped_file(path)
+    try:
+        return [
+            from_bytes(bytes(data[first : first + count]), Tensor(list(sizes), dtype.name), order or range(len(sizes)))
+            for dtype, sizes, order, first, count in zip(*columns, strict=True)
+        ]
+    except (RunError, ValueError, IndexError) as error:
+        raise TraceFormatError(f"a tensor of its inputs is damaged: {error}", where=path, hint=_BUNDLED_HINT) from error

@@ -31,7 +31,7 @@ from opscope.program.structure.plan import (
     ValueList,
 )
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import (
+from opscope.readers.flatbuffer import (
     BOOL,
     FLOAT64,
     INT32,
@@ -39,7 +39,9 @@ from opscope.readers.fields import (
     UINT8,
     UINT32,
     UINT64,
+    FlatBuffer,
     Number,
+    Tables,
     grouped,
     nested,
     numbers,
@@ -49,7 +51,6 @@ from opscope.readers.fields import (
     union,
     vectors,
 )
-from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:

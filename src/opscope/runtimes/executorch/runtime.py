@@ -80,8 +80,8 @@ class ExecuTorch(Runtime):
 
     def program(self, model: str, models: Path | None) -> Path | None:
         """A file that is no Python, unless it is damaged; else None for what can be exported."""
-        from opscope.runtimes.executorch.bundled import is_bundled
         from opscope.runtimes.executorch.export.sources import source_of
+        from opscope.runtimes.executorch.program_files import is_bundled
         from opscope.runtimes.executorch.pte import read_executable
 
         path = Path(model)
@@ -102,13 +102,13 @@ class ExecuTorch(Runtime):
     def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
         """The program of a .bpte, and the inputs of its first test cases."""
         from opscope.core.files import write_atomically
-        from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
+        from opscope.runtimes.executorch.program_files import is_bundled, read_bundled
 
         if not is_bundled(program):
             return program, {}
-        bundled, alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
-        write_atomically(alone, bundled.program)
-        return alone, bundled.inputs
+        (content, inputs), alone = read_bundled(program), work / f"{program.stem}{self.suffix}"
+        write_atomically(alone, content)
+        return alone, inputs
 
     def files(self, program: Path, data: Path | None) -> list[Path]:
         """The program, the records beside it when there are any, and its weights when they are apart."""
@@ -162,7 +162,7 @@ class ExecuTorch(Runtime):
         from opscope.program.model import ProgramModel
         from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
         from opscope.runtimes.executorch.pte import read_executable
-        from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+        from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
         executable = read_executable(program)
         whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
@@ -188,8 +188,8 @@ class ExecuTorch(Runtime):
     def names_model(self, text: str, models: Path | None) -> bool:
         """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
         from opscope.core.errors import OpscopeError
-        from opscope.runtimes.executorch.bundled import is_bundled
         from opscope.runtimes.executorch.export.sources import source_of
+        from opscope.runtimes.executorch.program_files import is_bundled
 
         path = Path(text)
         if path.is_file() and path.suffix != ".py":
@@ -203,9 +203,8 @@ class ExecuTorch(Runtime):
     def known_models(self, models: Path | None) -> KnownModels:
         """The models that can be named, without importing any; ``models`` is the user's directory."""
         from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
-        from opscope.runtimes.executorch.export.registry import MODELS
+        from opscope.runtimes.executorch.export.registry import MODELS, user_models
         from opscope.runtimes.executorch.export.sources import models_directory
-        from opscope.runtimes.executorch.export.user_models import user_models
 
         directory = models_directory(models)
         elsewhere = [
@@ -214,13 +213,12 @@ class ExecuTorch(Runtime):
             "transformers:CONFIGCLASS, such as transformers:BertConfig: small, random weights, no download",
             "MODULE:CALLABLE or FILE.py:CALLABLE: your own function; opscope init --model writes one",
         ]
-        own = [(mine.name, mine.summary) for mine in user_models(directory)]
-        return KnownModels([(row.name, row.summary) for row in MODELS], directory, own, elsewhere)
+        return KnownModels([(row.name, row.summary) for row in MODELS], directory, user_models(directory), elsewhere)
 
     def write_model(self, models: Path | None, name: str) -> Path:
         """Write a file to begin with into the user's directory of models, and name it."""
+        from opscope.runtimes.executorch.export.registry import write_model
         from opscope.runtimes.executorch.export.sources import models_directory
-        from opscope.runtimes.executorch.export.user_models import write_model
 
         return write_model(models_directory(models), name)
 

@@ -25,9 +25,8 @@ from opscope.runtimes.executorch.installed import (
 )
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.interpreters import local_obstacle, no_runner_hint
 from opscope.runtimes.executorch.runners.native import native_emulated, native_here, native_on
-from opscope.runtimes.executorch.runners.python import python_here, python_on
+from opscope.runtimes.executorch.runners.python import local_obstacle, no_runner_hint, python_here, python_on
 from opscope.runtimes.hosted import FROM_PYTHON
 from opscope.runtimes.loading import loading_problem
 from opscope.runtimes.native.building import find_compiler

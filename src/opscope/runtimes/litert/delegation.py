@@ -63,8 +63,7 @@ _QUANTISED = frozenset({"int8", "uint8", "int4"})
 def unpacked(graph: TfliteSubgraph) -> dict[int, int]:
     """Operators that the delegate runs once, when the model is loaded: they make its weights dense, or floating point.
 
-    Returns:
-        For each tensor that they make, the number of the operator.
+    Returns the number of the operator for each tensor that they make.
     """
     found: dict[int, int] = {}
     for number, operator in enumerate(graph.operators):

@@ -10,11 +10,12 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.runtimes.loading import InstalledLibrary
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -29,23 +30,7 @@ INTERPRETERS = {MODULE: PACKAGE, "tflite_runtime": "tflite-runtime"}
 _INTERPRETER_LIBRARIES = ("libpywrap_litert_common", "_pywrap_tensorflow_interpreter_wrapper")
 
 
-class InstalledLitert(NamedTuple):
-    """The runtime's library."""
-
-    version: str  # of the package
-    library: Path  # with the C API, XNNPACK and the questions for the CPU's features
-
-
-class InstalledInterpreter(NamedTuple):
-    """The Interpreter of a package."""
-
-    package: str
-    version: str  # of the package
-    module: str
-    library: Path  # with XNNPACK and the questions for the CPU's features
-
-
-def installed_litert() -> InstalledLitert:
+def installed_litert() -> InstalledLibrary:
     """What is installed, with the compiled-model API; nothing of it is imported."""
     spec = _spec(MODULE)
     if spec is None:
@@ -57,10 +42,10 @@ def installed_litert() -> InstalledLitert:
     library = _library(package, LIBRARY)
     if library is None:
         raise MissingDependencyError(f"ai-edge-litert {found} has no runtime for this system", where=package)
-    return InstalledLitert(found, library)
+    return InstalledLibrary(PACKAGE, found, library)
 
 
-def installed_interpreter() -> InstalledInterpreter:
+def installed_interpreter() -> InstalledLibrary:
     """The Interpreter that is installed, of any release; nothing of it is imported."""
     module, spec = next(((name, spec) for name in INTERPRETERS if (spec := _spec(name))), ("", None))
     if spec is None:
@@ -70,7 +55,12 @@ def installed_interpreter() -> InstalledInterpreter:
     library = next((own for name in _INTERPRETER_LIBRARIES if (own := _library(place, name))), None)
     if library is None:
         raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)
-    return InstalledInterpreter(package, found, module, library)
+    return InstalledLibrary(package, found, library)
+
+
+def interpreter_module() -> str:
+    """Name of the module with the Interpreter that is installed."""
+    return f"{installed_interpreter().package.replace('-', '_')}.interpreter"
 
 
 def has_compiled_models() -> bool:

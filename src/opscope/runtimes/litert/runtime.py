@@ -96,13 +96,9 @@ class LiteRt(Runtime):
 
     def loaded(self) -> str:
         """The library with the compiled-model API, else the module of the Interpreter."""
-        from opscope.runtimes.litert.installed import has_compiled_models, installed_interpreter, installed_litert
+        from opscope.runtimes.litert.installed import has_compiled_models, installed_litert, interpreter_module
 
-        return (
-            str(installed_litert().library)
-            if has_compiled_models()
-            else f"{installed_interpreter().module}.interpreter"
-        )
+        return str(installed_litert().library) if has_compiled_models() else interpreter_module()
 
     def check(self, path: Path) -> None:
         """Refuse inputs that cannot be given."""

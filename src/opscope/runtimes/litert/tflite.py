@@ -20,7 +20,7 @@ import numpy as np
 
 from opscope.program.structure.dtypes import NumberType
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import (
+from opscope.readers.flatbuffer import (
     BOOL,
     FLOAT32,
     INT32,
@@ -28,6 +28,8 @@ from opscope.readers.fields import (
     UINT8,
     UINT32,
     UINT64,
+    FlatBuffer,
+    Tables,
     nested,
     numbers,
     referred,
@@ -35,7 +37,6 @@ from opscope.readers.fields import (
     union,
     vectors,
 )
-from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:

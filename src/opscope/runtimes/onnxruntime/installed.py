@@ -8,11 +8,12 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.runtimes.loading import InstalledLibrary
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,14 +27,7 @@ _OLDEST = (1, 20)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
-class InstalledOnnxRuntime(NamedTuple):
-    """The runtime's library."""
-
-    version: str  # of the package
-    library: Path  # that Python loads, with the kernels and the questions for the CPU's features
-
-
-def installed_onnxruntime() -> InstalledOnnxRuntime:
+def installed_onnxruntime() -> InstalledLibrary:
     """What is installed; nothing of it is imported."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -45,7 +39,7 @@ def installed_onnxruntime() -> InstalledOnnxRuntime:
         raise MissingDependencyError(
             "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
         )
-    return InstalledOnnxRuntime(_version(), library)
+    return InstalledLibrary(PACKAGE, _version(), library)
 
 
 def imported_onnxruntime() -> ModuleType:

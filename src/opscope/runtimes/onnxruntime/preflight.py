@@ -2,6 +2,10 @@
 
 A session on this machine runs the model once, unmeasured, since only that tells all shapes. Without the package nodes
 are those of the file, and their work is not known.
+
+Which of MLAS's kernels of products a CPU gets is chosen by its features when ONNX Runtime is loaded. Source:
+``onnxruntime/core/mlas/lib/platform.cpp``, 1.23 to 1.32. On x86-64 the instructions that ran were held against this
+table on CPUs with and without each group of features.
 """
 
 from __future__ import annotations
@@ -28,17 +32,79 @@ from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
-from opscope.runtimes.onnxruntime.kernels import kernel_of
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import METHOD, index_limits, signature_of
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import TypeAlias
+
     from opscope.experiment.inputs import MadeInputs
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.onnxruntime.attribution import NodeFacts
     from opscope.runtimes.onnxruntime.graph import SessionGraph
     from opscope.runtimes.onnxruntime.onnx_file import OnnxNode
+
+    _Rule: TypeAlias = "tuple[tuple[str, ...], str]"
+
+
+_FMA3 = ("avx2", "fma3")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", *_FMA3)
+_VNNI = ("avx512vnni", *_AVX512)
+_SSE: Sequence[_Rule] = [((), "SSE2")]
+_SIGNED: Sequence[_Rule] = [(("avx_vnni_int8", *_FMA3), "AVX-VNNI-INT8"), *_SSE]
+_UNSIGNED: Sequence[_Rule] = [
+    (("avx_vnni_int8", *_FMA3), "AVX-VNNI-INT8"),
+    (_AVX512, "AVX-512"),
+    (_FMA3, "AVX2"),
+    *_SSE,
+]
+_MIXED: Sequence[_Rule] = [
+    (_VNNI, "AVX-512 VNNI"),
+    (_AVX512, "AVX-512"),
+    (("avxvnni", *_FMA3), "AVX-VNNI"),
+    (_FMA3, "AVX2"),
+    *_SSE,
+]
+_FLOAT: Sequence[_Rule] = [(("avx512f", *_FMA3), "AVX-512"), (_FMA3, "FMA3"), (("avx",), "AVX"), *_SSE]
+_AMX: _Rule = (("amx_tile", "amx_int8", *_FMA3), "AMX")
+_DOT: Sequence[_Rule] = [(("i8mm",), "i8mm"), (("dot",), "dot product"), ((), "NEON")]
+_NEON: Sequence[_Rule] = [((), "NEON")]
+
+_PRODUCT_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[_Rule]]] = {
+    "x86_64": {
+        ("float", "float"): _FLOAT,
+        ("uint8", "int8"): [_AMX, *_MIXED],
+        ("uint8", "uint8"): _UNSIGNED,
+        ("int8", "int8"): _SIGNED,
+    },
+    "aarch64": {
+        ("float", "float"): [(("sme",), "SME (KleidiAI)"), *_NEON],
+        ("uint8", "int8"): _DOT,
+        ("uint8", "uint8"): _DOT,
+        ("int8", "int8"): _DOT,
+    },
+}
+"""Of matrix products by their number types, the strongest first: the features that a kernel needs, and its name."""
+_CONVOLUTION_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[_Rule]]] = {
+    "x86_64": {("float", "float"): _FLOAT, ("uint8", "int8"): _MIXED, ("uint8", "uint8"): _UNSIGNED},
+    "aarch64": {},
+}
+
+
+def kernel_of(arch: str, fields: Collection[str], types: tuple[str, str], *, convolution: bool) -> str | None:
+    """The instructions that MLAS's kernel of a product uses; None where that is not known.
+
+    Args:
+        arch: of the CPU.
+        fields: of ``cpuinfo_isa`` that are set.
+        types: of data and weights, as the profile names them.
+        convolution: not a matrix product.
+    """
+    rules = (_CONVOLUTION_KERNELS if convolution else _PRODUCT_KERNELS).get(arch, {}).get(types, ())
+    return next((name for needed, name in rules if all(field in fields for field in needed)), None)
+
 
 TABLE = "ONNX Runtime 1.23 to 1.32, KleidiAI in MLAS"
 """The releases whose sources were read."""
@@ -58,12 +124,7 @@ _GEMM = "sgemm_kleidiai.cpp, ArmKleidiAI::MlasGemmBatch"
 
 
 def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
-    """What the model of a file tells.
-
-    Args:
-        path: of the file.
-        installed: whether the package is there to make a session.
-    """
+    """What the model of a file tells."""
     model = read_onnx(path)
     signature, given = signature_of(model, path), model.graph
     if installed:

@@ -10,8 +10,8 @@ import numpy as np
 from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
 from opscope.core.errors import MismatchError, UsageError, did_you_mean
 from opscope.core.printable import shell_command
+from opscope.experiment.config import decoded
 from opscope.experiment.config_errors import shown, typed, wrong
-from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.measurements.notebook import shown_as

@@ -54,7 +54,7 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
     if is_compressed(head) or first_reader().sniff(head):
         return None  # the usual case, told before other formats are even imported
     from opscope.analysis.preflight.contents import summarise_kernels
-    from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
+    from opscope.readers.kernels import is_kernel_log, read_kernel_log
 
     for runtime in RUNTIMES:
         found = runtime.summary(path, head)

@@ -9,18 +9,16 @@ import msgspec
 from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
-from opscope.machine.ceilings_cache import CeilingsCache, CeilingsKey
-from opscope.program.ceilings.ceilings import Ceilings, NoCeilings, Origin
-from opscope.program.ceilings.drift import drift_of, drift_sample
+from opscope.machine.ceilings_cache import CeilingsCache
+from opscope.program.ceilings import Ceilings, NoCeilings, Origin, drift_of, drift_sample
 from opscope.runtimes.ceilings.process import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
-    from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.machine.clock import TimeSource
-    from opscope.program.ceilings.ceilings import Drift
+    from opscope.program.ceilings import Drift
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
@@ -49,7 +47,7 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
         clear = variant.cleared if bundle.manifest.switches_in(variant.name) else None
         own = target.of(variant.name)
         earlier, problem = _earlier(own)
-        found = _found(own, _Asked(variant, clear), clock, earlier, anew=anew)
+        found = _found(own, variant, clear, clock, earlier, anew=anew)
         if found is not None:
             bundle.save_ceilings(variant.name, _noted(found, problem))
 
@@ -62,31 +60,32 @@ def _saved(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
         return None
 
 
-class _Asked(NamedTuple):
-    """The variant whose ceilings are wanted, and the fields to clear; None where the switch is not used."""
-
-    variant: Variant
-    clear: list[str] | None
-
-
 def _found(
-    target: RunTarget, asked: _Asked, clock: TimeSource, earlier: _Earlier | None, *, anew: bool
+    target: RunTarget,
+    variant: Variant,
+    clear: list[str] | None,
+    clock: TimeSource,
+    earlier: _Earlier | None,
+    *,
+    anew: bool,
 ) -> Ceilings | NoCeilings | None:
-    """The ceilings of a variant, or why there are none; None for a target that measures none."""
-    variant = asked.variant
+    """The ceilings of a variant, or why there are none; None for a target that measures none.
+
+    ``clear`` is None where the switch is not used.
+    """
     if variant.threads is None:
         return None
     tried = earlier.tried(variant, clock) if earlier and not anew else _Tried()
     if tried.ceilings:
         return tried.ceilings
     try:
-        measured = target.ceilings(asked.clear, variant.threads)
+        measured = target.ceilings(clear, variant.threads)
     except OpscopeError as error:
         return NoCeilings(str(error))
     if measured is None:
         return None
     found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=tried.drift)
-    return _noted(found, tried.problem, earlier.keep(variant, found) if earlier else "")
+    return _noted(found, tried.problem, earlier.keep(found) if earlier else "")
 
 
 class _Tried(NamedTuple):
@@ -98,20 +97,14 @@ class _Tried(NamedTuple):
 
 
 class _Earlier:
-    """Ceilings of earlier runs on the machine of a target.
+    """Ceilings of earlier runs on the machine of a target, which can try them again."""
 
-    Args:
-        target: that measured them, and can try them again.
-        identity: of the machine.
-        cache: where they are.
-    """
-
-    def __init__(self, target: RunTarget, identity: MachineIdentity, cache: CeilingsCache) -> None:
-        self._target, self._identity, self._cache = target, identity, cache
+    def __init__(self, target: RunTarget, cache: CeilingsCache) -> None:
+        self._target, self._cache = target, cache
 
     def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
         """Those of a variant, when they hold."""
-        recalled = self._cache.recall(self._key(variant))
+        recalled = self._cache.recall(variant.cleared, variant.threads or 0)
         if recalled.ceilings is None:
             return _Tried(problem=recalled.problem)
         drift, problem = self._probed(recalled.ceilings, clock)
@@ -131,7 +124,7 @@ class _Earlier:
             return drift, f"the probe of stored ceilings failed: {error}"
         return drift, ""
 
-    def keep(self, variant: Variant, found: Ceilings) -> str:
+    def keep(self, found: Ceilings) -> str:
         """Keep ceilings for later runs; why that was not done, or nothing.
 
         What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
@@ -139,20 +132,17 @@ class _Earlier:
         if found.disturbance():
             return f"not stored for later runs: {found.disturbance()}"
         try:
-            self._cache.keep(self._key(variant), found)
+            self._cache.keep(found)
         except StorageError as error:
             return f"not stored for later runs: {error.problem}"
         return ""
-
-    def _key(self, variant: Variant) -> CeilingsKey:
-        return CeilingsKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
 
 
 def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
     """What was kept for the machine of a target, and what is in the way."""
     try:
         identity = target.identity()
-        return (_Earlier(target, identity, CeilingsCache()) if identity else None), ""
+        return (_Earlier(target, CeilingsCache(identity, probes_version())) if identity else None), ""
     except OpscopeError as error:
         return None, f"cannot use ceilings of earlier runs: {error.problem}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,7 @@ from opscope.core.input_files import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa
-from opscope.machine.arm64_instructions import SME_BITS, SVE_BITS
+from opscope.machine.instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.bundle_work import keep_work
@@ -165,15 +165,11 @@ def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
     return files, msgspec.structs.replace(job, timeout_seconds=_SECONDS, **alone)
 
 
-class VerifiedWork(NamedTuple):
-    """What a second count found."""
-
-    differences: list[str]  # from the receipt; empty where every operator executes what it states
-    other_files: list[str]  # names of the files that executed in both counts and are not the same
-
-
-def verify_work(model: str | Path, receipt: Path) -> VerifiedWork:
+def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]:
     """Count again what a receipt states.
+
+    The first list is the differences, empty where every operator executes what the receipt states; the second names the
+    files that executed in both counts and are not the same.
 
     Args:
         model: the program.
@@ -185,7 +181,7 @@ def verify_work(model: str | Path, receipt: Path) -> VerifiedWork:
     """
     stated = read_receipt(file_bytes(receipt), str(receipt))
     counted = count(model, **msgspec.structs.asdict(stated.request))
-    return VerifiedWork(differences(stated.work, counted), other_files(stated.work, counted))
+    return differences(stated.work, counted), other_files(stated.work, counted)
 
 
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:

@@ -28,10 +28,12 @@ from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
+    ProgramPlace,
     asked_calls,
     asked_inputs,
     check_no_inputs,
     check_same_inputs,
+    shared_inputs,
     with_inputs,
 )
 from opscope.workflows.measure.resuming import (
@@ -43,7 +45,6 @@ from opscope.workflows.measure.resuming import (
     setting_contradiction,
     target_contradiction,
 )
-from opscope.workflows.measure.shared_inputs import ProgramPlace, shared_inputs
 from opscope.workflows.measure.targets import target_running, targets_running
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
-    from opscope.workflows.measure.shared_inputs import SharedInputs
+    from opscope.workflows.measure.program_inputs import SharedInputs
 
 
 _DATA = ".ptd"
@@ -235,8 +236,7 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
     """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
 
-    Raises:
-        UsageError: what is asked for does not fit the program, or its operators are not there.
+    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
     program, plan = _single_plan(experiment, target, source, work)
     return plan, _tried(plan, target, program, work)
@@ -245,8 +245,7 @@ def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Pa
 def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple[list[Path], Job]:
     """The files of a model, its program first, and the traced run of two inferences that an experiment asks for.
 
-    Raises:
-        UsageError: what is asked for does not fit the program, or its operators are not there.
+    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
     source = program_source(experiment.model, experiment.models)
     program, plan = _single_plan(experiment, target, source, work)

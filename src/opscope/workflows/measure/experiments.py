@@ -69,39 +69,29 @@ _ANALYSING = threading.Lock()
 
 
 class Means(NamedTuple):
-    """What a run needs besides its file; tests give their own.
+    """What a run needs besides its file; tests give their own."""
 
-    Attributes:
-        progress: hears of every repetition.
-        target: where to run instead of where the file says; None: as it says. Runners are always those of the file.
-        clock: the machine's unless given.
-        sleep: how time between processes is spent.
-        scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
-        lock: what to do when another run measures on the machine.
-        notify: hears what is to be known while a run goes on, as sentences.
-        devices: where to run instead, by the names that the file gives its devices.
-        progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
-        stages_of: gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread.
-        finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
-        keep_going: run all processes although the first ones of two variants failed alike.
-        worker_seconds: how long a device may be without the worker that owns it, once nothing else is running: one that
-            died may come back.
-        lock_limit: longest wait for a machine on which another run measures, in seconds; None: as usual.
-    """
-
-    progress: Progress = silent
+    progress: Progress = silent  # hears of every repetition
+    # where to run instead of where the file says; None: as it says. Runners are always those of the file.
     target: RunTarget | None = None
-    clock: TimeSource = SystemClock()
-    sleep: Callable[[float], None] = pause
+    clock: TimeSource = SystemClock()  # the machine's unless given
+    sleep: Callable[[float], None] = pause  # how time between processes is spent
+    # address of a Dask scheduler, whose workers run the experiments; None: this machine does
     scheduler: str | None = None
-    lock: LockMode = "wait"
-    notify: Callable[[str], None] = _unheard
-    devices: Mapping[str, RunTarget] = {}
+    lock: LockMode = "wait"  # what to do when another run measures on the machine
+    notify: Callable[[str], None] = _unheard  # hears what is to be known while a run goes on, as sentences
+    devices: Mapping[str, RunTarget] = {}  # where to run instead, by the names that the file gives its devices
+    # gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all
     progress_of: Callable[[str], Progress] | None = None
+    # gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread
     stages_of: Callable[[str], StageProgress | None] | None = None
+    # hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left
     finished: Callable[[ExperimentResult, int], None] = _unseen
+    # how long a device may be without the worker that owns it, once nothing else is running: one that died may come
+    # back
     worker_seconds: float = 60.0
-    keep_going: bool = False
+    keep_going: bool = False  # run all processes although the first ones of two variants failed alike
+    # longest wait for a machine on which another run measures, in seconds; None: as usual
     lock_limit: float | None = None
 
     def lock_request(self, device: str | None = None) -> LockRequest:

@@ -10,7 +10,7 @@ from opscope.core.errors import DeviceError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import LOG, Job
 from opscope.hosts.host import ProcessSettings
-from opscope.readers.kernel_log import read_kernel_log
+from opscope.readers.kernels import read_kernel_log
 from opscope.workflows.measure.experiment_bundle import build_of
 
 if TYPE_CHECKING:

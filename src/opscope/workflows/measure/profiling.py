@@ -1,10 +1,10 @@
-"""The main job: a model in, a bundle with its reports out. It is an experiment of one model on one target."""
+"""The main job: a model in, a bundle with its reports out; and the gate on two programs, measured in turns."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,21 +15,24 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import storage_errors
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import Experiment
-from opscope.experiment.settings import Settings
+from opscope.experiment.planned import Experiment, Settings
 from opscope.experiment.target_names import kind_named
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
+from opscope.workflows.analyze.gate import check_sides, read_budgets
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.resuming import check_agreement
 from opscope.workflows.measure.targets import recorded_target
+from opscope.workflows.measure.variants import NEW, OLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
 
+    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Manifest
     from opscope.experiment.engine import Progress
@@ -209,3 +212,70 @@ def checked_settings(settings: Settings) -> Settings:
     if settings.ladder and settings.ablate:
         raise UsageError("the ladder chooses what to switch off", where="--ladder", hint="leave out --ablate")
     return settings
+
+
+class ProgramCheck(NamedTuple):
+    """What became of two programs.
+
+    Attributes:
+        decision: of the gate.
+        profiled: the bundle and its reports.
+    """
+
+    decision: Decision[ComparisonEvidence]
+    profiled: Profiled
+
+
+def check_programs(  # noqa: PLR0913 - all but the programs are by name
+    candidate: str | Path,
+    against: str | Path,
+    *,
+    settings: Settings | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    threshold: float | None = None,
+    budget: str | Path | None = None,
+    progress: Progress = silent,
+    target: RunTarget | None = None,
+    clock: TimeSource | None = None,
+    named: Collection[str] = (),
+    notify: Callable[[str], None] | None = None,
+) -> ProgramCheck:
+    """Measure two programs in one interleaved experiment, and judge the one by the other.
+
+    Args:
+        candidate: what is judged: what can be exported, or the path of a .pte.
+        against: the baseline, likewise.
+        settings: as of :func:`opscope.profile`.
+        out: directory of the bundle, with the variants ``new`` and ``old``; None: ``opscope-out/MODEL-TIME``.
+        resume: run what the bundle in ``out`` still lacks.
+        threshold: as of :func:`opscope.check`.
+        budget: likewise; a file that is wrong is refused before anything runs.
+        progress: as of :func:`opscope.profile`.
+        target: likewise.
+        clock: likewise.
+        named: likewise.
+        notify: likewise.
+
+    Raises:
+        OpscopeError: as :func:`opscope.profile` and :func:`opscope.check` do; what was measured before it is kept in
+            ``out``.
+    """
+    if budget is not None:
+        read_budgets(Path(budget))
+    clock = clock or SystemClock()
+    path = default_directory(str(candidate), clock.now()) if out is None else Path(out)
+    done = profile(
+        candidate,
+        against=against,
+        settings=settings,
+        out=path,
+        resume=resume,
+        progress=progress,
+        target=target,
+        clock=clock,
+        named=named,
+        notify=notify,
+    )
+    decision = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
+    return ProgramCheck(decision, done)

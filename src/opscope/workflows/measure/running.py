@@ -21,7 +21,7 @@ from opscope.core.errors import (
     did_you_mean,
 )
 from opscope.core.files import write_new as create
-from opscope.experiment.config_files import decoded, template
+from opscope.experiment.config import decoded, template
 from opscope.experiment.config_rules import read_own
 from opscope.experiment.target_names import kind_named
 from opscope.kit.config import is_kit_config, read_kit_config

@@ -18,7 +18,7 @@ from opscope.core.units import counted_text
 from opscope.experiment.engine import planned_job
 from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
 from opscope.experiment.protocol import OUTPUTS
-from opscope.program.structure.axes import axes_between
+from opscope.program.structure.dtypes import axes_between
 from opscope.readers.outputs import read_arrays
 from opscope.workflows.measure.program_inputs import input_names
 

@@ -92,20 +92,16 @@ def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     controls: list[Variant] = []
     for model in experiment.all_models:
         own = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
-        made = _listed_of(experiment, target.of(own[0].name), own)
-        found |= {variant.name: variant for variant in made.variants}
-        controls += made.controls
+        variants, control = _listed_of(experiment, target.of(own[0].name), own)
+        found |= {variant.name: variant for variant in variants}
+        controls += control
     return [*(found[variant.name] for variant in experiment.variants), *controls]
 
 
-class _ListedVariants(NamedTuple):
-    """The variants of one program."""
-
-    variants: list[Variant]
-    controls: list[Variant]
-
-
-def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]) -> _ListedVariants:
+def _listed_of(
+    experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]
+) -> tuple[list[Variant], list[Variant]]:
+    """The variants of one program, and its control."""
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
     wanted = dict.fromkeys(tuple(variant.ablated) for variant in planned if variant.ablated)
     switch = chosen_switch(target, experiment.switch) if wanted else None
@@ -117,7 +113,7 @@ def _listed_of(experiment: Experiment, target: RunTarget, planned: Sequence[Plan
         Variant(v.name, v.role, _off(v, target), cleared[tuple(v.ablated or ())], v.threads, v.affinity, recorded)
         for v in planned
     ]
-    return _ListedVariants(found, _controls(experiment, switch, found) if switch else [])
+    return found, _controls(experiment, switch, found) if switch else []
 
 
 def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:

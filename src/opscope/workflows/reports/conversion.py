@@ -55,22 +55,15 @@ CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
 
 
 class ConvertOptions(NamedTuple):
-    """What else is said about a conversion.
+    """What else is said about a conversion."""
 
-    Attributes:
-        program: the .pte of a trace; a bundle has its own.
-        etrecord: of the same export.
-        by: what flame graphs and pprof's stacks are built from, ``operator`` or ``module``; None: operators, of pprof
-            modules where they are known.
-        device: name of the machine in openmetrics; None: CPU, system and address.
-        commit: of what was measured, in openmetrics; None: not said.
-    """
-
-    program: str | Path | None = None
-    etrecord: str | Path | None = None
+    program: str | Path | None = None  # the .pte of a trace; a bundle has its own
+    etrecord: str | Path | None = None  # of the same export
+    # what flame graphs and pprof's stacks are built from, ``operator`` or ``module``; None: operators, of pprof modules
+    # where they are known
     by: str | None = None
-    device: str | None = None
-    commit: str | None = None
+    device: str | None = None  # name of the machine in openmetrics; None: CPU, system and address
+    commit: str | None = None  # of what was measured, in openmetrics; None: not said
 
 
 class Request(NamedTuple):
@@ -241,7 +234,7 @@ def _parquet(request: Request) -> dict[str, Content]:
 
 
 def _kit_csv(request: Request) -> dict[str, Content]:
-    from opscope.kit.csv import FILES, kit_csv
+    from opscope.kit.run_files import FILES, kit_csv
 
     files = kit_csv(_checked(_side(request)).table, request.stem)
     return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
@@ -249,8 +242,7 @@ def _kit_csv(request: Request) -> dict[str, Content]:
 
 def _kit(request: Request) -> dict[str, Content]:
     """A run directory of the kit: names of files in place of their ends."""
-    from opscope.kit.csv import FILES, kit_csv
-    from opscope.kit.run_files import run_files
+    from opscope.kit.run_files import FILES, kit_csv, run_files
 
     sides = [_checked(side) for side in _sides(request)]
     manifest = _kit_manifest(request, sides[0])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.analysis.validation import differences, unlike
-from opscope.bundle import questions
+from opscope.bundle import validation
 from opscope.bundle.bundle import Bundle
+from opscope.bundle.documents import differences, unlike
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
@@ -122,23 +122,23 @@ def derived_checks(
         now = _Rewriting(bundle, found, documents, doubts, files, shown)
         another = _another(bundle.manifest, texts)
         checks = [
-            _answer(now, questions.ANALYSES, _analyses(now), another),
-            _answer(now, questions.COMPARISONS, _comparisons(now), another),
+            _answer(now, validation.ANALYSES, _analyses(now), another),
+            _answer(now, validation.COMPARISONS, _comparisons(now), another),
             page_check(texts, found, files, doubts.of_some),
         ]
     return [
         question.skipped(f"could not be checked: {'; '.join(own.sentence for own in failures)}")
         if failures and check.status is CheckStatus.FAILED  # the difference may be what a bug of ours left out
         else check
-        for question, check in zip(questions.FIGURES, checks, strict=True)
+        for question, check in zip(validation.FIGURES, checks, strict=True)
     ]
 
 
 def _skipped(reason: str, texts: Mapping[str, str], found: Inventory) -> list[BundleCheck]:
     """The same where nothing can be rewritten; that a page is cut off shows without."""
     return [
-        questions.ANALYSES.skipped(reason),
-        questions.COMPARISONS.skipped(reason),
+        validation.ANALYSES.skipped(reason),
+        validation.COMPARISONS.skipped(reason),
         page_check(texts, found, {}, reason),
     ]
 
@@ -268,7 +268,7 @@ def page_texts(found: Inventory) -> dict[str, str]:
 
 def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[str, bytes], doubt: str) -> BundleCheck:
     """Reports that are cut off, or do not match the traces."""
-    question = questions.REPORTS
+    question = validation.REPORTS
     if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
         return question.answered([Problem(HTML, "", "is truncated")], "")
     if not texts or doubt:

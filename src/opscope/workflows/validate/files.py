@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.validation import shown
-from opscope.bundle import questions
+from opscope.bundle import validation
 from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS, is_held
-from opscope.bundle.documents import JsonDocument, examined
+from opscope.bundle.documents import JsonDocument, examined, shown
 from opscope.bundle.inventory import TALK, leftovers, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
 from opscope.bundle.manifest import Status
@@ -41,7 +40,7 @@ def file_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     wanted = list(dict.fromkeys([*stated, *output_files(manifest), *derived]))
     missing = [path for path in wanted if found.fault(path) == _MISSING]
     problems = [Problem(path, "", _why(path, stated)) for path in missing]
-    return questions.FILES.answered(problems, f"all {len(wanted)} listed files exist")
+    return validation.FILES.answered(problems, f"all {len(wanted)} listed files exist")
 
 
 def _why(path: str, stated: Mapping[str, str]) -> str:
@@ -62,14 +61,14 @@ def hash_check(
     hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
     stated = [own for own in records if own.stated is not None]
     if not traces.hashed and not traces.hashes and not stated:
-        return questions.HASHES.skipped("no trace or record has a recorded hash")
+        return validation.HASHES.skipped("no trace or record has a recorded hash")
     others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
     told = f", {counted_text(others, 'file')} next to them" if others else ""
     counts = (
         f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {counted_text(len(records), 'record')}"
     )
     aside = "" if len(stated) == len(records) else "; an earlier opscope recorded no hash for the others"
-    return questions.HASHES.answered(
+    return validation.HASHES.answered(
         [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} match the recorded SHA-256{aside}"
     )
 
@@ -107,7 +106,7 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
 
     Skipped when a file is not there or the manifest does not say enough: other checks tell that.
     """
-    question, models = questions.PROGRAM, manifest.models
+    question, models = validation.PROGRAM, manifest.models
     paths = [path for model in models.values() for path in (model.program, model.etrecord) if path is not None]
     faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
     if faults or any(model.sha256 is None for model in models.values()):
@@ -176,7 +175,7 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, JsonDoc
     """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.program.ceilings.ceilings import Ceilings, NoCeilings
+    from opscope.program.ceilings import Ceilings, NoCeilings
 
     ceilings = {f"{VARIANTS}/{variant.name}/{CEILINGS}" for variant in manifest.variants}
     documents = {}
@@ -202,20 +201,20 @@ def document_kind(path: str) -> str:
 def document_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Documents that break their schema."""
     if not documents:
-        return questions.DOCUMENTS.skipped("no documents besides the manifest")
+        return validation.DOCUMENTS.skipped("no documents besides the manifest")
     problems = [Problem(path, *fault) for path, document in documents.items() for fault in document.faults]
     files = counted_text(len(documents), "JSON document")
     passed = f"{files}: all fields are known and have the right type"
-    return questions.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
+    return validation.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
 
 
 def ceilings_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
     """Ceilings of an earlier run that nothing showed to hold for this one."""
-    from opscope.program.ceilings.ceilings import Ceilings, Origin
+    from opscope.program.ceilings import Ceilings, Origin
 
     known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Ceilings)}
     if not known:
-        return questions.CEILINGS.skipped("no ceilings were measured")
+        return validation.CEILINGS.skipped("no ceilings were measured")
     reused = {path: ceilings for path, ceilings in known.items() if ceilings.origin is Origin.CACHE}
     problems = [
         Problem(path, "drift", "the ceilings come from an earlier run, and no probe confirmed them")
@@ -223,7 +222,7 @@ def ceilings_check(documents: Mapping[str, JsonDocument]) -> BundleCheck:
         if ceilings.drift is None or not ceilings.drift.agrees
     ]
     passed = f"{len(known) - len(reused)} measured, {len(reused)} from an earlier run, confirmed by a probe"
-    return questions.CEILINGS.answered(problems, passed)
+    return validation.CEILINGS.answered(problems, passed)
 
 
 def absent_text(documents: Iterable[JsonDocument]) -> str:
@@ -238,7 +237,7 @@ def absent_text(documents: Iterable[JsonDocument]) -> str:
 def leftover_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """What no run that ended well leaves; one that is at work has files of its own."""
     if is_held(found.root):
-        return questions.LEFTOVERS.skipped("a run is writing here")
+        return validation.LEFTOVERS.skipped("a run is writing here")
     names = [variant.name for variant in manifest.variants]
     homes = {*names, *map(file_name, names)}  # of the repetitions of each, and of its analysis
-    return questions.LEFTOVERS.answered(leftovers(manifest, found, homes), "no half-written or unnamed files")
+    return validation.LEFTOVERS.answered(leftovers(manifest, found, homes), "no half-written or unnamed files")

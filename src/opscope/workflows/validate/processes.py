@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.bundle import questions
+from opscope.bundle import validation
 from opscope.bundle.bundle import MANIFEST
 from opscope.bundle.manifest import Mechanism
 from opscope.bundle.validation import Problem
@@ -34,8 +34,8 @@ def thread_check(manifest: Manifest) -> BundleCheck:
             at = f"repetitions[{number}].measurement.threads"
             found.append(Problem(MANIFEST, at, f"is {measured.threads}, {variant.name} asks for {variant.threads}"))
     if not read:
-        return questions.THREADS.skipped("no process reported its thread count")
-    return questions.THREADS.answered(found, f"{counted_text(read, 'thread pool')} of the requested size")
+        return validation.THREADS.skipped("no process reported its thread count")
+    return validation.THREADS.answered(found, f"{counted_text(read, 'thread pool')} of the requested size")
 
 
 def mask_check(manifest: Manifest) -> BundleCheck:
@@ -48,8 +48,8 @@ def mask_check(manifest: Manifest) -> BundleCheck:
         found += [Problem(MANIFEST, f"repetitions[{number}].measurement.{at}", message) for at, message in faults]
         proved += repetition.measurement.mask is not None
     if not proved and not found:
-        return questions.MASK.skipped("nothing was switched off, and no process reported a proof")
-    return questions.MASK.answered(found, f"{counted_text(proved, 'proof')}, each for the fields its variant clears")
+        return validation.MASK.skipped("nothing was switched off, and no process reported a proof")
+    return validation.MASK.answered(found, f"{counted_text(proved, 'proof')}, each for the fields its variant clears")
 
 
 def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[str, str]]:
@@ -87,8 +87,8 @@ def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     problems = [*_unusual(facts), *(p for _, repetition, measured in done for p in _saved(repetition, measured, found))]
     hashed = sum(measured.output_sha256 is not None for _, _, measured in done)
     if not hashed and not problems:
-        return questions.OUTPUTS.skipped("no process hashed its outputs")
-    return questions.OUTPUTS.answered(problems, f"outputs of {hashed} repetitions match their variants")
+        return validation.OUTPUTS.skipped("no process hashed its outputs")
+    return validation.OUTPUTS.answered(problems, f"outputs of {hashed} repetitions match their variants")
 
 
 class _Fact(NamedTuple):

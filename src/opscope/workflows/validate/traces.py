@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.bundle import questions
+from opscope.bundle import validation
 from opscope.bundle.bundle import MANIFEST
 from opscope.bundle.manifest import TracingMode
 from opscope.bundle.validation import Problem
@@ -157,15 +157,15 @@ def _shorter_calls(repetition: Repetition, durations: Sequence[int], at: str) ->
 def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleCheck]:
     """The answers to traces, nesting, self times and calls."""
     if not any(repetition.trace for repetition in manifest.repetitions if repetition.ok):
-        return [question.skipped("no traced repetition succeeded") for question in questions.OF_TRACES]
+        return [question.skipped("no traced repetition succeeded") for question in validation.OF_TRACES]
     bug = f"could not be checked: {'; '.join(failure.sentence for failure in findings.bugs)}" if findings.bugs else ""
     read, inferences = counted_text(findings.read, "trace"), counted_text(findings.inferences, "inference")
     every = f"{inferences} in {read}"
     answers: list[tuple[Question, list[Problem], str]] = [
-        (questions.TRACES, findings.damaged, f"{read} decoded, {inferences} as stated"),
-        (questions.NESTING, findings.nesting, f"no event of {read} exceeds its parent"),
-        (questions.SELF_TIMES, findings.self_times, f"self times add up to Method::execute in all {every}"),
-        (questions.CALLS, findings.calls, f"caller times are at least Method::execute in {every}"),
+        (validation.TRACES, findings.damaged, f"{read} decoded, {inferences} as stated"),
+        (validation.NESTING, findings.nesting, f"no event of {read} exceeds its parent"),
+        (validation.SELF_TIMES, findings.self_times, f"self times add up to Method::execute in all {every}"),
+        (validation.CALLS, findings.calls, f"caller times are at least Method::execute in {every}"),
     ]
     return [
         question.skipped(bug or "no trace can be read")

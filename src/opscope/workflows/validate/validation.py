@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from opscope.bundle import questions
+from opscope.bundle import validation
 from opscope.bundle.bundle import CEILINGS, MANIFEST, VARIANTS, Bundle, is_held
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
-from opscope.bundle.documents import JsonDocument, examined
+from opscope.bundle.documents import (
+    DocumentStructure,
+    JsonDocument,
+    examined,
+    file_roles,
+    role_problems,
+    shape,
+    shape_problems,
+)
 from opscope.bundle.inventory import Inventory, inventory, path_problems
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.record_hashes import record_hashes
-from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError, UsageError
 from opscope.core.parts import explained, noted
@@ -82,7 +89,7 @@ _UNREADABLE = "the manifest cannot be read"
 
 def structure_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
     """The answers to files and fields, of a bundle and a known-good one."""
-    asked = (questions.LIKE_FILES, questions.LIKE_FIELDS)
+    asked = (validation.LIKE_FILES, validation.LIKE_FIELDS)
     if opened.manifest is None or good.manifest is None:
         reason = _UNREADABLE if opened.manifest is None else "the manifest of the good bundle cannot be read"
         return [question.skipped(reason) for question in asked]
@@ -90,10 +97,10 @@ def structure_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
     own, wanted = _shapes(opened, opened.manifest), _shapes(good, good.manifest)
     problems = [p for kind in own if kind in wanted for p in shape_problems(kind, own[kind], wanted[kind])]
     return [
-        questions.LIKE_FILES.answered(
+        validation.LIKE_FILES.answered(
             role_problems(*roles), f"{counted_text(len(roles[0]), 'kind')} of files, as in the good bundle"
         ),
-        questions.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(own)} as in the good bundle"),
+        validation.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(own)} as in the good bundle"),
     ]
 
 
@@ -134,11 +141,11 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
     good = None if like is None else opened_bundle(Path(like))
     checks = _manifest_checks(opened)
     if opened.manifest is None:
-        checks += [question.skipped(_UNREADABLE) for question in questions.BEHIND_MANIFEST]
+        checks += [question.skipped(_UNREADABLE) for question in validation.BEHIND_MANIFEST]
     else:
         checks += _checks(opened, opened.manifest)
     if good is not None:
-        checks += _all_answered([questions.LIKE_FILES, questions.LIKE_FIELDS], lambda: structure_checks(opened, good))
+        checks += _all_answered([validation.LIKE_FILES, validation.LIKE_FIELDS], lambda: structure_checks(opened, good))
     written = _version(opened.document.value)
     return ValidationResult(
         path=str(path),
@@ -171,9 +178,9 @@ def _manifest_checks(opened: Opened) -> list[BundleCheck]:
         if opened.manifest is not None:
             problems += model_problems(opened.manifest)
         passed = f"all fields are known and have the right type{absent_text([opened.document])}"
-        return questions.MANIFEST.answered(problems, passed)
+        return validation.MANIFEST.answered(problems, passed)
 
-    return _answered(questions.MANIFEST, checked)
+    return _answered(validation.MANIFEST, checked)
 
 
 def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
@@ -182,12 +189,12 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
 
     found = opened.found
     lost: dict[str, str] = {}
-    plan = _noted(lost, questions.PLAN, lambda: list(plan_problems(manifest)))
-    records = _noted(lost, questions.RECORDS, lambda: list(record_problems(manifest)))
-    unfinished = _noted(lost, questions.COMPLETE, lambda: list(completeness_problems(manifest)))
+    plan = _noted(lost, validation.PLAN, lambda: list(plan_problems(manifest)))
+    records = _noted(lost, validation.RECORDS, lambda: list(record_problems(manifest)))
+    unfinished = _noted(lost, validation.COMPLETE, lambda: list(completeness_problems(manifest)))
     findings = traces.trace_findings(manifest, found)
     documents = files.derived_documents(manifest, found)
-    (program,) = _answered(questions.PROGRAM, lambda: files.program_check(manifest, found))
+    (program,) = _answered(validation.PROGRAM, lambda: files.program_check(manifest, found))
     sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
     sound = sound._replace(variants={**_variants_outside(manifest, found), **sound.variants})
     doubts = sound._replace(all=sound.all or _program_doubt(program) or _ceilings_doubt(documents))
@@ -198,21 +205,21 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     hashes = record_hashes(opened.document.value)
     figures = Bundle(found.root, manifest, hashes_checked=True)
     checks = [
-        *_answered(questions.PLAN, lambda: _plan_check(manifest, plan)),
-        *_answered(questions.RECORDS, lambda: questions.RECORDS.answered([p for _, p in records], records_text)),
-        *_answered(questions.COMPLETE, lambda: _completeness_check(opened, manifest, unfinished)),
-        *_answered(questions.PATHS, lambda: questions.PATHS.answered(path_problems(manifest, found), paths_text)),
-        *_answered(questions.FILES, lambda: files.file_check(manifest, found)),
-        *_answered(questions.HASHES, lambda: files.hash_check(manifest, found, findings, list(hashes))),
+        *_answered(validation.PLAN, lambda: _plan_check(manifest, plan)),
+        *_answered(validation.RECORDS, lambda: validation.RECORDS.answered([p for _, p in records], records_text)),
+        *_answered(validation.COMPLETE, lambda: _completeness_check(opened, manifest, unfinished)),
+        *_answered(validation.PATHS, lambda: validation.PATHS.answered(path_problems(manifest, found), paths_text)),
+        *_answered(validation.FILES, lambda: files.file_check(manifest, found)),
+        *_answered(validation.HASHES, lambda: files.hash_check(manifest, found, findings, list(hashes))),
         program,
-        *_answered(questions.DOCUMENTS, lambda: files.document_check(documents)),
-        *_answered(questions.CEILINGS, lambda: files.ceilings_check(documents)),
-        *_answered(questions.LEFTOVERS, lambda: files.leftover_check(manifest, found)),
-        *_all_answered(questions.OF_TRACES, lambda: traces.trace_checks(manifest, findings)),
-        *_answered(questions.THREADS, lambda: processes.thread_check(manifest)),
-        *_answered(questions.MASK, lambda: processes.mask_check(manifest)),
-        *_answered(questions.OUTPUTS, lambda: processes.output_check(manifest, found)),
-        *_all_answered(questions.FIGURES, lambda: derived_checks(figures, found, comparable, doubts)),
+        *_answered(validation.DOCUMENTS, lambda: files.document_check(documents)),
+        *_answered(validation.CEILINGS, lambda: files.ceilings_check(documents)),
+        *_answered(validation.LEFTOVERS, lambda: files.leftover_check(manifest, found)),
+        *_all_answered(validation.OF_TRACES, lambda: traces.trace_checks(manifest, findings)),
+        *_answered(validation.THREADS, lambda: processes.thread_check(manifest)),
+        *_answered(validation.MASK, lambda: processes.mask_check(manifest)),
+        *_answered(validation.OUTPUTS, lambda: processes.output_check(manifest, found)),
+        *_all_answered(validation.FIGURES, lambda: derived_checks(figures, found, comparable, doubts)),
     ]
     return [_unless_lost(check, lost) for check in checks]
 
@@ -246,7 +253,7 @@ def _not_asked(question: Question, failures: Sequence[PartFailure]) -> BundleChe
 
 def _plan_check(manifest: Manifest, problems: list[Problem]) -> BundleCheck:
     rounds, variants = manifest.plan.rounds, len(manifest.variants)
-    return questions.PLAN.answered(
+    return validation.PLAN.answered(
         problems, f"each of {rounds} rounds has each of {counted_text(variants, 'variant')} once"
     )
 
@@ -256,7 +263,7 @@ def _completeness_check(opened: Opened, manifest: Manifest, problems: list[Probl
     done = len(set(planned).intersection(r.place for r in manifest.repetitions if r.ok))
     succeeded = f"{done} of {counted_text(len(planned), 'planned repetition')} succeeded"
     action = _WAIT if is_held(opened.found.root) else _finishing(opened.found, manifest)
-    question = questions.COMPLETE._replace(action=action)
+    question = validation.COMPLETE._replace(action=action)
     return question.answered(problems, succeeded, f"{succeeded}; the run is {manifest.status.value}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.experiment.protocol import CeilingsRequest
-from opscope.program.ceilings.ceilings import Dispatch, KernelClass, Pattern
+from opscope.program.ceilings import Dispatch, KernelClass, Pattern
 from opscope.runtimes.ceilings.probes import (
     CONVOLUTIONS,
     DEPTHWISE,
@@ -26,14 +26,21 @@ from opscope.runtimes.ceilings.probes import (
     ROW,
     TRANSPOSED,
     WIDTH,
+    Probe,
+    RefusedError,
     XnnpackGraphs,
     element_candidate,
 )
 from opscope.runtimes.ceilings.process import measured_ceilings
-from opscope.runtimes.ceilings.sampler import Probe, RefusedError
 from opscope.runtimes.child import answer_request
-from opscope.runtimes.executorch.ceilings.subgraph import ABSENT, Buffer, GraphRuntime, SubgraphBuilder
-from opscope.runtimes.executorch.ceilings.xnnpack import Datatype, Xnnpack
+from opscope.runtimes.executorch.ceilings.xnnpack import (
+    ABSENT,
+    Buffer,
+    Datatype,
+    GraphRuntime,
+    SubgraphBuilder,
+    Xnnpack,
+)
 from opscope.runtimes.executorch.cpuinfo import switched_off
 from opscope.runtimes.executorch.installed import installed_runtime, library_directory
 
@@ -41,9 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.program.ceilings.ceilings import Ceilings
-    from opscope.runtimes.ceilings.probes import Sizes
-    from opscope.runtimes.ceilings.sampler import ProbeCandidate
+    from opscope.program.ceilings import Ceilings
+    from opscope.runtimes.ceilings.probes import ProbeCandidate, Sizes
 
 
 _DATATYPES = {"f32": Datatype.FP32, "f16": Datatype.FP16, "qs8": Datatype.QINT8}

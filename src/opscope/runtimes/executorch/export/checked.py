@@ -146,8 +146,7 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
 def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here
     """Export a PyTorch module in this process, from a copy; the module itself is left unchanged.
 
-    Returns:
-        The .pte.
+    Returns the .pte.
     """
     check_installed()
     check_dtype(dtype)

@@ -52,8 +52,7 @@ def _deaf(step: str) -> None:
 def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
     """Export a model with XNNPACK into a directory; what torch prints is kept in ``export.log`` beside it.
 
-    Returns:
-        The .pte and the .etrecord, which is there unless ``ExportFinished.etrecord_problem`` says why not.
+    Returns the .pte and the .etrecord, which is there unless ``ExportFinished.etrecord_problem`` says why not.
     """
     done = export_into(name, Choice(dtype), directory)
     return done.program, done.program.with_suffix(".etrecord")

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import NotFoundError, UsageError, did_you_mean
-from opscope.runtimes.executorch.export.registry import MODELS, known
-from opscope.runtimes.executorch.export.user_models import BUILD, model_file, model_names
+from opscope.runtimes.executorch.export.registry import BUILD, MODELS, known, model_file, model_names
 
 if TYPE_CHECKING:
     from opscope.runtimes.executorch.export.eager import EagerModel

@@ -1,48 +1,363 @@
-"""The native runner of ExecuTorch: built against the installed package, every repetition a fresh process of it."""
+"""The native runner of ExecuTorch: built against the installed package, each repetition a process of it."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import platform
 import sys
+import tempfile
+import time
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.bundle.manifest import Target
-from opscope.core.errors import MissingDependencyError
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target, Tensor
+from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
+from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole
-from opscope.experiment.target import Capabilities
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
+from opscope.experiment.target import Capabilities, JobOutcome
+from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
+from opscope.hosts.host import ProcessSettings
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
-from opscope.runtimes.executorch.installed import library_directory
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs, NativeStarter, backend_of, libraries_of
+from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
+from opscope.machine.isa import proved_layout
+from opscope.machine.switch.switch import proof
+from opscope.program.structure.dtypes import program_type
+from opscope.runtimes.counting.kernel_counter import COUNTS
+from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.python import python_here
+from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.building import (
     COMPILER_HINT,
+    RunnerParts,
+    RuntimeFolder,
     build_key,
+    check_architecture,
     compile_runner,
     find_compiler,
     host_architecture,
+    make_folder,
     source_flags,
 )
-from opscope.runtimes.native.folder import RunnerParts, RuntimeFolder, check_architecture, make_folder
-from opscope.runtimes.native.start import NativeProgram, program_for
+from opscope.runtimes.native.start import (
+    INPUT,
+    OUTPUT,
+    NativeProgram,
+    RunnerAnswer,
+    RunnerCall,
+    RunnerStarter,
+    SentFile,
+    joined_variables,
+    program_for,
+)
 from opscope.runtimes.native.target import RunnerTarget
-from opscope.runtimes.native.wheels import Wheel, unpacked_wheel
+from opscope.runtimes.native.wheel_runner import Wheel, unpacked_wheel
+from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from opscope.bundle.manifest import Mechanism
     from opscope.core.system.compiler import Compiler
-    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.target import SwitchOffer
+    from opscope.experiment.tensors import Array
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.python import PythonTarget
+    from opscope.runtimes.switching import LibrarySwitch
+
+
+class RawTensor(msgspec.Struct, frozen=True):
+    """A tensor as the runner tells it."""
+
+    sizes: list[int]  # of its dimensions
+    dim_order: list[int]  # dimensions from the outermost to the innermost in memory
+    type: int  # code of the elements' type, as in a .pte
+
+    @property
+    def tensor(self) -> Tensor:
+        """Shape and type, as a manifest has them."""
+        return Tensor(self.sizes, program_type(self.type).name)
+
+
+class RawFeatures(msgspec.Struct, frozen=True):
+    """The CPU's features as the runner found them."""
+
+    isa: list[int]  # bytes of `cpuinfo_isa`
+    struct_size: int | None  # as the symbol table states it; null where it states none
+    processor: CpuReading  # what it says of itself
+
+
+class NativeAnswer(RunnerAnswer, frozen=True):
+    """What the runner writes: a measurement, the description of a method, the features, or an error."""
+
+    method: str = ""  # that was run or described; several are separated by commas
+    # of the methods, one after the other, in the order of their first calls, with the sizes that these declare;
+    # null for one that is no tensor
+    inputs: list[RawTensor | None] = msgspec.field(default_factory=list)
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)  # likewise, of the last call of each
+    mask: MaskProof | None = None  # proof that the features were off
+    threads: int = 0  # size of the thread pool, read back
+    planned_bytes: int = 0  # memory that the method plans for its tensors
+    features: RawFeatures | None = None  # of the CPU, when they were asked for
+
+
+def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
+    """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
+
+    Returns what each of them is, for the runner; empty for tensors of the declared sizes.
+    """
+    if not job.inputs and None in described:
+        raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
+    given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
+    arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
+    for number, (raw, one) in enumerate(zip(described, given, strict=True)):
+        tensor = raw is not None and one.shape is not None
+        content = to_bytes(next(arrays), one.dtype, raw.dim_order) if raw is not None and tensor else b""
+        (work / f"{INPUT}-{number}.bin").write_bytes(content)
+    return ",".join(map(_kind, job.inputs))
+
+
+def _arrays(tensors: Sequence[Tensor], job: Job) -> Sequence[Array]:
+    if job.values is None:
+        return random_inputs(tensors, job.seed)
+    with np.load(job.values, allow_pickle=False) as file:
+        return [file[f"arr_{number}"] for number, one in enumerate(job.inputs) if one.shape is not None]
+
+
+def _kind(one: PlannedInput) -> str:
+    """An input in the words of the runner."""
+    if one.shape is not None:
+        return f"t:{'x'.join(map(str, one.shape))}"
+    if one.value is None:
+        return "n"
+    letter = {"int": "i", "float": "f", "bool": "b"}[one.dtype]
+    return f"{letter}:{int(one.value) if letter != 'f' else one.value!r}"
+
+
+def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array], str]:
+    """The outputs as arrays, and the hash of all their values in the order of their dimensions."""
+    arrays, digest = [], hashlib.sha256()
+    for number, raw in enumerate(outputs):
+        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), raw.tensor, raw.dim_order)
+        arrays.append(array)
+        digest.update(array.tobytes())
+    return arrays, digest.hexdigest()
+
+
+_SHORT_SECONDS = 60.0
+_PROGRAM, _DATA = "program.pte", "program.ptd"
+_PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
+_MAC = sys.platform == "darwin"
+_LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
+_PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
+
+
+class NativeJobs:
+    """Runs jobs with the native runner.
+
+    Args:
+        runner: starts it.
+        versions: of the runtime and of what built the runner.
+        arch: that the runner was built for, as in ``opscope.machine.isa``.
+        probe: asks for the CPU's features; None: the runner is asked.
+    """
+
+    def __init__(
+        self,
+        runner: NativeStarter,
+        versions: Mapping[str, str],
+        arch: str,
+        probe: Callable[[], ProbeAnswer] | None = None,
+    ) -> None:
+        self._runner, self._versions, self._arch = runner, dict(versions), arch
+        self._probe = probe or self._ask_features
+        self._described: dict[tuple[str, int, int, str], list[RawTensor | None]] = {}
+
+    @cached_property
+    def probed(self) -> ProbeAnswer:
+        """The CPU's features as the runtime sees them; asked once."""
+        return self._probe()
+
+    def _ask_features(self, process: ProcessSettings | None = None) -> ProbeAnswer:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            work = Path(directory)
+            call = RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS, process=process or ProcessSettings())
+            heard = self._runner.answer(call)
+        if isinstance(heard, Failure):
+            raise RunError(f"cannot read the CPU's features: {heard.message}", hint=_NO_RUNNER)
+        if heard.features is None:
+            raise RunError("the runner reported no features", hint=_NO_RUNNER)
+        return probe_answer(heard.features, self._arch)
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
+        try:
+            with scratch_directory(directory / ".native") as work:
+                return self._execute(job, directory, work)
+        except (FeatureError, DeviceError, RunError, OSError) as error:
+            return ended_by(error)
+        except ValueError as error:
+            return ended_by(RunError(f"the runner's output does not match the program: {error}"))
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries."""
+        return self._runner.switching(lambda: self.probed).offer(mechanism)
+
+    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+        calls = ",".join(job.calls)
+        inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
+        if isinstance(inputs, Failure):
+            return JobOutcome(failure=inputs)
+        kinds = write_inputs(inputs, job, work)
+        outside = is_switched_outside(job)
+        switch = self._runner.switching(lambda: self.probed).prepared(job, work) if outside else None
+        flags = {
+            **self._features(None if switch else job.clear, job.process.processor),
+            "method_name": calls,
+            "input_kinds": kinds,
+            "kernels": ",".join(self._runner.kernels(Path(job.program))),
+            "warmup": job.warmup,
+            "num_executions": job.inferences - job.warmup,
+            "cpu_threads": job.threads,
+            "cpu_affinity": ",".join(map(str, job.affinity)),
+        }
+        if job.traced:
+            flags["etdump_path"] = TRACE
+        sent = {"model_path": SentFile("programs", _PROGRAM, Path(job.program))}
+        if job.data:
+            sent["data_path"] = SentFile("data", _DATA, Path(job.data))
+        heard = self._runner.answer(
+            RunnerCall(
+                flags=flags,
+                work=work,
+                log=directory / LOG,
+                timeout=job.timeout_seconds,
+                process=job.process,
+                sent=sent,
+                inputs=len(inputs),
+                outputs=True,
+                brought={TRACE: directory / TRACE, COUNTS: directory / COUNTS, **brought_by(switch)},
+                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
+            )
+        )
+        if isinstance(heard, Failure):
+            return JobOutcome(failure=heard)
+        if switch:
+            heard = msgspec.structs.replace(heard, mask=proof(switch.record))
+        return self._outcome(heard, job, directory, work)
+
+    def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor | None] | Failure:
+        """The inputs of a program's methods; asked once for a file."""
+        try:
+            state = program.stat()
+        except OSError as error:
+            return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
+        key = (str(program), state.st_mtime_ns, state.st_size, calls)
+        if key not in self._described:
+            flags, sent = {"method_name": calls, "describe": 1}, {"model_path": SentFile("programs", _PROGRAM, program)}
+            heard = self._runner.answer(RunnerCall(flags, work, log, _SHORT_SECONDS, sent))
+            if isinstance(heard, Failure):
+                return heard
+            self._described[key] = heard.inputs
+        return self._described[key]
+
+    def _features(self, clear: list[str] | None, seen: ProcessSettings | None) -> dict[str, object]:
+        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone.
+
+        ``seen`` is how a process is started that sees the same processor, where that is not the machine's.
+        """
+        if clear is None:
+            return {"plain": 1}
+        probed = self.probed if seen is None else self._ask_features(seen)
+        unknown = [field for field in clear if field not in probed.offsets]
+        if unknown:
+            raise FeatureError(f"cpuinfo_isa has no field {', '.join(unknown)}")
+        return {
+            "cpuinfo_size": probed.layout_size,
+            "detected": ",".join(f"{field}={probed.offsets[field]}" for field in probed.fields),
+            "clear": ",".join(f"{field}={probed.offsets[field]}" for field in clear),
+        }
+
+    def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> JobOutcome:
+        if (heard.mask and heard.mask.cleared) != job.clear:
+            return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared features other than requested"))
+        began = time.perf_counter_ns()
+        arrays, digest = read_outputs(heard.outputs, work)
+        with written_atomically(directory / OUTPUTS) as file:
+            np.savez(file, *arrays)
+        spent = time.perf_counter_ns() - began
+        return JobOutcome(
+            measurement=heard.measurement(
+                mask=heard.mask,
+                threads=heard.threads,
+                inputs=_tensors(job, heard),
+                outputs=[raw.tensor for raw in heard.outputs],
+                output_sha256=digest,
+                versions=self._versions,
+                spent=spent,
+            )
+        )
+
+
+def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
+    """The tensors among the inputs, with the sizes that they had."""
+    if job.inputs:
+        return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
+    return [raw.tensor for raw in heard.inputs if raw is not None]
+
+
+_NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
+
+
+def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
+    """The set fields of ``cpuinfo_isa``, once its layout has been checked."""
+    layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
+    fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
+    fixed = fixed_fields(told.processor)
+    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets, fixed)
+
+
+def backend_of(program: NativeProgram) -> Path:
+    """The library of the backend whose kernels a runner calls, on this machine."""
+    return (program.brought.directory if program.brought else library_directory()) / _LIBRARY
+
+
+def libraries_of(program: NativeProgram) -> list[Path]:
+    """The libraries that a runner can load, on this machine."""
+    place, suffix = (program.brought.directory, ".so") if program.brought else (library_directory(), _SUFFIX)
+    return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+
+
+class NativeStarter(RunnerStarter[NativeAnswer]):
+    """Starts the native runner of ExecuTorch."""
+
+    def __init__(self, host: Host, program: NativeProgram) -> None:
+        super().__init__(host, program, NativeAnswer)
+
+    def kernels(self, program: Path) -> list[str]:
+        """Files of the libraries of further kernels that a program needs and that are there."""
+        known = {file.name for file in libraries_of(self._program)}
+        named = [f"{one.library}{_SUFFIX}" for one in extra_kernels(program) if one.library]
+        prefix = "@rpath/" if _MAC and not self._program.brought else ""
+        return [f"{prefix}{name}" for name in named if name in known]
+
+    def switching(self, features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
+        """What switches features for the libraries that ask the CPU for those by which kernels are chosen."""
+        backend = backend_of(self._program)
+        return self.switch([backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], features)
 
 
 SOURCE = Path(__file__).with_name("cpp") / "runner.cpp"

@@ -25,7 +25,7 @@ from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.litert.c_api import DELEGATE, check_events
-from opscope.runtimes.litert.installed import installed_interpreter
+from opscope.runtimes.litert.installed import installed_interpreter, interpreter_module
 from opscope.runtimes.litert.interpreter.recorder import Recorder
 from opscope.runtimes.litert.signatures import input_tensors, read_callable
 from opscope.runtimes.litert.tflite import read_tflite
@@ -60,7 +60,7 @@ class InterpreterRun(ProgramRun[_Called]):
         self._job, self._installed = request.job, installed_interpreter()
         self._recorder = Recorder(request.recorder) if request.recorder and request.trace else None
         self._inferences: list[LitertInference] = []
-        self._module: Any = import_module(f"{self._installed.module}.interpreter")
+        self._module: Any = import_module(interpreter_module())
 
     def load(self) -> None:
         """Open the model, give inputs their sizes, and get the memory of what is called."""

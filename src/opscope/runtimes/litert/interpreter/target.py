@@ -1,4 +1,9 @@
-"""LiteRT's Interpreter on this machine, of whatever release is installed."""
+"""LiteRT's Interpreter on this machine, of whatever release is installed.
+
+Source of why a .tflite runs in the Interpreter alone, as far as its file shows it: ``litert/core/model/model_load.cc``
+of LiteRT 2.3.0 for variable tensors; the buffers of outputs are made before a call, by
+``litert/c/litert_compiled_model.h``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,6 @@ from opscope.core.files import storage_errors
 from opscope.experiment.protocol import Job
 from opscope.hosts.process import LAST_WORDS
 from opscope.runtimes.litert.installed import has_compiled_models, installed_interpreter
-from opscope.runtimes.litert.interpreter.needed import is_settled, unsupported
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.tflite import read_tflite
@@ -22,11 +26,54 @@ from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from opscope.bundle.manifest import Mechanism
     from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Ceilings
+    from opscope.program.ceilings import Ceilings
+    from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph
     from opscope.runtimes.runtime import AskedCalls
+
+
+_Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
+
+
+def unsupported(model: TfliteModel) -> str | None:
+    """What the compiled-model API is known not to do with a model, as a sentence."""
+    variables = [tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable]
+    if variables:
+        example = next((f", such as {name}" for name in variables if name), "")
+        return f"the compiled-model API supports no variable tensors{example}"
+    for graph, inputs, outputs in _called(model):
+        if any(graph.tensors[number].open_axes for number in inputs):
+            continue  # sizes of outputs follow from those of the inputs, which are given
+        found = next((graph.tensors[number].name for number in outputs if graph.tensors[number].open_axes), None)
+        if found is not None:
+            return (
+                f"the compiled-model API does not support outputs, such as {found}, whose sizes are known only "
+                "after a call"
+            )
+    return None
+
+
+def is_settled(model: TfliteModel) -> bool:
+    """Whether the file leaves nothing open that the compiled-model API may stumble over: sizes, or custom operators."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    custom = any(operator.custom for graph in model.subgraphs for operator in graph.operators)
+    outputs = [graph.tensors[number] for graph, _, own in _called(model) for number in own]
+    return not (custom or any(tensor.open_axes for tensor in tensors)) and all(tensor.shape for tensor in outputs)
+
+
+def _called(model: TfliteModel) -> Iterator[_Sides]:
+    """Graphs that a caller can name, with their inputs and outputs."""
+    for own in model.signatures:
+        sides = [[number for _, number in side] for side in (own.inputs, own.outputs)]
+        yield model.subgraphs[own.subgraph], sides[0], sides[1]
+    if not model.signatures:
+        graph = model.subgraphs[0]
+        yield graph, graph.inputs, graph.outputs
+
 
 MODULES = PackageModules(
     "opscope.runtimes.litert.interpreter.child",

@@ -21,8 +21,15 @@ from opscope.runtimes.litert.c_api import DELEGATE, PLACEHOLDER, check_events
 from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, installed_litert
 from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
 from opscope.runtimes.litert.trace import SCHEMA, TRACE, EventRow, LitertInference, LitertTrace
-from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile
-from opscope.runtimes.native.start import NativeProgram, joined_variables
+from opscope.runtimes.native.start import (
+    INPUT,
+    OUTPUT,
+    NativeProgram,
+    RunnerAnswer,
+    RunnerCall,
+    SentFile,
+    joined_variables,
+)
 from opscope.runtimes.native.wheel_runner import SHORT_SECONDS, WheelJobs, WheelRunner, WheelTarget
 from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
@@ -178,8 +185,7 @@ def _write_inputs(
 ) -> list[str]:
     """Write the inputs of all calls, one file each, in the order of the runtime.
 
-    Returns:
-        The sizes of each of them, for the runner.
+    Returns the sizes of each of them, for the runner.
     """
     words: list[str] = []
     given = iter(zip(arrays, tensors, strict=True))

@@ -340,7 +340,7 @@ void prepare_process() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-// ---- what the system gave and took, as opscope.machine.off_cpu and opscope.machine.usage tell it of Python
+// ---- what the system gave and took, as opscope.machine.usage and opscope.machine.usage tell it of Python
 
 // Second column of a thread's schedstat: how long it was ready and waited for a CPU. False where it cannot be read.
 bool run_delay(int file, int64_t& waited) {

@@ -17,8 +17,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.child import digest, input_arrays, save_outputs
-from opscope.runtimes.native.answer import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile
-from opscope.runtimes.native.start import joined_variables
+from opscope.runtimes.native.start import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile, joined_variables
 from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library, stated_version

@@ -20,7 +20,7 @@ from opscope.core.files import head_of
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
 from opscope.measurements.results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass
-from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
+from opscope.readers.kernels import MAGIC, read_kernel_counts
 from opscope.runtimes.counting.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
 
@@ -187,8 +187,8 @@ def split_label(path: str) -> tuple[Path, str | None]:
 
 def file_source(path: Path, label: str | None) -> KernelSource:
     """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler."""
-    from opscope.readers.kernel_log import is_kernel_log, read_kernel_log
-    from opscope.readers.recordings.recording import is_recording, read_recording
+    from opscope.readers.kernels import is_kernel_log, read_kernel_log
+    from opscope.readers.recordings import is_recording, read_recording
 
     head, variant = _head(path), label or path.stem
     if head.startswith(MAGIC):

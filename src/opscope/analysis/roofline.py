@@ -1,4 +1,4 @@
-"""One operator under the ceilings: which applies, how much of it is reached, and what limits it.
+"""Operators under the ceilings of their machine: which applies, how much of it is reached, what limits one and all.
 
 Method, thresholds and what a ceiling is worth: ``docs/concepts/roofline.md``.
 """
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.ceilings.ceilings import VIEWS, KernelClass, operator_name
+from opscope.program.ceilings import VIEWS, KernelClass, operator_name
 
 if TYPE_CHECKING:
-    from opscope.program.ceilings.ceilings import Ceilings, MacCeiling, MeasuredCeiling
+    from collections.abc import Iterable, Sequence
+
+    from opscope.program.ceilings import Ceilings, MacCeiling, MeasuredCeiling
+
 
 EXPLAINED = 0.5
 """A ceiling explains an operator's time from this share on."""
@@ -94,7 +97,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
     instruction: int | None
     position: int | None
     name: str  # as recorded
-    dtype: str | None = None  # number type, as in `opscope.program.ceilings.ceilings`; null when not known
+    dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null when not known
     kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
     function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known
     taps: int | None = None  # positions of a filter, where there are ceilings by it
@@ -347,3 +350,76 @@ def _whole(work: OperatorWork) -> int | None:
     if work.activation_bytes is None or work.weight_bytes is None:
         return None
     return work.activation_bytes + work.weight_bytes
+
+
+__all__ = ["Bound", "BoundTime", "Interval", "OperatorWork", "Placement", "Roofline", "roofline"]
+
+
+class BoundTime(msgspec.Struct, frozen=True):
+    """All operators that the same limits; ``bound`` null: those that could not be placed."""
+
+    bound: Bound | None
+    operators: int
+    time_ns: float
+    headroom_ns: Interval
+
+
+class Roofline(msgspec.Struct, frozen=True):
+    """Operators under the ceilings of their variant, for one inference.
+
+    Attributes:
+        operators: in the order they were given.
+        bounds: time by what limits it, longest first.
+        time_ns: of all operators.
+        placed_ns: of those whose ceilings are all known.
+        ceiling_ns: what these would take at their ceilings.
+        headroom_ns: what that would save, operators above their ceiling counted as 0.
+        footprint_bytes: distinct bytes that an inference passes over: all weights and the largest activations.
+        weights_per_s: bandwidth at that footprint, with which weights are read; null when not measured.
+        explained: share of the time from which on a ceiling explains it.
+        unsteady: share of the ceilings whose runs scattered; near 0 on a quiet machine.
+    """
+
+    operators: list[Placement]
+    bounds: list[BoundTime]
+    time_ns: float
+    placed_ns: float
+    ceiling_ns: float
+    headroom_ns: Interval
+    footprint_bytes: int
+    weights_per_s: float | None
+    explained: float
+    unsteady: float
+
+
+def roofline(works: Sequence[OperatorWork], ceilings: Ceilings) -> Roofline:
+    """Place operators under the ceilings."""
+    # Distinct bytes of an inference: the memory of activations is used again, that of weights is not.
+    weights = sum((work.weight_bytes or 0) / (work.calls or 1.0) for work in works)
+    activations = max(((work.activation_bytes or 0) / (work.calls or 1.0) for work in works), default=0.0)
+    footprint = round(weights + activations)
+    placed = [place(work, ceilings, footprint) for work in works]
+    headrooms = [placement.headroom_ns for placement in placed if placement.headroom_ns]
+    pairs = list(zip(works, placed, strict=True))
+    found = []
+    for bound in dict.fromkeys(placement.bound for placement in placed):
+        own = [(work, placement) for work, placement in pairs if placement.bound is bound]
+        headroom = _sum(placement.headroom_ns for _, placement in own if placement.headroom_ns)
+        found.append(BoundTime(bound, len(own), sum(work.time_ns for work, _ in own), headroom))
+    return Roofline(
+        operators=placed,
+        bounds=sorted(found, key=lambda row: -row.time_ns),
+        time_ns=sum(work.time_ns for work in works),
+        placed_ns=sum(work.time_ns for work, one in zip(works, placed, strict=True) if one.headroom_ns),
+        ceiling_ns=sum(one.ceiling_ns or 0.0 for one in placed if one.headroom_ns),
+        headroom_ns=_sum(headrooms),
+        footprint_bytes=footprint,
+        weights_per_s=ceilings.bandwidth(footprint) if footprint else None,
+        explained=EXPLAINED,
+        unsteady=ceilings.unsteady(),
+    )
+
+
+def _sum(intervals: Iterable[Interval]) -> Interval:
+    listed = list(intervals)
+    return Interval(sum(one.low for one in listed), sum(one.high or 0.0 for one in listed))

@@ -1,4 +1,6 @@
-"""The file that a kernel counter leaves: little endian, of fixed size.
+"""Which kernels a process called or registered: the file of a kernel counter, and XNNPACK's log.
+
+The file that a kernel counter leaves is little endian, of fixed size:
 
 ====== ==================================================================================================
 bytes  meaning
@@ -10,10 +12,18 @@ names  of the kernels, each with a zero byte behind it, filled up to a multiple 
 16 R   rows: delegate, operator (each 4 bytes, all ones: none), runs (8 bytes)
 8 K R  counts: row by row, one number for each kernel
 ====== ==================================================================================================
+
+Lines of XNNPACK's log are those of a library that was built with log level 4 or higher::
+
+    Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_ukernel_...'. (init_f32_gemm_config, src/configs/gemm.c:97)
+
+Older versions end behind the kernel. On Android the lines come through logcat, whose tag takes the place of
+``Note (XNNPACK)``; the formats brief, tag, process, time and threadtime are read. All other lines are passed over.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,11 +32,13 @@ import numpy as np
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.input_files import file_bytes
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
+from opscope.program.kernels.symbols import KernelEntry, KernelLog, parse_kernel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
 
 MAGIC = b"OPKCNT01"
 _HEADER = struct.Struct("<8s4I2Q")
@@ -121,3 +133,52 @@ def _operator(row: NDArray[np.void], counts: NDArray[np.uint64], names: tuple[st
 
 def _calls(counts: NDArray[np.uint64], names: tuple[str, ...]) -> dict[str, int]:
     return {names[number]: int(counts[number]) for number in counts.nonzero()[0]}
+
+
+_TIME = r"(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\.\d+"
+_LOGCAT = "|".join(
+    (
+        rf"(?:{_TIME} +)?[VDIWEF]/XNNPACK *(?:\( *\d+\))?: ",  # brief, tag, time
+        rf"{_TIME} +\d+ +\d+ [VDIWEF] XNNPACK *: ",  # threadtime
+        r"[VDIWEF]\( *\d+\) ",  # process
+    )
+)
+_BEGIN = re.compile(rf"^(?:{_LOGCAT})?(?:Note \(XNNPACK\): )?Using (?=\w)")
+_KERNEL = re.compile(r"(?P<category>\w[\w -]{0,63}?) microkernel '(?P<kernel>[^']+)'(?P<rest>.*)\Z")
+_REST = re.compile(r"\.?(?: \((?P<function>[^,()]*), (?P<source>[^()]*:\d+)\))?(?: +\(XNNPACK\))?\s*\Z")
+_NOTICE = re.compile(r"\w[\w -]{0,63}? micro")
+
+
+def is_kernel_log(head: bytes) -> bool:
+    """Whether a file that starts with these bytes names kernels of XNNPACK."""
+    return bool(parse_kernel_log(head).entries)
+
+
+def read_kernel_log(path: Path) -> KernelLog:
+    """The kernels that the process of a log registered; none is not an error, but says nothing about what ran."""
+    return parse_kernel_log(file_bytes(path))
+
+
+def parse_kernel_log(data: bytes) -> KernelLog:
+    """The kernels in the bytes of a log; lines may end with LF or CRLF, bytes that are no UTF-8 are replaced."""
+    entries, incomplete = [], []
+    lines = data.decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        begin = _BEGIN.match(line)
+        if not begin:
+            continue
+        text = line[begin.end() :].removesuffix("\r")
+        entry = _entry(text, number)
+        if entry:
+            entries.append(entry)
+        elif _NOTICE.match(text) or number == len(lines):
+            incomplete.append(number)
+    return KernelLog(tuple(entries), tuple(incomplete))
+
+
+def _entry(text: str, number: int) -> KernelEntry | None:
+    found = _KERNEL.match(text)
+    rest = _REST.match(found["rest"]) if found else None
+    if not found or not rest:
+        return None
+    return KernelEntry(parse_kernel(found["kernel"]), found["category"], number, rest["function"], rest["source"])

@@ -26,12 +26,13 @@ from opscope.program.xnnpack.graph import (
     XnnValue,
 )
 from opscope.readers.compressed import mapped_file
-from opscope.readers.fields import (
+from opscope.readers.flatbuffer import (
     FLOAT32,
     INT32,
     UINT16,
     UINT32,
     UINT64,
+    FlatBuffer,
     Number,
     lengths,
     nested,
@@ -41,7 +42,6 @@ from opscope.readers.fields import (
     union,
     vectors,
 )
-from opscope.readers.flatbuffer import FlatBuffer
 from opscope.runtimes.executorch.pte import decode_executable
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
     from opscope.program.structure.plan import Executable, Span
     from opscope.program.xnnpack.graph import Attributes
-    from opscope.readers.fields import Member
-    from opscope.readers.flatbuffer import Tables
+    from opscope.readers.flatbuffer import Member, Tables
 
 
 class Field(NamedTuple):

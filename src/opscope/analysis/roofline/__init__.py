@@ -1,1 +1,0 @@
-"""Operators against the ceilings of the machine."""

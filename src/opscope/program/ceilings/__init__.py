@@ -1,1 +1,0 @@
-"""Ceilings of a machine, as they were measured: what operators are compared with."""

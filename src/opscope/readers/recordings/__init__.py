@@ -1,1 +1,0 @@
-"""What sampling profilers leave: perf, simpleperf, xctrace."""

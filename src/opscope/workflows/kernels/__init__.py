@@ -1,1 +1,0 @@
-"""Which kernels ran, from whatever tells of them."""
