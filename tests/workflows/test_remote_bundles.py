@@ -18,8 +18,10 @@ from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import UsageError
 from opscope.experiment.config_rules import read_own
+from opscope.experiment.planned import Experiment
+from opscope.experiment.target_names import parse_target
 from opscope.workflows.measure.experiments import Means
-from opscope.workflows.measure.parallel.carried import Parcel, keep_here, missing_here, unpacked
+from opscope.workflows.measure.parallel.carried import Parcel, keep_here, missing_here, placed, unpacked
 from opscope.workflows.measure.running import read_experiments, run
 
 DATA = Path(__file__).parents[1] / "data"
@@ -162,3 +164,19 @@ def test_a_worker_trusts_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     away = carried._replace(files=tuple(file._replace(name="../../away") for file in carried.files))
     with pytest.raises(UsageError, match="outside its folder"):
         unpacked([away], tmp_path / "work")
+
+
+def test_the_build_that_a_target_names_travels(tmp_path: Path) -> None:
+    """Also one whose path has characters that an address writes in another way."""
+    runner = tmp_path / "my runner & co"
+    runner.write_text("#!/bin/sh\n")
+    runner.chmod(0o755)
+    shutil.copy(DATA / "tflite/images.tflite", tmp_path)
+    named = parse_target("ssh:board?runner=x").running(str(runner)).text
+    experiment = Experiment(name="lab", model=str(tmp_path / "images.tflite"), target=named)
+    parcel = Parcel(experiment, tmp_path / "exports")
+    (carried,) = (one for one in parcel.carried if one.named == str(runner))
+    assert carried.files[0].executable
+    there = placed(experiment, {one.named: f"/there/{number}" for number, one in enumerate(parcel.carried)})
+    assert parse_target(there.target).runner == "/there/1"
+    assert there.model == "/there/0"

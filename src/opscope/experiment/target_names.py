@@ -37,9 +37,10 @@ class TargetName(NamedTuple):
 
     def beside(self, directory: Path) -> TargetName:
         """The same, with the path of its build taken as relative to a directory."""
-        if not self.runner:
-            return self
-        path = str(directory / self.runner)
+        return self.running(str(directory / self.runner)) if self.runner else self
+
+    def running(self, path: str) -> TargetName:
+        """The same with another path of its build."""
         if self.kind.only_builds:
             return self._replace(address=path)
         options = urlencode({**self._options, _RUNNER: path}, safe="/:")

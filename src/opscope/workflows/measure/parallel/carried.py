@@ -172,7 +172,7 @@ def placed(experiment: Experiment, places: Mapping[str, str]) -> Experiment:
         )
         for variant in experiment.variants
     )
-    runner = parse_target(experiment.target, builds_named=True).runner
+    named = parse_target(experiment.target, builds_named=True)
     return msgspec.structs.replace(
         experiment,
         model=places[experiment.model],
@@ -180,7 +180,7 @@ def placed(experiment: Experiment, places: Mapping[str, str]) -> Experiment:
         against=here(experiment.against),
         inputs=here(experiment.inputs),
         data=here(experiment.data),
-        target=experiment.target.replace(runner, places[runner]) if runner else experiment.target,
+        target=named.running(places[named.runner]).text if named.runner else experiment.target,
         variants=variants,
     )
 
