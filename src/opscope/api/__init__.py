@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
-    from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
+    from opscope.fleet.results import (
+        FleetGateResult,
+        FleetResult,
+        HistoryResult,
+        QueryResult,
+        StoreCheckResult,
+        StoreEntries,
+    )
     from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
         AddReport,
@@ -78,6 +85,7 @@ __all__ = [
     "EventsResult",
     "ExportDone",
     "FeatureReport",
+    "FleetGateResult",
     "FleetResult",
     "GateResult",
     "HistoryResult",
@@ -172,6 +180,7 @@ _MODULES = {
     ),
     "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.results": (
+        "FleetGateResult",
         "FleetResult",
         "HistoryResult",
         "QueryResult",
@@ -293,3 +302,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that is there
         value = getattr(import_module(_HOME[name]), name)
         globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
         return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,7 +19,8 @@ def command(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv or kit.",
+            help="csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables, kit-csv, kit, "
+            "or a format of a plug-in.",
         ),
     ],
     out: Annotated[
