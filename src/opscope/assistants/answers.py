@@ -16,7 +16,7 @@ _LONGEST_TEXT = 2_000
 _MORE_LISTS = 12
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ToolAnswer(msgspec.Struct, frozen=True):
     """What a tool answers.
 
     Attributes:
@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True):
     more: list[str]
 
 
-def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[str] = ()) -> Answer:
+def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[str] = ()) -> ToolAnswer:
     """A result as an answer.
 
     Args:
@@ -46,7 +46,7 @@ def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[st
     if len(cut) > _MORE_LISTS:
         lists.append(f"{len(cut) - _MORE_LISTS} more lists are cut")
     limit = [f"a larger `limit` shows more of each list (now {most})"] if cut else []
-    return Answer(answer, result, [*lists, *limit, *more])
+    return ToolAnswer(answer, result, [*lists, *limit, *more])
 
 
 def _cut(value: Json, most: int, place: str, cut: dict[str, int]) -> Json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from opscope.assistants.answers import Answer, answered
+from opscope.assistants.answers import ToolAnswer, answered
 from opscope.assistants.tools import File, Limit
 from opscope.bundle.settings import Rounds, Runs, Text, Threads
 from opscope.core.errors import InterruptedRunError, NotFoundError, RunError, UsageError
@@ -58,7 +58,7 @@ class ProfileProgram(msgspec.Struct, forbid_unknown_fields=True):
     limit: Limit = 10
 
 
-def count(asked: CountProgram, desk: Desk) -> Answer:
+def count(asked: CountProgram, desk: Desk) -> ToolAnswer:
     """Count exactly what each operator of a program executes: instructions, bytes. Runs it under Valgrind."""
     from opscope.api import count as count_work
 
@@ -70,7 +70,7 @@ def count(asked: CountProgram, desk: Desk) -> Answer:
     return answered(found.answer, msgspec.structs.replace(found, operators=most), asked.limit)
 
 
-def profile(asked: ProfileProgram, desk: Desk) -> Answer:
+def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
     """Profile a program with CPU acceleration on and off into a new bundle, within a budget of seconds.
 
     Leave the machine alone meanwhile. A bundle that the budget left unfinished is finished with resume.
@@ -159,7 +159,7 @@ def _finished(out: Path, seconds: float) -> ReportContent:
     return found
 
 
-def _summary(content: ReportContent, out: Path, asked: ProfileProgram) -> Answer:
+def _summary(content: ReportContent, out: Path, asked: ProfileProgram) -> ToolAnswer:
     from opscope.reports.combined.combined import BundlePart, combine
     from opscope.reports.content.content import missing
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.assistants import measuring, tools
-from opscope.assistants.answers import Answer
+from opscope.assistants.answers import ToolAnswer
 from opscope.assistants.roots import Roots
 from opscope.assistants.tools import Desk
 from opscope.core.errors import InterruptedRunError, MissingDependencyError, OpscopeError, UsageError, did_you_mean
@@ -44,7 +44,7 @@ class Tool(NamedTuple):
     """A tool: what it takes and what it does; its description is the docstring of that."""
 
     arguments: type[msgspec.Struct]
-    call: Callable[[Any, Desk], Answer]
+    call: Callable[[Any, Desk], ToolAnswer]
     runs: bool = False  # whether it runs programs, and so is there with --allow-run alone
 
 
@@ -197,7 +197,7 @@ class _Server:
             raise UsageError("it runs programs", where=name, hint="start the server with --allow-run")
         raise UsageError("no such tool", where=name[:100], hint=did_you_mean(name[:100], self._tools))
 
-    async def _called(self, tool: Tool, arguments: msgspec.Struct, session: Sdk) -> Answer:
+    async def _called(self, tool: Tool, arguments: msgspec.Struct, session: Sdk) -> ToolAnswer:
         """Call a tool in a thread, tell the client how far it is, and stop it when the call is cancelled."""
         import anyio
 
@@ -226,7 +226,7 @@ class _Work:
     def __init__(self, tool: Tool, arguments: msgspec.Struct, tell: Callable[[str], None]) -> None:
         self.stop, self.tell, self.begun, self.ended = StopRequest(), tell, threading.Event(), threading.Event()
         self._tool, self._arguments = tool, arguments
-        self._answer: Answer | None = None
+        self._answer: ToolAnswer | None = None
         self._error: BaseException | None = None
 
     def run(self, desk: Desk) -> None:
@@ -239,7 +239,7 @@ class _Work:
         finally:
             self.ended.set()
 
-    def answer(self) -> Answer:
+    def answer(self) -> ToolAnswer:
         """What came of it; it raises what the tool raised."""
         if isinstance(self._error, KeyboardInterrupt):
             raise InterruptedRunError("stopped", hint="what was finished is kept")
@@ -269,7 +269,7 @@ def _described(name: str, tool: Tool) -> Sdk:
         name=name,
         description=" ".join((tool.call.__doc__ or "").split()),
         input_schema=schema_of(tool.arguments),
-        output_schema=schema_of(Answer),
+        output_schema=schema_of(ToolAnswer),
         annotations=types.ToolAnnotations(read_only_hint=not tool.runs, destructive_hint=False, open_world_hint=False),
     )
 

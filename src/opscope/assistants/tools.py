@@ -11,7 +11,7 @@ import msgspec
 from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.operators import Operator
 from opscope.analysis.roofline.roofline import Roofline
-from opscope.assistants.answers import Answer, answered
+from opscope.assistants.answers import ToolAnswer, answered
 from opscope.core.errors import NotFoundError, OpscopeError, UsageError
 from opscope.core.units import counted_text
 from opscope.program.ceilings.ceilings import Ceilings
@@ -200,7 +200,7 @@ class FindingList(msgspec.Struct, frozen=True):
     ruled_out: list[Message]
 
 
-def list_bundles(asked: ListBundles, desk: Desk) -> Answer:
+def list_bundles(asked: ListBundles, desk: Desk) -> ToolAnswer:
     """List the bundles (results of earlier measurements) below the directories of this server."""
     homes = desk.roots.directories if asked.directory is None else (desk.roots.path(asked.directory),)
     for home in homes:
@@ -251,7 +251,7 @@ def _found(path: Path) -> FoundBundle:
     )
 
 
-def read_bundle(asked: ReadBundle, desk: Desk) -> Answer:
+def read_bundle(asked: ReadBundle, desk: Desk) -> ToolAnswer:
     """Read a bundle: its summary (latency, speedup, bottleneck, advice), the analysis of a variant, or its findings."""
     place = desk.roots.side(asked.path)
     if asked.part == "analysis":
@@ -281,14 +281,14 @@ def _check_bundle(place: str, part: str) -> None:
         raise NotFoundError("not a bundle", where=place, hint=hint)
 
 
-def analyze_trace(asked: AnalyzeTrace, desk: Desk) -> Answer:
+def analyze_trace(asked: AnalyzeTrace, desk: Desk) -> ToolAnswer:
     """Say where the time goes in a trace or a variant: latency, categories, operators, findings with next steps."""
     return _analysis(desk.roots.side(asked.path), asked.limit, **_files(asked, desk), warmup=asked.warmup)
 
 
 def _analysis(
     place: str, limit: int, program: Path | None = None, etrecord: Path | None = None, warmup: Warmup = None
-) -> Answer:
+) -> ToolAnswer:
     from opscope.api import analyze
 
     found = analyze(place, warmup=warmup, program=program, etrecord=etrecord)
@@ -298,7 +298,7 @@ def _analysis(
     return answered(found.answer, shown, limit, more)
 
 
-def _roofline(place: str, limit: int) -> Answer:
+def _roofline(place: str, limit: int) -> ToolAnswer:
     from opscope.api import analyze
 
     found = analyze(place)
@@ -315,7 +315,7 @@ def _files(asked: AnalyzeTrace | FindOperators, desk: Desk) -> dict[str, Path | 
     return {name: None if text is None else desk.roots.path(text) for name, text in given.items()}
 
 
-def find_operators(asked: FindOperators, desk: Desk) -> Answer:
+def find_operators(asked: FindOperators, desk: Desk) -> ToolAnswer:
     """List operators of a trace or a variant, the longest first, by category, kind, backend, name, layer or share."""
     from opscope.api import analyze
 
@@ -350,7 +350,7 @@ def _none_fits(found: AnalysisResult, place: str) -> NotFoundError:
     return NotFoundError("no operator fits", where=place, hint=hint)
 
 
-def compare(asked: Compare, desk: Desk) -> Answer:
+def compare(asked: Compare, desk: Desk) -> ToolAnswer:
     """Compare two traces, bundles or variants: the verdict with its interval, and the operators that differ."""
     from opscope.workflows.analyze.analyses import compare_any
 
@@ -359,7 +359,7 @@ def compare(asked: Compare, desk: Desk) -> Answer:
     return answered(found.answer, found, asked.limit)
 
 
-def check(asked: CheckMeasured, desk: Desk) -> Answer:
+def check(asked: CheckMeasured, desk: Desk) -> ToolAnswer:
     """Judge whether a candidate is slower than a baseline by more than a threshold lets through."""
     from opscope.workflows.analyze.gate import check_any, is_program
 
@@ -372,7 +372,7 @@ def check(asked: CheckMeasured, desk: Desk) -> Answer:
     return answered(found.answer, found, asked.limit)
 
 
-def preflight(asked: PreflightProgram, desk: Desk) -> Answer:
+def preflight(asked: PreflightProgram, desk: Desk) -> ToolAnswer:
     """Say what of a program will be accelerated, and what holds it back, without measuring."""
     from opscope.api import preflight as preflight_program
     from opscope.runtimes.registry import RUNTIMES

@@ -1,4 +1,4 @@
-"""What other packages add to opscope by entry points. A plug-in that fails is told of by its name, and ends nothing."""
+"""What other packages add by entry points. A plug-in that fails is told of by its name, and ends nothing."""
 
 from __future__ import annotations
 
