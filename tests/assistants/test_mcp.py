@@ -19,6 +19,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
 
+import kit_files
 from opscope.assistants.server import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -240,7 +241,7 @@ def test_a_manifest_leads_nowhere_else(tmp_path: Path) -> None:
     content["model"]["program"] = "../../secret/model/none.pte"
     manifest.write_text(json.dumps(content))
     answer = call("read_bundle", directory=bundle.parent, path="bundle", part="analysis")
-    assert answer.is_error, answer.structured_content["answer"]
+    assert "points outside the bundle" in answer.structured_content["error"]
 
 
 def test_a_profile_ends_with_its_budget_and_is_finished_later(tmp_path: Path) -> None:
@@ -282,6 +283,30 @@ def test_a_profile_ends_with_its_budget_and_is_finished_later(tmp_path: Path) ->
     assert taken.structured_content["exit_code"] == 8
     assert "outside of the directories" in outside.structured_content["error"]
     assert "no such program" in code.structured_content["error"]
+
+
+def test_a_bundle_that_began_elsewhere_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Its manifest names a runner, which would be executed."""
+    shutil.copytree(DATA / BUNDLE, tmp_path / "bundle")
+    shutil.copyfile(DATA / PROGRAM, tmp_path / "toy.pte")
+    manifest = tmp_path / "bundle" / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["target"] = {"kind": "runner", "address": "/bin/true"}
+    manifest.write_text(json.dumps(content))
+    asked = {"program": "toy.pte", "out": "bundle", "seconds": 60, "resume": True}
+    answer = call("profile", "--allow-run", directory=tmp_path, **asked)
+    assert "it was begun on the target runner" in answer.structured_content["error"]
+
+
+def test_a_run_of_the_kit_names_files_elsewhere(tmp_path: Path) -> None:
+    """So it is refused, and the hint says what to name."""
+    directory = tmp_path / "out_model" / "runs" / "mac"
+    kit_files.write_experiment(directory, "mac_sme2_on", kit_files.CANDIDATE, nested=True)
+    results = [kit_files.result("mac_sme2_on", 2.0)]
+    kit_files.write_json(directory / "manifest.json", {"model": kit_files.MODEL, "results": results})
+    kit_files.write_json(directory / "metrics.json", {"results": results})
+    answer = call("read_bundle", directory=tmp_path, path="out_model/runs/mac", part="analysis")
+    assert "an Arm kit run" in answer.structured_content["error"]
 
 
 def processes(place: Path) -> list[str]:

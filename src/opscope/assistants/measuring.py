@@ -79,6 +79,8 @@ def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
     from opscope.api import profile as profile_model
 
     place, out = _program(desk, asked.program), desk.roots.path(asked.out)
+    if asked.resume:
+        _check_begun(out, desk)
     settings = Settings(
         rounds=asked.rounds,
         runs=asked.runs,
@@ -106,6 +108,18 @@ def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
             raise
         content = _finished(out, asked.seconds)
     return _summary(content, out, asked)
+
+
+def _check_begun(out: Path, desk: Desk) -> None:
+    """Refuse to go on with a bundle that began elsewhere: it names a device, or a runner that would be executed."""
+    from opscope.bundle.bundle import Bundle
+    from opscope.hosts.target_kinds import LOCAL, NATIVE
+
+    desk.roots.check_links(out)
+    kind = Bundle.open(out).manifest.target.kind
+    if kind not in {LOCAL.name, NATIVE.name}:
+        hint = f"finish it with opscope profile --resume --out {out}"
+        raise UsageError(f"it was begun on the target {kind}", where=out, hint=hint)
 
 
 class _Budget:

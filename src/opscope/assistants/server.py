@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -115,27 +116,25 @@ def serve(roots: Sequence[Path], *, allow_run: bool) -> None:
 def _ended_by_signals() -> Iterator[threading.Event]:
     """Let a signal end the input: a thread that reads it could not be woken, and would keep the process.
 
-    The input is copied into a pipe, whose end is closed by a signal.
+    The input is copied into a pair of sockets, of which a signal ends the writing side.
     """
-    source, (read, write), ended = os.dup(0), os.pipe(), threading.Event()
-    os.dup2(read, 0)
-    os.close(read)
+    source, ended, (read, write) = os.dup(0), threading.Event(), socket.socketpair()
+    os.dup2(read.fileno(), 0)
+    read.close()
 
     def close() -> None:
-        with contextlib.suppress(OSError):
-            os.close(write)
+        with contextlib.suppress(OSError):  # it was closed before, or its reader is gone
+            write.shutdown(socket.SHUT_WR)
 
     def copied() -> None:
         with contextlib.suppress(OSError):
             while part := os.read(source, 1 << 16):
-                os.write(write, part)
+                write.sendall(part)
         close()
 
     def end(_number: int, _frame: object) -> None:
-        if not ended.is_set():
-            ended.set()
-            os.set_blocking(write, False)
-            close()
+        ended.set()
+        close()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     threading.Thread(target=copied, daemon=True).start()

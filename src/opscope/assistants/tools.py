@@ -253,7 +253,7 @@ def _found(path: Path) -> FoundBundle:
 
 def read_bundle(asked: ReadBundle, desk: Desk) -> ToolAnswer:
     """Read a bundle: its summary (latency, speedup, bottleneck, advice), the analysis of a variant, or its findings."""
-    place = desk.roots.side(asked.path)
+    place = _side(desk, asked.path)
     if asked.part == "analysis":
         return _analysis(place, asked.limit)
     if asked.part == "roofline":
@@ -273,6 +273,17 @@ def read_bundle(asked: ReadBundle, desk: Desk) -> ToolAnswer:
     return answered(summary.headline, summary, asked.limit, more)
 
 
+def _side(desk: Desk, text: str) -> str:
+    """The trace, directory or bundle that a path means: one that keeps its files inside."""
+    from opscope.workflows.analyze.sides import is_kit
+
+    place = desk.roots.side(text)
+    if is_kit(Path(place.partition("#")[0])):
+        hint = "name a trace in it, and with analyze_trace its program"
+        raise UsageError("an Arm kit run, which names files elsewhere", where=place, hint=hint)
+    return place
+
+
 def _check_bundle(place: str, part: str) -> None:
     if "#" in place:
         raise UsageError(f"{part} is of all variants", where=place, hint="leave out #variant, or ask for the analysis")
@@ -283,7 +294,7 @@ def _check_bundle(place: str, part: str) -> None:
 
 def analyze_trace(asked: AnalyzeTrace, desk: Desk) -> ToolAnswer:
     """Say where the time goes in a trace or a variant: latency, categories, operators, findings with next steps."""
-    return _analysis(desk.roots.side(asked.path), asked.limit, **_files(asked, desk), warmup=asked.warmup)
+    return _analysis(_side(desk, asked.path), asked.limit, **_files(asked, desk), warmup=asked.warmup)
 
 
 def _analysis(
@@ -319,7 +330,7 @@ def find_operators(asked: FindOperators, desk: Desk) -> ToolAnswer:
     """List operators of a trace or a variant, the longest first, by category, kind, backend, name, layer or share."""
     from opscope.api import analyze
 
-    place = desk.roots.side(asked.path)
+    place = _side(desk, asked.path)
     found = analyze(place, warmup=asked.warmup, **_files(asked, desk))
     wanted = _longest_first([one for one in found.operators if _fits(one, asked)])
     if not wanted:
@@ -354,7 +365,7 @@ def compare(asked: Compare, desk: Desk) -> ToolAnswer:
     """Compare two traces, bundles or variants: the verdict with its interval, and the operators that differ."""
     from opscope.workflows.analyze.analyses import compare_any
 
-    baseline, candidate = desk.roots.side(asked.baseline), desk.roots.side(asked.candidate)
+    baseline, candidate = _side(desk, asked.baseline), _side(desk, asked.candidate)
     found = compare_any(baseline, candidate, warmup=asked.warmup)
     return answered(found.answer, found, asked.limit)
 
@@ -363,7 +374,7 @@ def check(asked: CheckMeasured, desk: Desk) -> ToolAnswer:
     """Judge whether a candidate is slower than a baseline by more than a threshold lets through."""
     from opscope.workflows.analyze.gate import check_any, is_program
 
-    candidate, against = desk.roots.side(asked.candidate), desk.roots.side(asked.against)
+    candidate, against = _side(desk, asked.candidate), _side(desk, asked.against)
     program = next((one for one in (candidate, against) if is_program(one)), None)
     if program is not None:
         raise UsageError("a program, not a measurement", where=program, hint="profile it first, and check its bundle")
