@@ -15,6 +15,9 @@ from typing import Any
 import anyio
 import jsonschema
 import pytest
+
+pytest.importorskip("mcp")
+
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
