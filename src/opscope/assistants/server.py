@@ -102,7 +102,8 @@ def serve(roots: Sequence[Path], *, allow_run: bool) -> None:
     desk = Roots(roots)
     try:
         import anyio
-        from mcp.server.lowlevel import Server  # noqa: F401 - it must be there
+        import mcp_types  # noqa: F401 - it must be there: version 1 of the SDK has none
+        from mcp.server.lowlevel import Server  # noqa: F401 - likewise
     except ImportError:
         problem = "the Python SDK of the Model Context Protocol (mcp, from 2 on) is not installed"
         raise MissingDependencyError(problem, hint=install_command(_EXTRA)) from None
