@@ -78,6 +78,7 @@ def test_what_runs_programs_is_listed_only_where_it_is_allowed() -> None:
     reading, all_tools = with_client(talk).tools, with_client(talk, "--allow-run").tools
     assert [tool.name for tool in reading] == READING
     assert [tool.name for tool in all_tools] == [*READING, *RUNNING]
+    assert sum(len(tool.model_dump_json(exclude_none=True)) for tool in all_tools) < 12_000
     for tool in all_tools:
         assert tool.annotations.read_only_hint is (tool.name in READING)
         assert tool.description

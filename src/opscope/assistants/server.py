@@ -68,9 +68,12 @@ _INSTRUCTIONS = (
 
 
 def schema_of(kind: type[msgspec.Struct]) -> Json:
-    """The JSON Schema of a Struct, with an object at its top."""
+    """The JSON Schema of a Struct, with an object at its top.
+
+    Its title and docstring are left out: an assistant reads all schemas before its first question.
+    """
     (_,), parts = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
-    own = parts.pop(kind.__name__)
+    own = {name: value for name, value in parts.pop(kind.__name__).items() if name not in {"title", "description"}}
     return {**own, "$defs": parts} if parts else own
 
 
